@@ -1,0 +1,179 @@
+"""The contract of a box: an isolated place to run commands, with one writable workspace.
+
+Every provider (`docker`, `process`) keeps it and passes the same conformance suite. Commands run
+fresh: each in its own process group, in the workspace, with no state kept from the one before
+except files. A command that fails, times out or floods its output is a result, not an error;
+only a box that is gone raises.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from air.config import BaseConfig
+
+Command = Sequence[str] | str
+Isolation = Literal["container", "process"]
+WORKSPACE = "/workspace"
+SECOND_UID_ENV = "AIR_SECOND_UID"
+MAX_OUTPUT = 64_000
+
+
+class BoxLimits(BaseConfig):
+    """What a box may use; the box is killed or refused beyond it, never slowed silently."""
+
+    cpus: float = Field(1.0, gt=0)
+    """CPU cores."""
+    memory_mb: int = Field(1024, ge=32)
+    """Memory in MiB; swap is not added."""
+    pids: int = Field(128, ge=8)
+    """Processes and threads at once."""
+    shm_mb: int = Field(64, ge=1)
+    """Size of /dev/shm in MiB."""
+    disk_mb: int = Field(256, ge=1)
+    """Size of the workspace in MiB."""
+    seconds: float = Field(7200, gt=0)
+    """Time to live in seconds, counted from hand-out; the guest ends the box by itself."""
+
+
+class BoxSpec(BaseConfig):
+    """What kind of box is wanted. Boxes of equal specs are interchangeable while untouched."""
+
+    provider: Literal["docker", "process"] = "docker"
+    """`docker` isolates; `process` only separates, for machines without Docker."""
+    image: str = "air-base"
+    """The Docker image; the process box has none."""
+    limits: BoxLimits = BoxLimits()
+    """Resource limits."""
+    env: dict[str, str] = {}
+    """Environment variables of every command."""
+    scratch: tuple[str, ...] = ()
+    """More writable folders by absolute path (e.g. `/grader`); see `Box.path`."""
+    second_user: bool = False
+    """Grader boxes only: commands run as root with SETUID, SETGID and KILL so that a grader can run
+    an agent's code as the uid in `AIR_SECOND_UID`. Never set for a box in which an agent acts."""
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    """What became of one command."""
+
+    code: int
+    """Exit status; 128 + N after signal N; 137 after a timeout."""
+    stdout: bytes
+    """Standard output, head and tail kept where it was longer than the cap."""
+    stderr: bytes
+    """Standard error, likewise."""
+    timed_out: bool = False
+    """Whether it ran past its timeout; its whole process group was killed."""
+    truncated: bool = False
+    """Whether output was cut; the cut is marked in the text."""
+    seconds: float = 0.0
+    """Wall time inside the box, in seconds."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended by itself with status 0."""
+        return self.code == 0 and not self.timed_out
+
+    @property
+    def text(self) -> str:
+        """stdout then stderr, decoded; bytes that are not UTF-8 become U+FFFD."""
+        return (self.stdout + self.stderr).decode("utf-8", "replace")
+
+
+class Box(ABC):
+    """A live box. Use through `async with`; closing twice is harmless.
+
+    Every method raises `BoxDiedError` when the box is gone.
+    """
+
+    id: str
+    spec: BoxSpec
+    isolation: Isolation
+    workspace: str
+    """Absolute path of the workspace, as a command in the box sees it."""
+
+    def path(self, absolute: str) -> str:
+        """The path at which commands in this box see `absolute` (`/workspace`, or a scratch folder)."""
+        return absolute
+
+    @abstractmethod
+    async def exec(
+        self,
+        command: Command,
+        *,
+        timeout: float,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        max_bytes: int = MAX_OUTPUT,
+    ) -> ExecResult:
+        """Runs one command: a string through `bash -c`, a sequence as it is.
+
+        Args:
+            timeout: seconds after which its whole process group is killed.
+            cwd: working directory, absolute or relative to the workspace.
+            max_bytes: cap on stdout and on stderr, each.
+        """
+
+    @abstractmethod
+    async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
+        """The bytes of a regular file, relative to the workspace or in a writable folder.
+
+        Raises:
+            BoxFileError: absent, not a regular file, too large, or leads out through a link.
+        """
+
+    @abstractmethod
+    async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        """Writes a file, making its folders; replaces a file, never follows a link out.
+
+        Raises:
+            BoxFileError: the path leads out, names a folder, or the disk is full.
+        """
+
+    @abstractmethod
+    async def put(self, source: Path, dest: str = ".") -> None:
+        """Copies a host file or the contents of a host folder to `dest`, following no links.
+
+        Raises:
+            BoxFileError: as `write`.
+        """
+
+    @abstractmethod
+    async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
+        """Copies a file or the contents of a folder out to the host folder `dest`: regular files and
+        folders only; links, devices and FIFOs are refused.
+
+        Raises:
+            BoxFileError: absent, larger than `max_bytes` in all, or holds something not copied.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Kills everything in the box and removes it. Never waits for a grace period."""
+
+    async def __aenter__(self) -> Box:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
+@dataclass
+class BoxStats:
+    """Counters of a pool, for metrics and leak tests."""
+
+    started: int = 0
+    failed: int = 0
+    closed: int = 0
+    live: int = 0
+    queue_seconds: float = 0.0
+    by_image: dict[str, int] = field(default_factory=dict)
