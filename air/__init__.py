@@ -1,1 +1,33 @@
-"""air: train language-model agents, by reinforcement learning, to do machine-learning research."""
+"""air: train language-model agents, by reinforcement learning, to do machine-learning research.
+
+The verifiers plugin surface: exactly one Taskset, one Env and one Harness, imported when first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from air.env.environment import ResearchEnv
+    from air.env.harness import AirHarness
+    from air.env.taskset import AirTaskset
+
+__all__ = ["AirHarness", "AirTaskset", "ResearchEnv"]
+
+_WHERE = {
+    "AirHarness": "air.env.harness",
+    "AirTaskset": "air.env.taskset",
+    "ResearchEnv": "air.env.environment",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'air' has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        return getattr(import_module(_WHERE[name]), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        # verifiers takes either as "no plugin here" and plays its own environment instead.
+        raise ImportError(f"air.{name} cannot be loaded: {error}") from error

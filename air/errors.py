@@ -78,12 +78,10 @@ class ArtefactError(AirError):
 
 
 @contextmanager
-def boundary(kind: type[AirError], doing: str, *foreign: type[Exception]) -> Iterator[None]:
+def boundary(kind: type[Exception], doing: str, *foreign: type[Exception]) -> Iterator[None]:
     """Translates `foreign` exceptions raised inside into `kind`, as "doing: what happened"."""
     try:
         yield
-    except AirError:
-        raise
     except foreign as error:
         text = " ".join(str(error).split()) or type(error).__name__
         raise kind(f"{doing}: {text}") from error

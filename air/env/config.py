@@ -1,0 +1,84 @@
+"""The environment's settings: what stands under `[orchestrator.train.source.env]`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, Self
+
+import verifiers.v1 as vf
+from pydantic import Field, model_validator
+
+from air.sandbox.base import Isolation
+
+PROVIDERS: dict[str, Literal["docker", "process"]] = {"docker": "docker", "subprocess": "process"}
+ISOLATION: dict[str, Isolation] = {"docker": "container", "subprocess": "process"}
+
+
+class AirTasksetConfig(vf.TasksetConfig):
+    """Which tasks are played: `[….env.taskset]`."""
+
+    id: str = "air"
+    """The plugin: this one."""
+    tasks: list[str] = Field(default=["titanic"], min_length=1)
+    """Task ids; `air tasks` lists them."""
+    task_roots: list[Path] = []
+    """More folders in which to look for tasks, beside the shipped ones."""
+    examples_per_task: int = Field(1, ge=1)
+    """How many prompts of each task are in the pool; each has a seed of its own."""
+
+
+class AirHarnessConfig(vf.HarnessConfig):
+    """How the model plays: `[….env.agent.harness]`."""
+
+    id: str = "air"
+    """The plugin: this one."""
+    format: str = "fenced"
+    """The action format by name (`air.formats`)."""
+    max_observation_tokens: int = Field(1024, ge=16)
+    """Longer observations lose their middle; the cut is marked and counted."""
+    max_context_tokens: int | None = Field(None, ge=64)
+    """The episode ends, and is graded, before its tokens exceed this. None: when the server says so."""
+    tokenizer: str | None = None
+    """Hub id or folder of the policy's tokenizer, to count with. None: three bytes count as one token."""
+
+
+class ResearchEnvConfig(vf.EnvConfig):
+    """The research environment: `[….env]`."""
+
+    agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=10)
+    """The one agent. `runtime.type` is `docker`, or `subprocess` for the process box."""
+    credit: Literal["episode"] = "episode"
+    """`episode`: one trace an episode, its reward the sum of its deltas."""
+    delta: Literal["previous", "best"] = "previous"
+    """What a validate is compared with: the score before it, or the best score so far."""
+    format_penalty: float = Field(0.0, ge=0)
+    """Taken from the reward for every reply that is no action."""
+    validate_penalty: float = Field(0.0, ge=0)
+    """Taken from the reward for every validate whose artefact is missing or malformed."""
+    record_dir: Path | None = None
+    """Where trajectories are written, one file an episode. None: nowhere."""
+    max_boxes: int = Field(32, ge=1)
+    """Boxes of agents alive at once in this process."""
+    warm_boxes: int = Field(0, ge=0)
+    """Boxes started ahead for each kind, so that an episode need not wait for one."""
+    grader_boxes: int = Field(2, ge=1)
+    """Grader boxes alive at once in this process."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.agent.runtime.type not in PROVIDERS:
+            raise ValueError(
+                f"agent.runtime.type {self.agent.runtime.type!r} cannot hold a research box; "
+                "use docker, or subprocess for the process box"
+            )
+        if self.agent.retries.max_retries or self.agent.retries.rules:
+            raise ValueError(
+                "agent.retries never applies to a lent box; use env.retries, "
+                "which replays the whole episode in a new one"
+            )
+        return self
+
+    @property
+    def provider(self) -> Literal["docker", "process"]:
+        """The box provider that the agent's runtime type stands for."""
+        return PROVIDERS[self.agent.runtime.type]

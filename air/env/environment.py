@@ -1,0 +1,105 @@
+"""The environment: lends a box to every episode and takes it back."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from pathlib import Path
+
+import verifiers.v1 as vf
+
+from air import formats, tasks
+from air.env.config import AirHarnessConfig, ResearchEnvConfig
+from air.env.episode import Episode
+from air.env.runtime import lend
+from air.env.taskset import ResearchTask
+from air.rewards.delta import DeltaReward
+from air.sandbox.pool import Pool
+from air.tasks.grading import Grader
+from air.tasks.spec import TaskSpec
+from air.trajectories import Recorder
+from air.worlds.research import ResearchWorld
+
+
+class ResearchEnv(vf.Env[ResearchEnvConfig]):
+    """One agent, one box, one task. Boxes and graders are shared by a process's episodes."""
+
+    def __init__(self, config: ResearchEnvConfig) -> None:
+        super().__init__(config)
+        self._specs: dict[str, TaskSpec] = {}
+        self._agents: Pool | None = None
+        self._graders: Pool | None = None
+        self._grader: Grader | None = None
+
+    async def start(self) -> None:
+        """Opens the pools; grader boxes have one of their own, or they would wait for agents'."""
+        config = self.config
+        self._agents = Pool(config.max_boxes, warm=config.warm_boxes)
+        self._graders = Pool(config.grader_boxes, warm=0)
+        await self._agents.__aenter__()
+        await self._graders.__aenter__()
+        self._grader = Grader(self._graders, config.provider)
+        for name in config.taskset.tasks:  # type: ignore[attr-defined]
+            await asyncio.to_thread(tasks.data.prepare, self._spec(name))
+
+    async def stop(self) -> None:
+        """Closes every box of this process."""
+        for pool in (self._agents, self._graders):
+            if pool is not None:
+                await pool.__aexit__(None, None, None)
+        self._agents = self._graders = self._grader = None
+
+    async def run(self, task: vf.Task, agents: vf.Agents) -> None:
+        """One episode, in a box that is leased for it alone."""
+        assert isinstance(task, ResearchTask)
+        if self._agents is None or self._grader is None:
+            raise RuntimeError("the environment is not serving: enter `env.serving()` first")
+        spec = self._spec(task.data.task_id)
+        async with self._agents.lease(spec.box_spec(self.config.provider)) as box:
+            pay = DeltaReward(spec.reward_scale(), mode=self.config.delta)
+            world = ResearchWorld(task=spec, box=box, grader=self._grader, pay=pay)
+            world.times.queue = box.queue_seconds
+            episode_id = uuid.uuid4().hex
+            with Recorder(self._record_dir(), episode_id) as recorder:
+                episode = Episode(
+                    id=episode_id,
+                    world=world,
+                    recorder=recorder,
+                    config=self.config,
+                    instructions=self._instructions(),
+                )
+                trace: vf.Trace | None = None
+                try:
+                    trace = await agents.agent.run(task, runtime=lend(box, episode))
+                finally:
+                    _record_end(episode, trace)
+
+    def _spec(self, task_id: str) -> TaskSpec:
+        if task_id not in self._specs:
+            roots = self.config.taskset.task_roots  # type: ignore[attr-defined]
+            self._specs[task_id] = tasks.load(task_id, roots)
+        return self._specs[task_id]
+
+    def _instructions(self) -> str:
+        harness = self.config.agent.harness
+        named = harness.format if isinstance(harness, AirHarnessConfig) else "fenced"
+        ours = harness is None or isinstance(harness, AirHarnessConfig)
+        return formats.get(named).instructions if ours else ""
+
+    def _record_dir(self) -> Path | None:
+        return None if self.config.record_dir is None else self.config.record_dir.expanduser()
+
+
+def _record_end(episode: Episode, trace: vf.Trace | None) -> None:
+    failed = trace is None or not trace.ok
+    error = None if trace is None or trace.last_error is None else trace.last_error
+    episode.recorder.write(
+        "end",
+        ok=not failed,
+        why=episode.why_ended or (trace.stop_condition if trace else "interrupted"),
+        error=None if error is None else f"{error.type}: {error.message}",
+        reward=None if failed else sum(episode.rewards.values()),
+        terms=None if failed else episode.rewards,
+        metrics=episode.metrics,
+        branches=None if trace is None else trace.num_branches,
+    )

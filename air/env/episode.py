@@ -1,0 +1,125 @@
+"""What belongs to one episode: its world, its recorder, its counters.
+
+It rides on the lent runtime, since verifiers shares task and harness objects between episodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from air.env.config import ResearchEnvConfig
+from air.trajectories import Recorder
+from air.worlds.base import Step, Validation
+from air.worlds.research import ResearchWorld
+
+
+@dataclass
+class Counters:
+    """What happened in an episode, as counts and seconds."""
+
+    turns: int = 0
+    format_errors: int = 0
+    cut_observations: int = 0
+    cut_replies: int = 0
+    context_ends: int = 0
+    model_seconds: float = 0.0
+
+
+@dataclass
+class Episode:
+    """One episode as our side sees it."""
+
+    id: str
+    world: ResearchWorld
+    recorder: Recorder
+    config: ResearchEnvConfig
+    counters: Counters = field(default_factory=Counters)
+    instructions: str = ""
+    """What the action format teaches; empty where another program than our harness plays."""
+    why_ended: str = ""
+    """`submit`, `turns`, `context`, `length`, or what verifiers stopped it for."""
+
+    def system(self, given: str | None) -> str:
+        """The system prompt: what the run's config gives, then the action format."""
+        return "\n\n".join(part for part in (given, self.instructions) if part)
+
+    def record_step(self, reply: str, action: str | None, step: Step | None, shown: str) -> None:
+        """Writes one turn: what the model said, what was done, what it was shown."""
+        self.recorder.write(
+            "step",
+            turn=self.counters.turns,
+            reply=reply,
+            action=action,
+            observation=shown,
+            code=None if step is None else step.code,
+            exec_seconds=0.0 if step is None else round(step.exec_seconds, 4),
+        )
+
+    def record_validation(self, validation: Validation) -> None:
+        """Writes one grading."""
+        self.recorder.write(
+            "validate",
+            turn=self.counters.turns,
+            score=validation.score,
+            phi=validation.phi,
+            delta=validation.delta,
+            problem=validation.problem,
+            metrics=validation.metrics,
+            artefact=validation.digest,
+            seconds=round(validation.seconds, 4),
+            remembered=validation.remembered,
+            automatic=validation.automatic,
+        )
+
+    async def finish(self) -> None:
+        """The last validate and the test split; recorded."""
+        before = len(self.world.validations)
+        await self.world.finish()
+        for validation in self.world.validations[before:]:
+            self.record_validation(validation)
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """The terms of the episode's reward, by name; they add up to it."""
+        problems = sum(1 for v in self.world.validations if v.score is None)
+        return {
+            "delta": self.world.reward,
+            "format": -self.config.format_penalty * self.counters.format_errors,
+            "failed_validates": -self.config.validate_penalty * problems,
+        }
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What a run wants to know of the episode, as numbers; scores only where there are any."""
+        world, counters = self.world, self.counters
+        scored = [v for v in world.validations if v.score is not None]
+        values = {
+            "validates": float(len(world.validations)),
+            "scored_validates": float(len(scored)),
+            "submitted": float(world.submitted),
+            "valid": float(bool(scored)),
+            "turns": float(counters.turns),
+            "format_errors": float(counters.format_errors),
+            "cut_observations": float(counters.cut_observations),
+            "cut_replies": float(counters.cut_replies),
+            "context_ends": float(counters.context_ends),
+            "seconds_model": counters.model_seconds,
+            "seconds_exec": world.times.exec,
+            "seconds_grading": world.times.grading,
+            "seconds_queue": world.times.queue,
+            "process_isolation": float(world.box.isolation == "process"),
+        }
+        optional = {"score": world.score, "best_score": world.best, "test_score": world.test_score}
+        return values | {name: value for name, value in optional.items() if value is not None}
+
+    def summary(self) -> dict[str, Any]:
+        """What is kept on the trace beside rewards and metrics."""
+        return {
+            "episode": self.id,
+            "task": self.world.task.id,
+            "why_ended": self.why_ended,
+            "isolation": self.world.box.isolation,
+            "phis": [v.phi for v in self.world.validations],
+            "deltas": [v.delta for v in self.world.validations],
+        }

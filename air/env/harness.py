@@ -1,0 +1,208 @@
+"""The in-process harness `air`: model call, action format, world, observation, until the end.
+
+Every model call goes through the endpoint and secret that verifiers hands over; the trace is its
+record. The episode ends by `submit`, by running out of turns, before the context would overflow, or
+at a reply that the token limit cut; in every case the task's `finalize` grades what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ssl
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import verifiers.v1 as vf
+from verifiers.v1.runtimes import ProgramResult
+
+from air import formats
+from air.env.config import AirHarnessConfig
+from air.env.episode import Episode
+from air.env.runtime import episode_of
+from air.env.tokens import TokenCounter, counter_for
+from air.errors import InferenceError
+from air.formats.base import FormatError
+
+_OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
+TURN_OVERHEAD_TOKENS = 16
+"""What a chat template puts around one observation, at most."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One model reply."""
+
+    text: str
+    cut: bool
+    """Whether the token limit ended it."""
+    total_tokens: int
+    """Prompt and reply together."""
+
+
+class AirHarness(vf.Harness[AirHarnessConfig]):
+    """See the module's docstring."""
+
+    APPENDS_SYSTEM_PROMPT = True
+    EXECUTES_CODE = True
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self,
+        ctx: vf.ModelContext,
+        trace: vf.Trace[Any, Any, Any],
+        runtime: vf.Runtime,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: vf.TaskData,
+    ) -> ProgramResult:
+        """Plays the episode to its end."""
+        episode = episode_of(runtime)
+        async with _Model(ctx, endpoint, secret) as model:
+            await self._play(episode, model, data, trace.agent.config.max_turns)
+        return ProgramResult(exit_code=0, stdout="", stderr="")
+
+    async def _play(
+        self, episode: Episode, model: _Model, data: vf.TaskData, max_turns: int | None
+    ) -> None:
+        tokens = await asyncio.to_thread(counter_for, self.config.tokenizer)
+        messages = [
+            {"role": "system", "content": episode.system(data.system_prompt)},
+            {"role": "user", "content": str(data.prompt)},
+        ]
+        while True:
+            reply = await self._ask(episode, model, messages)
+            if reply is None:
+                return
+            shown = await self._act(episode, reply, tokens)
+            if episode.why_ended:
+                return
+            turns = episode.counters.turns
+            if max_turns is not None and turns >= max_turns:
+                episode.why_ended = "turns"
+                return
+            if max_turns is not None:
+                shown += f"\n[{max_turns - turns} turns left]"
+            if self._overflows(model, reply, tokens.count(shown)):
+                episode.counters.context_ends += 1
+                episode.why_ended = "context"
+                return
+            messages.append({"role": "assistant", "content": reply.text})
+            messages.append({"role": "user", "content": shown})
+
+    async def _ask(
+        self, episode: Episode, model: _Model, messages: list[dict[str, str]]
+    ) -> Reply | None:
+        """The next reply; None when the context is full or verifiers stopped the rollout."""
+        began = time.monotonic()
+        try:
+            reply = await model.complete(messages)
+        except _Stopped as stop:
+            episode.why_ended = stop.reason
+            episode.counters.context_ends += stop.reason == "context"
+            return None
+        finally:
+            episode.counters.model_seconds += time.monotonic() - began
+        episode.counters.turns += 1
+        return reply
+
+    async def _act(self, episode: Episode, reply: Reply, tokens: TokenCounter) -> str:
+        """Does what the reply says; returns what the model is shown. May set `why_ended`."""
+        if reply.cut:
+            episode.counters.cut_replies += 1
+            episode.counters.format_errors += 1
+            episode.why_ended = "length"
+            episode.record_step(reply.text, None, None, "")
+            return ""
+        try:
+            action = formats.get(self.config.format).parse(reply.text)
+        except FormatError as error:
+            episode.counters.format_errors += 1
+            episode.record_step(reply.text, None, None, str(error))
+            return str(error)
+        step = await episode.world.step(action)
+        shown, cut = tokens.cap(step.observation.text, self.config.max_observation_tokens)
+        episode.counters.cut_observations += cut or step.observation.truncated
+        episode.record_step(reply.text, action.text, step, shown)
+        if step.validation is not None:
+            episode.record_validation(step.validation)
+        if step.done:
+            episode.why_ended = "submit"
+        return shown
+
+    def _overflows(self, model: _Model, reply: Reply, observation_tokens: int) -> bool:
+        limit = self.config.max_context_tokens
+        if limit is None:
+            return False
+        needed = reply.total_tokens + observation_tokens + TURN_OVERHEAD_TOKENS
+        return needed + (model.max_tokens or 1) > limit
+
+
+class _Stopped(Exception):
+    """No further model call is possible; `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@functools.cache
+def _ssl() -> ssl.SSLContext:
+    return ssl.create_default_context()  # 20 ms each, so one for all episodes
+
+
+class _Model:
+    """The policy behind verifiers' endpoint."""
+
+    def __init__(self, ctx: vf.ModelContext, endpoint: str, secret: str) -> None:
+        self._name = ctx.model
+        self.max_tokens = ctx.sampling.max_tokens
+        self._http = httpx.AsyncClient(
+            base_url=endpoint,
+            headers={"Authorization": f"Bearer {secret}"},
+            timeout=httpx.Timeout(None, connect=30),
+            verify=_ssl(),
+        )
+
+    async def __aenter__(self) -> _Model:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._http.aclose()
+
+    async def complete(self, messages: list[dict[str, str]]) -> Reply:
+        """One chat completion; sampling is verifiers' to set.
+
+        Raises:
+            InferenceError: the endpoint failed.
+            _Stopped: the prompt is too long, or verifiers refused another turn.
+        """
+        try:
+            response = await self._http.post(
+                "/chat/completions", json={"model": self._name, "messages": messages}
+            )
+        except httpx.HTTPError as error:
+            raise InferenceError(f"the model endpoint could not be reached: {error!r}") from error
+        if response.status_code != 200:
+            _refuse(response)
+        body = response.json()
+        choice = body["choices"][0]
+        usage = body.get("usage") or {}
+        return Reply(
+            text=choice["message"].get("content") or "",
+            cut=choice.get("finish_reason") == "length",
+            total_tokens=int(usage.get("total_tokens") or 0),
+        )
+
+
+def _refuse(response: httpx.Response) -> None:
+    text = response.text
+    if response.status_code == 400:
+        if "rollout stopped" in text:
+            raise _Stopped("stopped")
+        if any(sign in text.lower() for sign in _OVERLONG):
+            raise _Stopped("context")
+    raise InferenceError(f"the model endpoint answered {response.status_code}: {text[:500]}")

@@ -1,0 +1,67 @@
+"""Counting and capping observations in tokens."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Protocol
+
+BYTES_PER_TOKEN = 3
+"""Used where no tokenizer is named: low, so that the cap errs on the short side."""
+
+
+class TokenCounter(Protocol):
+    """Counts tokens of text, and cuts text to a number of them."""
+
+    def count(self, text: str) -> int:
+        """How many tokens `text` is."""
+        ...
+
+    def cap(self, text: str, limit: int) -> tuple[str, bool]:
+        """`text` with its middle taken out where it is longer than `limit` tokens; and whether."""
+        ...
+
+
+class _ByBytes:
+    def count(self, text: str) -> int:
+        return -(-len(text.encode()) // BYTES_PER_TOKEN)
+
+    def cap(self, text: str, limit: int) -> tuple[str, bool]:
+        data, room = text.encode(), limit * BYTES_PER_TOKEN
+        if len(data) <= room:
+            return text, False
+        head, tail = data[: room // 2], data[len(data) - (room - room // 2) :]
+        cut = self.count(text) - limit
+        return _joined(head.decode("utf-8", "ignore"), cut, tail.decode("utf-8", "ignore")), True
+
+
+class _ByTokenizer:
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def count(self, text: str) -> int:
+        return len(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def cap(self, text: str, limit: int) -> tuple[str, bool]:
+        # A text has no more tokens than bytes, so most need no encoding.
+        if len(text.encode()) <= limit:
+            return text, False
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
+        if len(ids) <= limit:
+            return text, False
+        head, tail = ids[: limit // 2], ids[len(ids) - (limit - limit // 2) :]
+        decode = self._tokenizer.decode
+        return _joined(decode(head), len(ids) - limit, decode(tail)), True
+
+
+def _joined(head: str, cut: int, tail: str) -> str:
+    return f"{head}\n[… {cut} tokens cut …]\n{tail}"
+
+
+@functools.cache
+def counter_for(tokenizer: str | None) -> TokenCounter:
+    """The counter of a tokenizer by hub id or folder; None: by bytes."""
+    if tokenizer is None:
+        return _ByBytes()
+    from renderers.base import load_tokenizer
+
+    return _ByTokenizer(load_tokenizer(tokenizer))

@@ -1,0 +1,87 @@
+"""Writing and reading one trajectory file.
+
+`<folder>/<episode_id>.jsonl`, one writer; each line is `{"v": 1, "type": …, "t": unix seconds, …}` with
+type `start`, `step`, `validate` or `end`. A line is flushed as soon as it happened, so a crash loses
+at most the running step. Readers keep unknown fields and skip a half-written last line.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TextIO
+
+from air.errors import ConfigError, InfrastructureError
+
+VERSION = 1
+Kind = Literal["start", "step", "validate", "end"]
+
+
+class Recorder:
+    """Appends to one trajectory file; without a folder it records nothing.
+
+    Raises:
+        InfrastructureError: the disk is full or the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path | None, episode_id: str) -> None:
+        self.path = None if folder is None else folder / f"{episode_id}.jsonl"
+        self._file: TextIO | None = None
+        if self.path is not None:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self.path.open("x", encoding="utf-8")
+            except OSError as error:
+                raise InfrastructureError(f"cannot record to {self.path}: {error}") from error
+
+    def write(self, kind: Kind, **fields: Any) -> None:
+        """Appends one line."""
+        if self._file is None:
+            return
+        line = {"v": VERSION, "type": kind, "t": round(time.time(), 3), **fields}
+        try:
+            self._file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise InfrastructureError(f"cannot record to {self.path}: {error}") from error
+
+    def close(self) -> None:
+        """Closes the file; harmless twice."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a trajectory, oldest first; a half-written last line is skipped.
+
+    Raises:
+        ConfigError: a line other than the last is not JSON, or is of a newer version.
+    """
+    with path.open(encoding="utf-8", errors="replace") as file:
+        lines = file.readlines()
+    for number, text in enumerate(lines, start=1):
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError:
+            if number == len(lines):
+                return
+            raise ConfigError("not JSON", where=f"{path}:{number}") from None
+        if line.get("v", 0) > VERSION:
+            raise ConfigError(
+                f"trajectory version {line['v']} is newer than this air reads ({VERSION})",
+                where=f"{path}:{number}",
+                remedy="update air",
+            )
+        yield line

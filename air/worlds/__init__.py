@@ -1,0 +1,8 @@
+"""Worlds: what an agent acts in."""
+
+from __future__ import annotations
+
+from air.worlds.base import Observation, Step, Validation, World
+from air.worlds.research import ResearchWorld
+
+__all__ = ["Observation", "ResearchWorld", "Step", "Validation", "World"]

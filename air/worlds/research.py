@@ -1,0 +1,185 @@
+"""The research world: a box, a task, and a grader that pays by the delta.
+
+The agent's script runs in the box; `validate` takes the artefact out, grades it on the validation
+split in a grader box, and pays by how far the normalised score moved; `submit` does the same and
+ends the episode. Whatever is wrong with the artefact is told to the agent; whatever is wrong with us
+raises `InfrastructureError` and is never an observation.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from air.errors import ArtefactError
+from air.formats.base import Action
+from air.rewards.delta import DeltaReward
+from air.sandbox.base import Box, ExecResult
+from air.tasks import stage
+from air.tasks.artefact import collect
+from air.tasks.grading import Grader
+from air.tasks.spec import TaskSpec
+from air.worlds.base import Observation, Step, Validation
+
+OUTPUT_BYTES = 16_000
+
+
+@dataclass
+class Times:
+    """Where an episode's time went, in seconds."""
+
+    queue: float = 0.0
+    exec: float = 0.0
+    grading: float = 0.0
+
+
+@dataclass
+class ResearchWorld:
+    """One episode of one task in one box. Use once."""
+
+    task: TaskSpec
+    box: Box
+    grader: Grader
+    pay: DeltaReward
+    seed: int = 0
+    validations: list[Validation] = field(default_factory=list)
+    times: Times = field(default_factory=Times)
+    submitted: bool = False
+    test_score: float | None = None
+    """The primary metric on the test split, measured once, at the end; None if not gradable."""
+    _closed: bool = False
+
+    async def reset(self, seed: int) -> Observation:
+        """Lays out the task in the fresh box."""
+        self.seed = seed
+        await stage(self.task, self.box)
+        return Observation(text=describe(self.task))
+
+    async def step(self, action: Action) -> Step:
+        """Runs the script, then grades if asked to."""
+        result = await self._run(action.script) if action.script else None
+        validation = None
+        if action.ending is not None:
+            validation = await self.validate()
+            self.submitted = action.ending == "submit"
+        return Step(
+            observation=Observation(
+                text=_observe(self.task, result, validation, self.best),
+                truncated=result is not None and result.truncated,
+            ),
+            done=self.submitted,
+            validation=validation,
+            code=None if result is None else result.code,
+            exec_seconds=0.0 if result is None else result.seconds,
+            timed_out=result is not None and result.timed_out,
+        )
+
+    async def validate(self, *, automatic: bool = False) -> Validation:
+        """Grades the artefact as it is now, on the validation split, and pays for it."""
+        began = time.monotonic()
+        validation = await self._grade(began, automatic)
+        self.times.grading += validation.seconds
+        self.validations.append(validation)
+        return validation
+
+    async def finish(self) -> None:
+        """The end of an episode, in every ending: a last validate unless one was submitted, then the
+        test split, once."""
+        if self._closed:
+            return
+        self._closed = True
+        if not self.submitted:
+            await self.validate(automatic=True)
+        began = time.monotonic()
+        try:
+            artefact = await collect(self.task, self.box)
+            grade = await self.grader.grade(self.task, artefact, split="test", seed=0)
+            self.test_score = grade.score
+        except ArtefactError:
+            self.test_score = None
+        self.times.grading += time.monotonic() - began
+
+    async def close(self) -> dict[str, Any]:
+        """Finishes and returns the facts of the episode."""
+        await self.finish()
+        return {"score": self.score, "best": self.best, "test_score": self.test_score}
+
+    @property
+    def reward(self) -> float:
+        """The sum of the deltas paid so far."""
+        return sum(v.delta for v in self.validations)
+
+    @property
+    def score(self) -> float | None:
+        """The score of the last validate that had one."""
+        return next((v.score for v in reversed(self.validations) if v.score is not None), None)
+
+    @property
+    def best(self) -> float | None:
+        """The best score so far, by the metric's direction."""
+        scores = [v.score for v in self.validations if v.score is not None]
+        if not scores:
+            return None
+        return max(scores) if self.task.direction == "higher" else min(scores)
+
+    async def _run(self, script: str) -> ExecResult:
+        began = time.monotonic()
+        result = await self.box.exec(
+            script, timeout=self.task.limits.exec_seconds, max_bytes=OUTPUT_BYTES
+        )
+        self.times.exec += time.monotonic() - began
+        return result
+
+    async def _grade(self, began: float, automatic: bool) -> Validation:
+        try:
+            artefact = await collect(self.task, self.box)
+            grade = await self.grader.grade(self.task, artefact, split="val", seed=0)
+        except ArtefactError as error:
+            return Validation(
+                score=None,
+                phi=None,
+                delta=0.0,
+                problem=str(error),
+                seconds=time.monotonic() - began,
+                automatic=automatic,
+            )
+        paid = self.pay(grade.score)
+        return Validation(
+            score=grade.score,
+            phi=paid.phi,
+            delta=paid.delta,
+            metrics=grade.metrics,
+            digest=artefact.digest,
+            seconds=time.monotonic() - began,
+            remembered=grade.remembered,
+            automatic=automatic,
+        )
+
+
+def describe(task: TaskSpec) -> str:
+    """The task as the agent is told it."""
+    return (
+        f"{task.name}: {task.description.strip()}\n"
+        f"Score: {task.metric}, {task.direction} is better; baseline {task.baseline:.4g}. "
+        f"Artefact: {task.artefact}."
+    )
+
+
+def _observe(
+    task: TaskSpec, result: ExecResult | None, validation: Validation | None, best: float | None
+) -> str:
+    parts = []
+    if result is not None:
+        if text := result.text.strip("\n"):
+            parts.append(text)
+        if result.timed_out:
+            parts.append(f"[timed out after {task.limits.exec_seconds:g} s]")
+        elif result.code != 0:
+            parts.append(f"[exit {result.code}]")
+    if validation is not None:
+        if validation.score is None:
+            parts.append(f"[not scored] {validation.problem}")
+        else:
+            parts.append(f"[{task.metric}] {validation.score:.4f} (best {best:.4f})")
+    return "\n".join(parts) or "[done]"
