@@ -12,7 +12,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from air.errors import BoxStartError
+from air import paths
+from air.errors import BoxStartError, boundary
 from air.sandbox import images
 from air.sandbox.images import Say
 
@@ -121,7 +122,11 @@ def _bootstrap(failure: str) -> None:
         )
     if shutil.which("debootstrap") is None:
         apt_install("debootstrap")
-    with tempfile.TemporaryDirectory(prefix="air-bootstrap-") as name:
+    # In the cache folder, since /tmp is often small, or mounted noexec or nodev.
+    with (
+        boundary(BoxStartError, "bootstrapping the base image", OSError),
+        tempfile.TemporaryDirectory(prefix="bootstrap-", dir=_made(paths.cache())) as name,
+    ):
         root = Path(name) / "root"
         argv = ["debootstrap", "--variant=minbase", *_keyring(), SUITE, str(root), *_mirror()]
         run(argv, "debootstrap")
@@ -131,6 +136,11 @@ def _bootstrap(failure: str) -> None:
                     child
                 ) if child.is_dir() and not child.is_symlink() else child.unlink()
         _import(root)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _keyring() -> list[str]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from air import paths
-from air.errors import BoxStartError, InfrastructureError, MissingError, UsageError
+from air.errors import BoxStartError, InfrastructureError, MissingError, UsageError, boundary
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -268,7 +268,9 @@ def _folder(name: str) -> Path:
 @contextmanager
 def _locked(tag: str) -> Iterator[None]:
     folder = paths.cache() / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"image-{tag}.lock").open("w") as file:
+    with boundary(BoxStartError, "locking the image's build", OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / f"image-{tag}.lock").open("w")
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
