@@ -1,0 +1,36 @@
+"""From ragged token lists to padded tensors, a bounded number of tokens at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Number = TypeVar("Number", int, float, bool)
+
+
+def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Groups indices of sequences of similar length.
+
+    Each group times its longest length stays within `max_tokens`, except for a sequence that alone
+    is longer.
+    """
+    groups: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= max_tokens:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
+
+
+def pad(
+    rows: Sequence[Sequence[Number]], fill: Number, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """[len(rows), longest], filled up on the right."""
+    width = max(len(row) for row in rows)
+    return torch.tensor(
+        [[*row, *[fill] * (width - len(row))] for row in rows], dtype=dtype, device=device
+    )

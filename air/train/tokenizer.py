@@ -1,0 +1,90 @@
+"""A small byte-level BPE tokenizer in Qwen's manner, trained on given texts.
+
+Every text can be encoded and decodes to itself: the base alphabet is all 256 bytes and nothing is
+normalised. Special tokens, pre-tokenizer pattern and names are Qwen's, so Qwen3 renderers accept it.
+The chat template is ChatML with thinking disabled: the empty think block that Qwen3's generation
+prompt puts before a reply is also part of every earlier reply, so a conversation's tokens never
+change when it grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from air.errors import ConfigError
+
+END_OF_TEXT = "<|endoftext|>"
+IM_START = "<|im_start|>"
+IM_END = "<|im_end|>"
+SPECIAL_TOKENS = (END_OF_TEXT, IM_START, IM_END)
+MARKER_TOKENS = (
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+)
+"""Single tokens of the grammar; text to a decoder that skips special tokens, as in Qwen3."""
+SPLIT_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Qwen's pre-tokenizer (letters with one leading character, single digits, punctuation, blanks)."""
+SCAFFOLD = "system\nuser\nassistant\n\n"
+"""Read along with every text, so that what surrounds each message becomes few tokens."""
+SMALLEST_VOCAB = 256 + len(SPECIAL_TOKENS) + len(MARKER_TOKENS)
+
+CHAT_TEMPLATE = (
+    "{%- for message in messages %}"
+    "{{- '<|im_start|>' + message['role'] + '\\n' }}"
+    "{%- if message['role'] == 'assistant' %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}"
+    "{{- message['content'] + '<|im_end|>\\n' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}"
+    "{{- '<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n' }}"
+    "{%- endif %}"
+)
+
+
+def build_tokenizer(texts: Iterable[str], vocab: int, *, max_length: int) -> Any:
+    """Trains a tokenizer with at most `vocab` tokens; fewer when the texts give no more merges.
+
+    Returns a transformers `PreTrainedTokenizerFast`. Deterministic for given texts.
+
+    Raises:
+        ConfigError: `vocab` is smaller than the bytes and special tokens need.
+    """
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    if vocab < SMALLEST_VOCAB:
+        raise ConfigError(f"a vocabulary of {vocab} is too small", remedy=f">= {SMALLEST_VOCAB}")
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(SPLIT_PATTERN), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab - len(SPECIAL_TOKENS) - len(MARKER_TOKENS),
+        min_frequency=2,
+        show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )
+    inner.train_from_iterator((part for t in texts for part in (t, SCAFFOLD)), trainer=trainer)
+    inner.add_special_tokens([AddedToken(t, normalized=False) for t in SPECIAL_TOKENS])
+    inner.add_tokens([AddedToken(t, normalized=False) for t in MARKER_TOKENS])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        eos_token=IM_END,
+        pad_token=END_OF_TEXT,
+        additional_special_tokens=[IM_START],
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+        model_max_length=max_length,
+        padding_side="left",
+    )
