@@ -1,0 +1,57 @@
+"""Importing does nothing heavy: each light module is imported in a fresh interpreter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import air
+
+ROOT = Path(air.__file__).parent
+HEAVY = (
+    "docker",
+    "fastapi",
+    "openai",
+    "pandas",
+    "renderers",
+    "sklearn",
+    "starlette",
+    "streamlit",
+    "torch",
+    "transformers",
+    "uvicorn",
+    "verifiers",
+)
+HEAVY_PARTS = ("env", "train", "serve", "view")
+"""Parts that stand on heavy packages; nothing light imports them at the top of a file."""
+HEAVY_MODULES = ("air.sandbox.docker",)
+PROBE = """
+import importlib, sys
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+    loaded = set(sys.argv[1].split(",")) & set(sys.modules)
+    if loaded:
+        sys.exit(f"importing {name} loads {', '.join(sorted(loaded))}")
+"""
+
+
+def probe(*modules: str) -> None:
+    argv = [sys.executable, "-W", "error", "-c", PROBE, ",".join(HEAVY), *modules]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_import_air_is_light() -> None:
+    probe("air")
+
+
+def test_light_modules_are_light() -> None:
+    modules = []
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(("air", *parts)).removesuffix(".__init__")
+        if parts[0] not in (*HEAVY_PARTS, "_shipped") and name not in HEAVY_MODULES:
+            modules.append(name)
+    assert "air.cli.setup" in modules
+    probe(*modules)
