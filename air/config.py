@@ -5,6 +5,7 @@ Every field of a config is followed by its own docstring.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,18 +27,24 @@ ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Parses one TOML file.
+    """Parses one TOML file, or a JSON file by its ending (a run's `config.json`).
 
     Raises:
         MissingError: no such file.
-        ConfigError: the file is not TOML.
+        ConfigError: the file cannot be read, or is not TOML or JSON.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except FileNotFoundError:
         raise MissingError("no such file", where=str(path), remedy="check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    except ValueError as error:  # TOMLDecodeError, JSONDecodeError, UnicodeDecodeError
         raise ConfigError(f"not valid TOML: {error}", where=str(path)) from None
+    if not isinstance(data, dict):
+        raise ConfigError("holds no table", where=str(path))
+    return data
 
 
 def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> ConfigT:

@@ -118,6 +118,7 @@ class Episode:
         return {
             "episode": self.id,
             "task": self.world.task.id,
+            "direction": self.world.task.direction,
             "why_ended": self.why_ended,
             "isolation": self.world.box.isolation,
             "phis": [v.phi for v in self.world.validations],

@@ -77,15 +77,13 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             reply = await self._ask(episode, model, messages)
             if reply is None:
                 return
-            shown = await self._act(episode, reply, tokens)
+            left = None if max_turns is None else max_turns - episode.counters.turns
+            shown = await self._act(episode, reply, tokens, left)
             if episode.why_ended:
                 return
-            turns = episode.counters.turns
-            if max_turns is not None and turns >= max_turns:
+            if left is not None and left <= 0:
                 episode.why_ended = "turns"
                 return
-            if max_turns is not None:
-                shown += f"\n[{max_turns - turns} turns left]"
             if self._overflows(model, reply, tokens.count(shown)):
                 episode.counters.context_ends += 1
                 episode.why_ended = "context"
@@ -109,8 +107,11 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         episode.counters.turns += 1
         return reply
 
-    async def _act(self, episode: Episode, reply: Reply, tokens: TokenCounter) -> str:
+    async def _act(
+        self, episode: Episode, reply: Reply, tokens: TokenCounter, left: int | None
+    ) -> str:
         """Does what the reply says; returns what the model is shown. May set `why_ended`."""
+        footer = "" if left is None else f"\n[{left} turns left]"
         if reply.cut:
             episode.counters.cut_replies += 1
             episode.counters.format_errors += 1
@@ -121,10 +122,12 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             action = formats.get(self.config.format).parse(reply.text)
         except FormatError as error:
             episode.counters.format_errors += 1
-            episode.record_step(reply.text, None, None, str(error))
-            return str(error)
+            shown = str(error) + footer
+            episode.record_step(reply.text, None, None, shown)
+            return shown
         step = await episode.world.step(action)
         shown, cut = tokens.cap(step.observation.text, self.config.max_observation_tokens)
+        shown += footer
         episode.counters.cut_observations += cut or step.observation.truncated
         episode.record_step(reply.text, action.text, step, shown)
         if step.validation is not None:

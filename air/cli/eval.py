@@ -1,0 +1,104 @@
+"""`air eval MODEL`: plays tasks with a folder, a checkpoint, a hub id or an endpoint; prints the scores."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from air.train.rollout import Rollout
+
+HELP = "play tasks with a model folder, a checkpoint, a hub id or an endpoint; print the scores"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's flags."""
+    parser.add_argument("model", help="folder, checkpoint, hub id, or http(s)://… of an endpoint")
+    parser.add_argument("--model-name", help="with an endpoint: the model to ask for")
+    parser.add_argument("--api-key-var", default="OPENAI_API_KEY", help="variable that holds the key")
+    parser.add_argument("--tasks", nargs="+", metavar="ID", help="default: all shipped tasks")
+    parser.add_argument("--episodes", type=int, default=8, help="episodes of each task (8)")
+    parser.add_argument("--max-turns", type=int, default=4, help="turns of an episode (4)")
+    parser.add_argument("--max-tokens", type=int, default=512, help="longest reply in tokens (512)")
+    parser.add_argument("--context", type=int, default=8192, help="longest episode in tokens (8192)")
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--runtime", choices=("docker", "subprocess"), default="docker",
+                        help="box: docker, or subprocess for the process box")
+    parser.add_argument("--record-dir", type=Path, help="where to write trajectories")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plays and prints; 1 when every episode failed."""
+    from rich.console import Console
+
+    from air import tasks
+    from air.train.evaluate import table_rows
+
+    names = args.tasks or tasks.available()
+    baselines = {name: tasks.load(name).baseline for name in names}
+    rollouts = asyncio.run(_play(args, names))
+    console = Console()
+    console.print(_table(table_rows(rollouts, baselines)))
+    failed = [r for r in rollouts if not r.ok]
+    for error in sorted({r.error for r in failed}):
+        console.print(f"failed: {error}", highlight=False, soft_wrap=True)
+    return 1 if len(failed) == len(rollouts) else 0
+
+
+async def _play(args: argparse.Namespace, names: list[str]) -> list[Rollout]:
+    import verifiers.v1 as vf
+
+    from air.train.evaluate import evaluate, research_env, served
+    from air.train.policy import load
+
+    common = {"runtime": args.runtime, "max_turns": args.max_turns, "record_dir": args.record_dir}
+    if args.model.startswith(("http://", "https://")):
+        env = research_env(names, **common)
+        client = vf.EvalClientConfig(base_url=args.model.rstrip("/"), api_key_var=args.api_key_var)
+        sampling = vf.SamplingConfig(temperature=args.temperature, max_tokens=args.max_tokens)
+        model = args.model_name or await _only_model(args.model)
+        return await evaluate(env, vf.ModelContext(model, client, sampling), args.episodes)
+    policy = await asyncio.to_thread(load, args.model)
+    context = min(args.context, policy.max_length)
+    env = research_env(names, tokenizer=policy.name, max_context_tokens=context, **common)
+    async with served(
+        policy, temperature=args.temperature, max_tokens=args.max_tokens, max_model_len=context
+    ) as ctx:
+        return await evaluate(env, ctx, args.episodes)
+
+
+async def _only_model(url: str) -> str:
+    import httpx
+
+    from air.errors import UsageError
+
+    try:
+        async with httpx.AsyncClient(timeout=10) as http:
+            answer = await http.get(f"{url.rstrip('/')}/models")
+            models = [m["id"] for m in answer.raise_for_status().json()["data"]]
+    except (httpx.HTTPError, KeyError, ValueError) as error:
+        raise UsageError(f"lists no models: {error}", where=url, remedy="check the URL (…/v1)") from None
+    if len(models) != 1:
+        raise UsageError(
+            f"serves {len(models)} models", where=url, remedy=f"pick one with --model-name: {models}"
+        )
+    return str(models[0])
+
+
+def _table(rows: list[dict[str, object]]) -> object:
+    from rich.table import Table
+
+    from air.train.progress import number, percent
+
+    table = Table()
+    table.add_column("task")
+    for name in ("baseline", "mean score", "best", "test", "reward", "valid", "well-formed", "episodes", "failed"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        cells = [number(row[k], ".4f") for k in ("baseline", "score", "best", "test")]  # type: ignore[arg-type]
+        cells += [number(row["reward"], "+.3f"), percent(row["valid"])]  # type: ignore[arg-type]
+        cells += [percent(row["well_formed"]), str(row["episodes"]), str(row["failed"])]  # type: ignore[arg-type]
+        table.add_row(str(row["task"]), *cells)
+    return table

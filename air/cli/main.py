@@ -1,0 +1,97 @@
+"""The commands `air`, `rl` and `sft`: one module a command, one place that ends them.
+
+Exit codes: 0; 1 failed or mismatch; 2 bad input; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import platform
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from air.errors import AirError, UsageError
+
+COMMANDS = {
+    "quickstart": "air.cli.quickstart",
+    "setup": "air.cli.setup",
+    "rl": "air.cli.rl",
+    "sft": "air.cli.sft",
+    "eval": "air.cli.eval",
+    "demos": "air.cli.demos",
+    "tasks": "air.cli.tasks",
+    "images": "air.cli.images",
+    "box": "air.cli.box",
+}
+"""Every command and its module, which has `HELP`, `add_arguments(parser)` and `run(args) -> int`."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`air COMMAND …`"""
+    args = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in args
+    args = [arg for arg in args if arg != "--debug"]
+    return _guarded(lambda: _run(args), debug=debug)
+
+
+def rl() -> int:
+    """`rl @ FILE …`, the same as `air rl`."""
+    return main(["rl", *sys.argv[1:]])
+
+
+def sft() -> int:
+    """`sft @ FILE …`, the same as `air sft`."""
+    return main(["sft", *sys.argv[1:]])
+
+
+def _run(args: list[str]) -> int:
+    if platform.system() != "Linux":
+        raise UsageError(
+            f"air runs on Linux, and this is {platform.system()}",
+            remedy="use a Linux container or a remote machine",
+        )
+    parser = argparse.ArgumentParser(
+        prog="air",
+        description="Train language-model agents to do machine-learning research.",
+        epilog="--debug shows the traceback of an error.",
+    )
+    parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", nargs="?")
+    name = args[0] if args else ""
+    if name not in COMMANDS:
+        parser.epilog = "commands:\n" + "\n".join(
+            f"  {c:<11}{importlib.import_module(m).HELP}" for c, m in COMMANDS.items()
+        )
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.parse_args(args)
+        parser.print_help()
+        return 2
+    module = importlib.import_module(COMMANDS[name])
+    inner = argparse.ArgumentParser(prog=f"air {name}", description=module.HELP)
+    module.add_arguments(inner)
+    if getattr(module, "TAKES_REST", False):
+        known, rest = inner.parse_known_args(args[1:])
+        known.rest = rest
+        return int(module.run(known))
+    return int(module.run(inner.parse_args(args[1:])))
+
+
+def _guarded(work: Callable[[], int], *, debug: bool) -> int:
+    try:
+        return work()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except AirError as error:
+        if debug:
+            traceback.print_exc()
+        else:
+            print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    except BrokenPipeError:
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""`air quickstart`: from nothing to a trained agent.
+
+Demonstrations are played in boxes, a small policy is built and warm-started on them, and the run file
+`configs/quickstart.toml` trains it. All but the last is kept in the cache and done once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+HELP = "build a small policy, warm-start it on demonstrations, train it: the whole way"
+TAKES_REST = True
+DEMOS_PER_TASK = 150
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's flags; further dotted keys go to the run file."""
+    parser.usage = "air quickstart [--fresh] [--prepare] [--dotted.key VALUE …]"
+    parser.add_argument("--fresh", action="store_true", help="redo the warm start, too")
+    parser.add_argument("--prepare", action="store_true", help="stop before training")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prepares and trains."""
+    from air import paths
+    from air.cli import rl
+    from air.sandbox import docker_unavailable
+    from air.train import run_file
+    from air.train.config import RunConfig
+
+    runtime = "docker"
+    if reason := docker_unavailable():
+        runtime = "subprocess"
+        print(f"No Docker ({reason}): playing in process boxes. They separate episodes but do NOT isolate: "
+              "an agent's commands see this machine's files, network and processes.", flush=True)
+    policy = prepare(paths.cache() / "quickstart", runtime=runtime, fresh=args.fresh)
+    if args.prepare:
+        print(f"policy: {policy}")
+        return 0
+    flags = ["--model.name", str(policy), "--orchestrator.train.source.0.env.agent.runtime.type", runtime]
+    file = paths.shipped("configs") / "quickstart.toml"
+    sources = run_file.parse([f"@{file}", *flags, *args.rest])
+    return rl.train(run_file.build(RunConfig, sources).named())
+
+
+def prepare(folder: Path, *, runtime: str, fresh: bool = False, seed: int = 0) -> Path:
+    """The warm-started policy's folder, made unless it is there already.
+
+    Raises:
+        UsageError: a step's input or output cannot be used.
+    """
+    from air.cli import demos, sft
+    from air.train import policy as policies
+    from air.train import run_file
+    from air.train.sft_config import SFTRunConfig
+
+    stamp, policy = _stamp(runtime, seed), folder / "policy"
+    if not fresh and _read(folder / "stamp") == stamp and (policy / "config.json").is_file():
+        print(f"warm-started policy: {policy} (cached; --fresh redoes it)", flush=True)
+        return policy
+    shutil.rmtree(folder, ignore_errors=True)
+    tasks = _run_data()["orchestrator"]["train"]["source"][0]["env"]["taskset"]["tasks"]
+    print("scripted agents play demonstrations in boxes …", flush=True)
+    data = demos.write(folder / "demos", tasks, DEMOS_PER_TASK, seed=seed, runtime=runtime)
+    texts = [m["content"] for line in data.read_text().splitlines() for m in json.loads(line)["messages"]]
+    policies.build(folder / "base", texts, seed=seed)
+    flags = ["--model.name", str(folder / "base"), "--data.name", str(data), "--data.seed", str(seed)]
+    flags += ["--output-dir", str(folder), "--run.name", "policy"]
+    sft.train(run_file.build(SFTRunConfig, run_file.parse([f"@{_config('sft/warmstart.toml')}", *flags])))
+    (folder / "stamp").write_text(stamp)
+    return policy
+
+
+def _stamp(runtime: str, seed: int) -> str:
+    """Changes whenever the warm start would come out differently."""
+    from air import formats, tasks
+    from air.train import demos, policy, tokenizer
+
+    digest = hashlib.sha256(f"{runtime} {seed} {DEMOS_PER_TASK}".encode())
+    for name in tasks.available():
+        digest.update(tasks.load(name).hash.encode())
+    sources = [demos.__file__, policy.__file__, tokenizer.__file__, formats.fenced.__file__]
+    for path in [*map(Path, filter(None, sources)), _config("sft/warmstart.toml")]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _run_data() -> dict[str, object]:
+    from air.config import read_toml
+
+    return read_toml(_config("quickstart.toml"))
+
+
+def _config(name: str) -> Path:
+    from air import paths
+
+    return paths.shipped("configs") / name
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.is_file() else ""

@@ -1,0 +1,113 @@
+"""Scripted models, for demonstrations and for users' tests.
+
+`ScriptedServer` is a real HTTP server that speaks the chat-completions protocol; what it answers is a
+function of the conversation. Everything between it and the box is what a real model would go through.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Message = dict[str, Any]
+Script = Callable[[Sequence[Message]], str]
+
+
+class ScriptedServer:
+    """Serves a script as a model on loopback; use through `with`.
+
+    Args:
+        script: from the conversation so far to the next reply; called from several threads.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self._server = _Server(("127.0.0.1", 0), _handler(script))
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The base URL, `…/v1` included."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def __enter__(self) -> ScriptedServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection, address
+
+
+def replies(*texts: str) -> Script:
+    """A script that says these in turn, by how often it has spoken; the last one again and again."""
+
+    def script(conversation: Sequence[Message]) -> str:
+        spoken = sum(1 for message in conversation if message["role"] == "assistant")
+        return texts[min(spoken, len(texts) - 1)]
+
+    return script
+
+
+def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._answer(200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]})
+
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            text = script(request["messages"])
+            tokens = sum(len(str(m["content"]).split()) for m in request["messages"])
+            self._answer(200, _completion(request.get("model", "scripted"), text, tokens))
+
+        def _answer(self, status: int, body: dict[str, Any]) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    return Handler
+
+
+def _completion(model: str, text: str, prompt_tokens: int) -> dict[str, Any]:
+    words = len(text.split())
+    return {
+        "id": "scripted",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": model,
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": text},
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": words,
+            "total_tokens": prompt_tokens + words,
+        },
+    }

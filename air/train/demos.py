@@ -1,0 +1,107 @@
+"""Demonstrations: scripted agents of mixed quality that really play the tasks in boxes.
+
+They know only what every shipped task of the quickstart shares: `config` holds `method=M level=L`, both
+from 1 to 4, and `solve.py` makes the artefact. Some try at random and submit whatever came last, some
+go back to the best that they saw, so there is everything to learn about which choice is good where.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import verifiers.v1 as vf
+
+from air.env.config import AirTasksetConfig, ResearchEnvConfig
+from air.errors import InfrastructureError
+from air.formats import Action, get
+from air.testing import Message, ScriptedServer
+from air.train.config import SourceConfig
+from air.train.rollout import Rollout, play_many, serving
+
+Choice = tuple[int, int]
+_CHOICE = re.compile(r"method=(\d) level=(\d)")
+_SCORE = re.compile(r"^\[(\w+)\] (-?[\d.]+)", re.MULTILINE)
+
+
+class ScriptedAgent:
+    """Draws choices; with probability `careful` it ends on the best choice that it saw.
+
+    Args:
+        seed: of the draws.
+        careful: how often it goes back to the best one before submitting.
+        stop: chance to submit at a turn; a quarter of it at the first.
+    """
+
+    def __init__(self, seed: int, *, careful: float = 0.5, stop: float = 0.4) -> None:
+        self._rng = random.Random(seed)
+        self._lock = threading.Lock()
+        self._careful, self._stop = careful, stop
+
+    def __call__(self, conversation: Sequence[Message]) -> str:
+        """The next reply."""
+        seen = _seen(conversation)
+        left = _turns_left(conversation)
+        with self._lock:
+            fresh = (self._rng.randint(1, 4), self._rng.randint(1, 4))
+            stop = self._stop if seen else self._stop / 4
+            last = left == 1 or self._rng.random() < stop
+            careful = self._rng.random() < self._careful
+        if last and careful and seen:
+            best = max(seen, key=lambda pair: pair[1])[0]
+            return _reply("Back to", best, "submit")
+        return _reply("Try", fresh, "submit" if last else "validate")
+
+
+async def demonstrate(
+    tasks: Sequence[str], episodes: int, record_dir: Path, *, seed: int = 0, runtime: str = "docker"
+) -> list[Rollout]:
+    """Plays `episodes` episodes of each task; the trajectories land in `record_dir`.
+
+    Raises:
+        InfrastructureError: more than one in ten failed.
+    """
+    env = ResearchEnvConfig(
+        taskset=AirTasksetConfig(tasks=list(tasks)),
+        agent=vf.AgentConfig.model_validate(
+            {"harness": {"id": "air"}, "runtime": {"type": runtime}, "max_turns": 4}
+        ),
+        record_dir=record_dir,
+    )
+    config = SourceConfig.model_construct(name="demos", ratio=1.0, group_size=None, env=env)
+    with ScriptedServer(ScriptedAgent(seed)) as server:
+        client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_SCRIPTED_KEY")
+        ctx = vf.ModelContext(model="scripted", client=client)
+        async with serving([config], 1) as (source,):
+            played = await play_many(source, ctx, episodes)
+    failed = [r for r in played if not r.ok]
+    if len(failed) * 10 > len(played):
+        raise InfrastructureError(f"{len(failed)} of {len(played)} demonstrations failed: {failed[0].error}")
+    return played
+
+
+def _reply(word: str, choice: Choice, ending: Any) -> str:
+    method, level = choice
+    script = f'echo "method={method} level={level}" > config\npython3 solve.py'
+    return get("fenced").render(f"{word} method {method} level {level}.", Action(script, ending))
+
+
+def _seen(conversation: Sequence[Message]) -> list[tuple[Choice, float]]:
+    """The choices so far with their scores; every shipped task of the quickstart is better higher."""
+    seen = []
+    for said, shown in zip(conversation, conversation[1:], strict=False):
+        if said["role"] != "assistant":
+            continue
+        choice, score = _CHOICE.search(said["content"]), _SCORE.search(shown["content"])
+        if choice and score:
+            seen.append(((int(choice[1]), int(choice[2])), float(score[2])))
+    return seen
+
+
+def _turns_left(conversation: Sequence[Message]) -> int | None:
+    found = re.findall(r"\[(\d+) turns left\]", str(conversation[-1]["content"]))
+    return int(found[-1]) if found else None

@@ -1,0 +1,153 @@
+"""What a person sees of a run: a live table on a terminal, plain lines elsewhere; and the last table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+_SHOWN_STEPS = 8
+Row = Mapping[str, Any]
+
+
+def number(value: float | None, form: str = ".3f") -> str:
+    """A number for a table; a dash where there is none."""
+    return "–" if value is None else format(value, form)
+
+
+def percent(value: float | None) -> str:
+    """A share for a table."""
+    return "–" if value is None else f"{100 * value:.0f}%"
+
+
+def split(row: Row) -> str:
+    """Where the step's episode time went, as shares: model / exec / grading / queue."""
+    parts = [float(row.get(f"seconds_{name}") or 0) for name in ("model", "exec", "grading", "queue")]
+    total = sum(parts)
+    return "/".join(f"{100 * p / total:.0f}" for p in parts) if total else "–"
+
+
+_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "step": lambda r: str(r["step"]),
+    "reward": lambda r: number(r["reward"], "+.3f"),
+    "delta": lambda r: number(r["delta"], "+.3f"),
+    "valid": lambda r: percent(r["valid"]),
+    "well-formed": lambda r: percent(r["well_formed"]),
+    "no spread": lambda r: f"{r['zero_spread_groups']}/{r['groups']}",
+    "failed": lambda r: str(r["failed_episodes"]),
+    "tokens/s": lambda r: number(r["tokens_per_second"], ".0f"),
+    "model/exec/grade/queue %": split,
+    "s": lambda r: number(r["seconds"], ".1f"),
+}
+
+
+class Progress:
+    """Live display of a run; use through `with`.
+
+    Args:
+        total: steps of the run.
+        done: steps that were done before (a resumed run).
+        title: what runs.
+    """
+
+    def __init__(self, total: int, *, done: int = 0, title: str = "", console: Console | None = None) -> None:
+        self.console = console or Console()
+        self._title, self._total, self._done, self._first = title, total, done, done
+        self._rows: list[Row] = []
+        self._began = time.monotonic()
+        self._bars = Bars(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+        )
+        self._steps: TaskID = self._bars.add_task("steps", total=total, completed=done, note="")
+        self._episodes: TaskID = self._bars.add_task("episodes", total=1, note="")
+        self._live = Live(console=self.console, refresh_per_second=4, get_renderable=self._render)
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if self._live.is_started:
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+    def phase(self, name: str, episodes: int) -> None:
+        """A step begins to play `episodes` episodes."""
+        self._bars.update(self._episodes, description=name, completed=0, total=episodes)
+
+    def episode(self) -> None:
+        """One episode ended."""
+        self._bars.advance(self._episodes)
+
+    def step(self, row: Row) -> None:
+        """A step is done."""
+        self._rows.append(row)
+        self._done = int(row["step"])
+        self._bars.update(self._steps, completed=self._done, note=f"ETA {self.eta}")
+        if not self.console.is_terminal:
+            cells = (f"{name} {value(row)}" for name, value in _COLUMNS.items())
+            self.say("  ".join(cells) + f"  ETA {self.eta}")
+
+    @property
+    def eta(self) -> str:
+        """Time left, by the steps so far."""
+        played = self._done - self._first
+        if not played:
+            return "–"
+        left = (time.monotonic() - self._began) / played * (self._total - self._done)
+        return f"{int(left) // 60}:{int(left) % 60:02d}"
+
+    def _render(self) -> Group:
+        table = Table(title=self._title, title_justify="left", expand=False)
+        for name in _COLUMNS:
+            table.add_column(name, justify="right")
+        for row in self._rows[-_SHOWN_STEPS:]:
+            table.add_row(*(value(row) for value in _COLUMNS.values()))
+        return Group(table, self._bars)
+
+
+def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Per task: baseline, then mean and best score of the first and the last quarter of the steps."""
+    table = Table(title="scores on the validation split, last validate of each episode", title_justify="left")
+    table.add_column("task")
+    for name in ("baseline", "first ¼ mean", "first ¼ best", "last ¼ mean", "last ¼ best", "reward first→last"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            row["task"],
+            number(row["baseline"], ".4f"),
+            number(row["first_mean"], ".4f"),
+            number(row["first_best"], ".4f"),
+            number(row["last_mean"], ".4f"),
+            number(row["last_best"], ".4f"),
+            f"{number(row['first_reward'], '+.3f')} → {number(row['last_reward'], '+.3f')}",
+        )
+    console.print(table)
+
+
+def further(console: Console, folder: Path, checkpoint: Path | None) -> None:
+    """What to look at next."""
+    console.print(f"\nThe run is in {folder}: config.json metrics.jsonl log.txt trajectories/ checkpoints/",
+                  highlight=False, soft_wrap=True)
+    if checkpoint is not None:
+        console.print(f"  play it:      air eval {checkpoint}", highlight=False, soft_wrap=True)
+    console.print(f"  its numbers:  tail -n 1 {folder / 'metrics.jsonl'}", highlight=False, soft_wrap=True)
+    console.print(f"  an episode:   ls {folder / 'trajectories'}", highlight=False, soft_wrap=True)

@@ -1,0 +1,318 @@
+"""The embedded engine: rollouts, advantages, one update, new weights to the server; again.
+
+One process, one model. Every step plays `batch_size` episodes with the present weights, so training is
+on-policy; the importance ratios of the loss only correct for numerics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import resource
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import verifiers.v1 as vf
+
+from air.env.config import AirHarnessConfig, ResearchEnvConfig
+from air.errors import InfrastructureError, MissingError, UsageError
+from air.train import checkpoint, metrics, policy, run_file
+from air.train.config import RunConfig, SourceConfig
+from air.train.estimators.grpo import grpo
+from air.train.progress import Progress
+from air.train.rollout import Group, Rollout, Source, draw, play_group, serving
+from air.train.server import InferenceServer
+from air.train.trainer import Sample, Trainer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Outcome:
+    """What a run leaves behind."""
+
+    folder: Path
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """One row of metrics a step, by task under `tasks`."""
+    checkpoint: Path | None = None
+    """The last checkpoint."""
+
+
+class EmbeddedRun:
+    """One run of the embedded engine. Use once.
+
+    Args:
+        config: the run file; must be named.
+        progress: where to show what happens.
+    """
+
+    def __init__(self, config: RunConfig, progress: Progress) -> None:
+        self.config, self.progress = config, progress
+        self.folder = config.folder
+        self.outcome = Outcome(self.folder)
+        self._rng = random.Random(config.embedded.seed)
+        self._failed_steps = 0
+        self._done = 0
+
+    async def run(self) -> Outcome:
+        """Trains for `max_steps` steps.
+
+        Raises:
+            UsageError: the run's folder, the model or a port cannot be used.
+            InfrastructureError: too many steps in a row without an episode that ended well.
+        """
+        config = self.config
+        self._set_threads()
+        self._policy = await asyncio.to_thread(policy.load, self._start_from())
+        self._trainer = Trainer(
+            self._policy,
+            config.trainer.optim,
+            scheduler=config.trainer.scheduler,
+            loss=config.trainer.loss,
+            max_steps=config.max_steps,
+            micro_batch_tokens=config.embedded.micro_batch_tokens,
+        )
+        self._resume()
+        async with AsyncExitStack() as stack:
+            server = InferenceServer(
+                self._policy,
+                port=config.embedded.port,
+                max_model_len=min(config.seq_len, self._policy.max_length),
+                max_batch=config.embedded.max_batch,
+            )
+            stack.callback(server.stop)
+            await asyncio.to_thread(server.start)
+            sources = await stack.enter_async_context(
+                serving([self._settled(s) for s in config.orchestrator.train.source],
+                        config.orchestrator.group_size)
+            )
+            try:
+                for step in range(self._done + 1, config.max_steps + 1):
+                    await self._step(step, sources, server)
+            finally:
+                self._save(final=True)
+        return self.outcome
+
+    async def _step(self, step: int, sources: Sequence[Source], server: InferenceServer) -> None:
+        began = time.monotonic()
+        groups = await self._play(step, sources, server)
+        played = time.monotonic()
+        self._watch([r for g in groups for r in g.rollouts])
+        samples = self._samples(groups)
+        learnt: dict[str, float] = {}
+        if samples:
+            learnt = await asyncio.to_thread(self._trainer.step, samples)
+            server.update_weights()
+        self._done = step
+        ended = time.monotonic()
+        row = {"step": step, "samples": len(samples), **metrics.of_step(groups)}
+        row |= {f"train/{name}": value for name, value in learnt.items()}
+        row["seconds"] = ended - began
+        row["seconds_rollout"], row["seconds_train"] = played - began, ended - played
+        row["tokens_per_second"] = row["sampled_tokens"] / max(played - began, 1e-9)
+        row["peak_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        row["tasks"] = {
+            task: _scores(rollouts)
+            for task, rollouts in metrics.by_task([r for g in groups for r in g.rollouts]).items()
+        }
+        self._log(row)
+        ckpt = self.config.ckpt
+        if ckpt is not None and ckpt.interval and step % ckpt.interval == 0:
+            self._save(final=False)
+
+    async def _play(
+        self, step: int, sources: Sequence[Source], server: InferenceServer
+    ) -> list[Group]:
+        chosen = draw(sources, self.config.orchestrator.batch_size, self._rng)
+        self.progress.phase(f"step {step}", sum(s.group_size for s in chosen))
+        ctx = self._context(server)
+        tick = self.progress.episode
+        plays = [play_group(source, ctx, lambda _: tick()) for source in chosen]
+        return list(await asyncio.gather(*plays))
+
+    def _context(self, server: InferenceServer) -> vf.ModelContext:
+        sampling = self.config.orchestrator.train.sampling
+        renderer = self.config.orchestrator.renderer
+        client = vf.TrainClientConfig(
+            base_url=f"{server.url}/v1",
+            api_key_var="AIR_EMBEDDED_KEY",
+            renderer=renderer or policy.default_renderer(self._policy.model.config.model_type),
+            renderer_model_name=self._policy.name,
+        )
+        return vf.ModelContext(
+            model=self._policy.name,
+            client=client,
+            sampling=vf.SamplingConfig(
+                temperature=sampling.temperature, max_tokens=sampling.max_completion_tokens
+            ),
+        )
+
+    def _samples(self, groups: Sequence[Group]) -> list[Sample]:
+        """One sample a branch; episodes that failed, and those without advantage, give none."""
+        temperature = self.config.orchestrator.train.sampling.temperature
+        samples = []
+        for group in groups:
+            rewards = group.rewards
+            if self.config.embedded.shuffle_rewards:
+                rewards = self._rng.sample(rewards, len(rewards))
+            for rollout, advantage in zip(group.rollouts, grpo(rewards), strict=True):
+                if not rollout.ok or abs(advantage) < 1e-9:
+                    continue
+                samples += [
+                    Sample(b.token_ids, b.sampled_mask, b.logprobs, advantage, temperature)
+                    for b in rollout.trace.branches
+                    if any(b.sampled_mask)
+                ]
+        return samples
+
+    def _settled(self, source: SourceConfig) -> SourceConfig:
+        """The source with what the run decides: where to record, how long a context is."""
+        env = source.env
+        if not isinstance(env, ResearchEnvConfig):
+            return source
+        harness = env.agent.harness or AirHarnessConfig()
+        if isinstance(harness, AirHarnessConfig):
+            harness = harness.model_copy(
+                update={
+                    "tokenizer": harness.tokenizer or self._policy.name,
+                    "max_context_tokens": harness.max_context_tokens or self.config.seq_len,
+                }
+            )
+        record_dir = env.record_dir or self.folder / "trajectories"
+        agent = env.agent.model_copy(update={"harness": harness})
+        settled = env.model_copy(update={"agent": agent, "record_dir": record_dir})
+        return source.model_copy(update={"env": settled})
+
+    def _watch(self, rollouts: Sequence[Rollout]) -> None:
+        failures = [r.error for r in rollouts if not r.ok]
+        for error in failures:
+            logger.warning("episode failed: %s", error)
+        self._failed_steps = self._failed_steps + 1 if len(failures) == len(rollouts) else 0
+        if self._failed_steps >= self.config.embedded.max_failed_steps:
+            raise InfrastructureError(
+                f"no episode of the last {self._failed_steps} steps ended well; the last error: "
+                f"{failures[-1][:300]} — mend that, then go on with: {self.go_on}"
+            )
+
+    @property
+    def go_on(self) -> str:
+        """How to go on with this run."""
+        return f"rl @ {self.folder / 'config.json'} --resume"
+
+    def _start_from(self) -> str:
+        """The folder or hub id of the first weights; with `resume`, the checkpoint's."""
+        resume, root = self.config.resume, self.folder / "checkpoints"
+        if resume is None:
+            return _expanded(self.config.model.name)
+        there = checkpoint.steps(root)
+        if not there or (resume.step is not None and resume.step not in there):
+            known = ", ".join(map(str, there)) or "none"
+            raise MissingError(
+                f"no checkpoint to go on from (there: {known})",
+                where=str(root),
+                remedy="check run.name and resume.step",
+            )
+        self.outcome.checkpoint = checkpoint.folder(root, resume.step or there[-1])
+        return str(self.outcome.checkpoint)
+
+    def _resume(self) -> None:
+        if self.outcome.checkpoint is None:
+            return
+        self._done, state = checkpoint.load_state(self.outcome.checkpoint)
+        self._trainer.load_state_dict(state)
+        self.outcome.rows = _read_rows(self.folder / "metrics.jsonl", self._done)
+        self.progress.say(f"going on after step {self._done}")
+
+    def _log(self, row: dict[str, Any]) -> None:
+        self.outcome.rows.append(row)
+        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        self.progress.step(row)
+
+    def _save(self, *, final: bool) -> None:
+        root = self.folder / "checkpoints"
+        if self._done == 0 or (final and self._done in checkpoint.steps(root)):
+            return
+        keep = self.config.ckpt.keep_last if self.config.ckpt else None
+        self.outcome.checkpoint = checkpoint.save(
+            root, self._done, self._policy, self._trainer.state_dict(), keep_last=keep
+        )
+
+    def _set_threads(self) -> None:
+        if self.config.embedded.threads is not None:
+            import torch
+
+            torch.set_num_threads(self.config.embedded.threads)
+
+
+def open_folder(config: RunConfig) -> None:
+    """Makes the run's folder and writes `config.json`.
+
+    Raises:
+        UsageError: a run of that name is there already, or cannot be made.
+    """
+    folder = config.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=config.resume is not None)
+        (folder / "config.json").write_text(run_file.dump(config) + "\n", encoding="utf-8")
+    except FileExistsError:
+        raise UsageError(
+            "a run of this name is there already",
+            where=str(folder),
+            remedy="give another --run.name, or --resume to go on with it",
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"cannot be written: {os.strerror(error.errno or 0)}",
+            where=str(folder),
+            remedy="free space or give another --output-dir",
+        ) from error
+
+
+def summary(rows: Sequence[dict[str, Any]], baselines: dict[str, float]) -> list[dict[str, Any]]:
+    """Per task: mean and best score of the first and the last quarter of the steps."""
+    quarter = max(1, len(rows) // 4)
+    parts = {"first": rows[:quarter], "last": rows[-quarter:]}
+    table = []
+    for task in sorted({t for row in rows for t in row["tasks"]}):
+        entry: dict[str, Any] = {"task": task, "baseline": baselines.get(task)}
+        for part, of in parts.items():
+            seen = [row["tasks"][task] for row in of if task in row["tasks"]]
+            scores = [s for one in seen for s in one["scores"]]
+            best = min if any(one["direction"] == "lower" for one in seen) else max
+            entry[f"{part}_mean"] = metrics.mean(scores)
+            entry[f"{part}_best"] = best(scores) if scores else None
+            entry[f"{part}_reward"] = metrics.mean(one["reward"] for one in seen)
+        table.append(entry)
+    return table
+
+
+def _scores(rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    good = [r for r in rollouts if r.ok]
+    return {
+        "direction": good[0].info.get("direction", "higher") if good else "higher",
+        "scores": [s for r in good if (s := r.metric("score")) is not None],
+        "test_scores": [s for r in good if (s := r.metric("test_score")) is not None],
+        "reward": metrics.mean(r.reward for r in good),
+    }
+
+
+def _read_rows(path: Path, until: int) -> list[dict[str, Any]]:
+    """The rows up to step `until`; later ones, of steps that are played again, are dropped."""
+    if not path.is_file():
+        return []
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in rows if row["step"] <= until]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return rows
+
+
+def _expanded(name: str) -> str:
+    return str(Path(name).expanduser()) if name.startswith("~") else name

@@ -1,0 +1,180 @@
+"""Playing groups of episodes, and making training samples of them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import verifiers.v1 as vf
+
+from air.errors import ConfigError, boundary
+from air.train.config import SourceConfig
+
+
+@dataclass
+class Rollout:
+    """One episode as the engine sees it."""
+
+    source: str
+    task: str
+    """The research task's id."""
+    trace: Any
+    """The verifiers trace; None where no agent ran."""
+    error: str = ""
+    """Why it does not count; empty where it ended well."""
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended without a failure of ours; only then has it a reward."""
+        return not self.error
+
+    @property
+    def reward(self) -> float:
+        """The sum of the reward's terms."""
+        return float(self.trace.reward) if self.ok else 0.0
+
+    def metric(self, name: str) -> float | None:
+        """One of the episode's metrics; None where it has none."""
+        value = None if self.trace is None else self.trace.metrics.get(name)
+        return None if value is None else float(value)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What air's environment noted of the episode."""
+        return {} if self.trace is None else dict(self.trace.info.get("air", {}))
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens that the policy drew."""
+        if self.trace is None:
+            return 0
+        return sum(sum(b.sampled_mask) for b in self.trace.branches)
+
+
+@dataclass
+class Group:
+    """Episodes of one prompt."""
+
+    rollouts: list[Rollout] = field(default_factory=list)
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """One reward an episode; None where it does not count."""
+        return [r.reward if r.ok else None for r in self.rollouts]
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether the episodes that count differ in reward, so that there is something to learn."""
+        counted = [r for r in self.rewards if r is not None]
+        return len(counted) > 1 and max(counted) - min(counted) > 1e-9
+
+
+@dataclass
+class Source:
+    """One environment that prompts are drawn from, live."""
+
+    name: str
+    ratio: float
+    group_size: int
+    env: vf.Env[Any]
+    tasks: list[vf.Task]
+    _next: Iterator[vf.Task] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._next = itertools.cycle(self.tasks)
+
+    def prompt(self) -> vf.Task:
+        """The next prompt; they come in turn."""
+        return next(self._next)
+
+
+@asynccontextmanager
+async def serving(
+    configs: Sequence[SourceConfig], group_size: int
+) -> AsyncIterator[list[Source]]:
+    """Brings up the sources' environments for as long as the context is open.
+
+    Raises:
+        ConfigError: an environment cannot be built, or has no task.
+    """
+    async with AsyncExitStack() as stack:
+        sources = []
+        for config in configs:
+            with boundary(ConfigError, f"source {config.resolved_name}", TypeError, ValueError):
+                env = vf.load_environment(config.env)
+            tasks = list(env.taskset)
+            if not tasks:
+                raise ConfigError("has no task", where=f"source {config.resolved_name}")
+            await stack.enter_async_context(env.serving())
+            size = config.group_size or group_size
+            sources.append(Source(config.resolved_name, config.ratio, size, env, tasks))
+        yield sources
+
+
+def draw(sources: Sequence[Source], episodes: int, rng: random.Random) -> list[Source]:
+    """Sources for one step's groups, `episodes` in all, drawn by ratio."""
+    chosen: list[Source] = []
+    left = episodes
+    while left > 0:
+        source = rng.choices(sources, [s.ratio for s in sources])[0]
+        chosen.append(source)
+        left -= source.group_size
+    return chosen
+
+
+async def play_group(
+    source: Source, ctx: vf.ModelContext, on_done: Callable[[Rollout], None] | None = None
+) -> Group:
+    """Plays one prompt `group_size` times at once."""
+    task = source.prompt()
+    plays = [play(source, task, ctx, on_done) for _ in range(source.group_size)]
+    return Group(list(await asyncio.gather(*plays)))
+
+
+async def play(
+    source: Source,
+    task: vf.Task,
+    ctx: vf.ModelContext,
+    on_done: Callable[[Rollout], None] | None = None,
+) -> Rollout:
+    """Plays one prompt once, with the environment's retries. A failed episode is data, not a raise."""
+    began = time.monotonic()
+    episode = await source.env.run_slot(source.env.slots(task)[0], ctx)
+    trace = episode.traces[0] if episode.traces else None
+    error = episode.last_error or (trace.last_error if trace is not None else None)
+    failed = not episode.ok
+    rollout = Rollout(
+        source=source.name,
+        task=str(getattr(task.data, "task_id", "") or task.data.name or source.name),
+        trace=trace,
+        error=(f"{error.type}: {error.message}" if error else "no reason given") if failed else "",
+        seconds=time.monotonic() - began,
+    )
+    if on_done is not None:
+        on_done(rollout)
+    return rollout
+
+
+async def play_many(
+    source: Source,
+    ctx: vf.ModelContext,
+    each: int,
+    on_done: Callable[[Rollout], None] | None = None,
+    *,
+    at_once: int = 32,
+) -> list[Rollout]:
+    """Plays every prompt of the source `each` times, `at_once` episodes together."""
+    gate = asyncio.Semaphore(at_once)
+
+    async def one(task: vf.Task) -> Rollout:
+        async with gate:
+            return await play(source, task, ctx, on_done)
+
+    return list(await asyncio.gather(*(one(task) for task in source.tasks * each)))

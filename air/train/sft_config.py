@@ -1,0 +1,28 @@
+"""The run file of `sft`: a subset of prime-rl 0.8's `SFTConfig`, same names and meanings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from air.train.config import EmbeddedConfig, ModelConfig, RunNameConfig
+from air.train.options import SFTConfig
+
+
+class SFTRunConfig(SFTConfig):
+    """A whole run file of `sft`."""
+
+    output_dir: Path = Path("outputs")
+    """Folder of runs; the policy lands in `output_dir / run.name`."""
+    run: RunNameConfig = RunNameConfig(name="sft")
+    """The run's name."""
+    model: ModelConfig = ModelConfig()
+    """The policy to start from."""
+    embedded: EmbeddedConfig = Field(EmbeddedConfig(), exclude=True)
+    """The embedded engine's own settings."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the trained policy lands."""
+        return self.output_dir.expanduser() / (self.run.name or "sft")
