@@ -9,11 +9,11 @@ HELP = "build or list the Docker images of the boxes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`build [NAME] [--base IMAGE] [--ca-bundle FILE]`, `ls`."""
+    """`build [NAME|FOLDER/] [--base IMAGE] [--ca-bundle FILE]`, `ls`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="build|ls")
     actions.add_parser("ls", help="every image air can build, and whether it is current")
     build = actions.add_parser("build", help="build an image, even where it is current")
-    build.add_argument("name", nargs="?", default="base", help="folder under images/")
+    build.add_argument("name", nargs="?", default="base", help="a folder under images/, or a path")
     build.add_argument("--base", help="image to start from, instead of the Dockerfile's")
     build.add_argument(
         "--ca-bundle", type=Path, help="PEM file that the build trusts; not left in the image"

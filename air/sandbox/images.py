@@ -1,9 +1,11 @@
 """Docker images: built from `images/<name>/Dockerfile`, tagged `air-<name>`, rebuilt when stale.
 
-An image carries the digest of its folder as the label `air.recipe`; `ensure` rebuilds it when the
-two differ. The Dockerfile's `ARG BASE` names an ordinary image: taken if it is here, pulled if it
-can be, and bootstrapped from the distribution's packages (`air-bootstrap`) if not. A CA bundle and
-the proxies of the environment are inputs of the build and do not stay in the image.
+A name is that of a shipped folder (`base`, or its tag `air-base`) or, with a slash, the path of a
+folder of the user's own. An image carries the digest of its folder as the label `air.recipe`;
+`ensure` rebuilds it when the two differ. The Dockerfile's `ARG BASE` names an ordinary image:
+taken if it is here, pulled if it can be, and bootstrapped from the distribution's packages
+(`air-bootstrap`) if not. A CA bundle and the proxies of the environment are inputs of the build
+and do not stay in the image.
 
 Every function may raise `MissingError` where no Docker engine answers, and `BoxStartError` where
 the engine, the network or the disk fails it. The `docker` SDK is imported on first use.
@@ -16,6 +18,7 @@ import hashlib
 import io
 import os
 import re
+import socket
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,10 +70,11 @@ def engine(timeout: float = _PING_SECONDS) -> Iterator[DockerClient]:
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
-    remedy = "run `air setup`"
     try:
+        _knock()
         client = docker.from_env(timeout=timeout)
-    except DockerException as error:
+    except (OSError, DockerException) as error:
+        remedy = "run `air setup`"
         raise MissingError(f"no Docker engine answers: {reason(error)}", remedy=remedy) from error
     try:
         yield client
@@ -80,15 +84,20 @@ def engine(timeout: float = _PING_SECONDS) -> Iterator[DockerClient]:
         client.close()
 
 
+def _knock() -> None:
+    """Connects once to the engine's local socket, since the SDK leaks its own where that fails."""
+    host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    if host.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as knock:
+            knock.settimeout(_PING_SECONDS)
+            knock.connect(host.removeprefix("unix://"))
+
+
 def reason(error: BaseException) -> str:
-    """The innermost cause of an error of the SDK, as one line."""
+    """An error of the SDK, or of the way to the engine, as one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
     text = " ".join(str(getattr(error, "explanation", None) or error).split())
-    if "PermissionError" in text or "Permission denied" in text:
-        return "permission denied on its socket"
-    if "FileNotFoundError" in text or "No such file" in text:
-        return "its socket is not there"
-    if "ConnectionRefusedError" in text or "Connection refused" in text:
-        return "connection refused"
     return text[:300] or type(error).__name__
 
 
@@ -193,7 +202,8 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
             decode=True,
         )
         _follow(stream, f"building {tag}")
-        client.images.prune(filters={"dangling": True, "label": STAGE_LABEL})
+        for ours in (STAGE_LABEL, RECIPE_LABEL):  # the build's stage, and what it replaced
+            client.images.prune(filters={"dangling": True, "label": ours})
         return str(client.images.get(tag).id)
 
 
@@ -215,7 +225,7 @@ def blame(tail: list[str], error: str) -> str:
     whole = "\n".join([*tail, error])
     if "o space left" in whole or "enough free space" in whole:
         return f"{line} — the disk is full: free some (`docker system df` shows what Docker holds)"
-    if "resolve" in whole or "Could not connect" in whole or "ertificate" in whole:
+    if "resolv" in whole or "Could not connect" in whole or "ertificate" in whole:
         return (
             f"{line} — the package server cannot be reached: set http_proxy/https_proxy, or name a "
             "CA bundle in AIR_CA_BUNDLE"
@@ -254,14 +264,22 @@ def _declared_base(folder: Path) -> str:
 
 
 def _tag(name: str) -> str:
-    return name if name.startswith(_PREFIX) else _PREFIX + name
+    short = Path(name).resolve().name if "/" in name else name.removeprefix(_PREFIX)
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", short):
+        raise UsageError(
+            "not a name for an image", where=repr(name), remedy="use a-z, 0-9, `.`, `_` and `-`"
+        )
+    return _PREFIX + short
 
 
 def _folder(name: str) -> Path:
-    short = _tag(name).removeprefix(_PREFIX)
-    folder = paths.shipped("images") / short
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", short) or not (folder / "Dockerfile").is_file():
-        raise MissingError("no Dockerfile of that name", where=short, remedy="see `air images ls`")
+    tag = _tag(name)
+    own = paths.shipped("images") / tag.removeprefix(_PREFIX)
+    folder = Path(name) if "/" in name else own
+    if folder != own and (own / "Dockerfile").is_file():
+        raise UsageError(f"{tag} is an image of air's own", where=name, remedy="rename the folder")
+    if not (folder / "Dockerfile").is_file():
+        raise MissingError("no Dockerfile there", where=str(folder), remedy="see `air images ls`")
     return folder
 
 

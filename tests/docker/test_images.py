@@ -1,0 +1,92 @@
+"""Images on a real engine: built when stale, and nothing of the build stays in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from air.errors import BoxStartError
+from air.sandbox import images
+
+pytestmark = pytest.mark.docker
+
+SECRET = "-----a certificate that must not stay-----"
+DOCKERFILE = """
+ARG BASE=air-base
+FROM ${BASE} AS build
+COPY Dockerfile ca.crt* /run/air-build/
+RUN [ ! -e /run/air-build/ca.crt ] || cp /run/air-build/ca.crt /tmp/seen; \\
+    wc -c < /run/air-build/ca.crt > /workspace/size || true; \\
+    chown agent /workspace/size; rm -rf /run/air-build /tmp/seen
+LABEL air.stage=build
+FROM scratch
+COPY --from=build / /
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / f"test-{tmp_path.parent.name}"
+    folder.mkdir()
+    (folder / "Dockerfile").write_text(DOCKERFILE)
+    yield folder
+    with images.engine() as client:
+        for image in client.images.list(name=f"air-{folder.name}"):
+            client.images.remove(image.id, force=True)
+
+
+def _shell(image: str, script: str) -> str:
+    with images.engine(60) as client:
+        argv = ["sh", "-c", script]
+        output = client.containers.run(image, argv, remove=True, network_mode="none")
+    return str(output.decode().strip())
+
+
+def test_ensure_builds_once_and_again_when_the_recipe_changes(recipe: Path) -> None:
+    name, said = str(recipe), list[str]()
+    assert not images.look(name).id
+    first = images.ensure(name, say=said.append)
+    assert said == [f"Building image air-{recipe.name} from air-base."]
+    assert images.ensure(name, say=said.append) == first == images.digest(name)
+    assert len(said) == 1
+    (recipe / "Dockerfile").write_text(DOCKERFILE + "ENV CHANGED=1\n")
+    assert not images.look(name).current
+    assert images.ensure(name, say=said.append) != first
+    assert images.look(name).current
+
+
+def test_a_ca_bundle_serves_the_build_and_is_gone(recipe: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "authorities.pem"
+    bundle.write_text(SECRET)
+    images.build(str(recipe), ca_bundle=bundle, say=lambda _: None)
+    tag = f"air-{recipe.name}"
+    assert _shell(tag, "cat /workspace/size") == str(len(SECRET))
+    assert _shell(tag, f"grep -rls -e '{SECRET}' /etc /run /tmp /usr/share || true") == ""
+    with images.engine() as client:
+        image = client.images.get(tag)
+        assert SECRET not in str(image.history())
+        dangling = client.images.list(filters={"dangling": True, "label": images.STAGE_LABEL})
+        assert dangling == []
+
+
+def test_a_failing_build_says_its_last_line(recipe: Path) -> None:
+    (recipe / "Dockerfile").write_text(
+        "ARG BASE=air-base\nFROM ${BASE}\nRUN echo 'E: no such thing' && exit 9\n"
+    )
+    with pytest.raises(BoxStartError, match=r"returned a non-zero code: 9 \(E: no such thing\)"):
+        images.build(str(recipe), say=lambda _: None)
+
+
+def test_the_base_image_has_what_boxes_need() -> None:
+    script = "id -u agent; stat -c '%U %a' /workspace; ls /run /etc/apt/apt.conf.d"
+    lines = _shell("air-base", script).splitlines()
+    assert lines[:2] == ["1000", "agent 755"]
+    assert not [line for line in lines if "air-build" in line]
+    program = "import sys, numpy; print(sys.version_info >= (3, 11), numpy.arange(3).sum())"
+    assert _shell("air-base", f"bash -c 'python3 -c \"{program}\"'") == "True 3"
+
+
+def test_the_list_has_every_shipped_image() -> None:
+    assert "air-base" in [image.name for image in images.ls() if image.current]
