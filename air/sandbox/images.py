@@ -160,7 +160,7 @@ def ensure(name: str, *, say: Say = print) -> str:
     """
     if (found := look(name)).current:
         return found.id
-    with _locked(_tag(name)):
+    with _locked():
         if (found := look(name)).current:
             return found.id
         return _build(name, base=None, ca_bundle=_env_bundle(), say=say)
@@ -177,7 +177,7 @@ def build(
             `AIR_CA_BUNDLE` names. Not left in the image.
         say: told, one line each, what is being done.
     """
-    with _locked(_tag(name)):
+    with _locked():
         return _build(name, base=base, ca_bundle=ca_bundle or _env_bundle(), say=say)
 
 
@@ -284,11 +284,12 @@ def _folder(name: str) -> Path:
 
 
 @contextmanager
-def _locked(tag: str) -> Iterator[None]:
+def _locked() -> Iterator[None]:
+    """Holds the right to build; one build at a time, since each prunes what it leaves behind."""
     folder = paths.cache() / "locks"
-    with boundary(BoxStartError, "locking the image's build", OSError):
+    with boundary(BoxStartError, "locking image builds", OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / f"image-{tag}.lock").open("w")
+        file = (folder / "images.lock").open("w")
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
