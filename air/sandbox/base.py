@@ -99,9 +99,11 @@ class Box(ABC):
     isolation: Isolation
     workspace: str
     """Absolute path of the workspace, as a command in the box sees it."""
+    queue_seconds: float = 0.0
+    """Seconds that its user waited for it; set by the pool."""
 
     def path(self, absolute: str) -> str:
-        """The path at which commands in this box see `absolute` (`/workspace`, or a scratch folder)."""
+        """Where commands see `absolute`, a path in the workspace or in a scratch folder."""
         return absolute
 
     @abstractmethod

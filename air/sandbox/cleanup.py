@@ -1,0 +1,111 @@
+"""Who owns a box, and the removal of what its owner left behind.
+
+A running box ends with its harness by itself (its stream closes). What cannot end by itself is
+collected here: containers that were created and never started, those past their time, and folders
+of process boxes, whose owner is dead. Only what carries our labels (or names) is touched, and an
+owner is taken for dead only where that is certain: same kernel, same process namespace, and no
+process of that pid and start time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
+FOLDER_PREFIX = "air-box-"
+WARM_SECONDS = 3600.0
+"""How long a box may wait for its hand-out; its label expires that much later."""
+
+
+def owner() -> str:
+    """This process as `host:pid:start`; `host` names the machine, its boot and its pid namespace."""
+    return f"{_host()}:{os.getpid()}:{_start_time(os.getpid())}"
+
+
+def run_id() -> str:
+    """The run this process belongs to: `AIR_RUN`, else one of its own."""
+    return os.environ.get("AIR_RUN") or f"{os.getpid()}-{_start_time(os.getpid())}"
+
+
+def is_dead(label: str) -> bool:
+    """Whether the owner is certainly gone; one on another machine never is."""
+    parts = label.rsplit(":", 2)
+    if len(parts) != 3 or parts[0] != _host() or not parts[1].isdigit():
+        return False
+    return _start_time(int(parts[1])) != parts[2]
+
+
+def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
+    """Whether a container with these labels is ours and may be removed.
+
+    Args:
+        labels: the container's labels.
+        now: seconds since the epoch.
+    """
+    if OWNER_LABEL not in labels or EXPIRES_LABEL not in labels:
+        return False
+    try:
+        expired = float(labels[EXPIRES_LABEL]) < now
+    except ValueError:
+        return False
+    return expired or is_dead(labels[OWNER_LABEL])
+
+
+def collect() -> list[str]:
+    """Removes what dead owners left; returns the names. Blocks for as long as the engine takes.
+
+    Without an engine there are no containers to look for, and only folders are collected.
+
+    Raises:
+        BoxStartError: the engine answers, but fails.
+    """
+    from air.sandbox import docker
+
+    return [*collect_folders(), *docker.remove_left_behind()]
+
+
+def collect_folders() -> list[str]:
+    """Removes folders of process boxes whose owner is dead."""
+    removed = []
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        pid, _, rest = folder.name.removeprefix(FOLDER_PREFIX).partition("-")
+        start = rest.partition("-")[0]
+        if pid.isdigit() and start and is_dead(f"{_host()}:{pid}:{start}"):
+            shutil.rmtree(folder, ignore_errors=True)  # another user's, or collected by another
+            if not folder.exists():
+                removed.append(str(folder))
+    return removed
+
+
+def folder_prefix() -> str:
+    """The beginning of the names of this process's box folders."""
+    return f"{FOLDER_PREFIX}{os.getpid()}-{_start_time(os.getpid())}-"
+
+
+def expires(seconds: float) -> str:
+    """The label of a box that may live `seconds` after its hand-out: seconds since the epoch."""
+    return f"{time.time() + seconds + WARM_SECONDS:.0f}"
+
+
+@cache
+def _host() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    namespace = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 — Path.stat is the same call
+    return f"{socket.gethostname()}/{boot[:8]}/{namespace}"
+
+
+def _start_time(pid: int) -> str:
+    """When a process began, in clock ticks since boot; empty when there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] in ("Z", "X") else fields[19]

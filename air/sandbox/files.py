@@ -1,0 +1,90 @@
+"""What the host does with files: a folder taken apart for `put`, and put together for `get`.
+
+The host trusts neither side: no link is followed in what is sent, and nothing that a box answers
+can name a place outside the folder it is copied to.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from air.errors import BoxFileError
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass
+class Entry:
+    """One file or folder of a copy."""
+
+    path: str
+    """Relative, `/` between parts; empty for the thing itself."""
+    folder: bool
+    """Whether it is a folder."""
+    mode: int = 0o644
+    """0o755 where its owner may execute it, else 0o644."""
+    data: bytes = b""
+    """The contents of a file."""
+
+
+def below(source: Path) -> Iterator[Entry]:
+    """The file `source`, or all that lies in the folder `source`, folders first.
+
+    Raises:
+        BoxFileError: absent, a link, or something that is neither a file nor a folder.
+    """
+    yield from _entries(source, "")
+
+
+def _entries(path: Path, relative: str) -> Iterator[Entry]:
+    try:
+        kind = path.lstat().st_mode
+        if stat.S_ISDIR(kind):
+            yield Entry(relative, True)
+            for name in sorted(os.listdir(path)):
+                yield from _entries(path / name, f"{relative}/{name}" if relative else name)
+            return
+        if not stat.S_ISREG(kind):
+            what = "a link" if stat.S_ISLNK(kind) else "neither a file nor a folder"
+            raise BoxFileError(f"{str(path)!r} is {what}: it is not copied into a box")
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            yield Entry(relative, False, executable(kind), file.read())
+    except OSError as error:
+        raise BoxFileError(f"{str(path)!r}: {error.strerror}") from error
+
+
+def executable(mode: int) -> int:
+    """The mode that a copy gets: only whether the owner may execute it survives."""
+    return 0o755 if mode & 0o100 else 0o644
+
+
+def lay(entries: list[Entry], dest: Path, name: str) -> None:
+    """Writes what came out of a box: a lone file as `dest/name`, a folder's contents into `dest`.
+
+    Raises:
+        BoxFileError: a path that would leave `dest`, or the host cannot write.
+    """
+    try:
+        dest.mkdir(parents=True, exist_ok=True)
+        for entry in entries:
+            target = dest / _safe(entry.path or ("." if entry.folder else name))
+            if entry.folder:
+                target.mkdir(exist_ok=True)
+                continue
+            with os.fdopen(os.open(target, _NEW, 0o644), "wb") as file:
+                file.write(entry.data)
+                os.fchmod(file.fileno(), executable(entry.mode))
+    except OSError as error:
+        raise BoxFileError(f"{str(dest)!r}: {error.strerror}") from error
+
+
+def _safe(path: str) -> Path:
+    parts = path.split("/")
+    if "\0" in path or (path != "." and any(part in ("", ".", "..") for part in parts)):
+        raise BoxFileError(f"{path!r} would leave the folder it is copied to")
+    return Path(path)

@@ -1,0 +1,207 @@
+"""What the guest does with files: no link is followed, only regular files and folders are touched.
+
+Every path is taken apart and walked from the descriptor of a root, one component at a time, so
+that nothing which happens in the box meanwhile can lead a read or a write out of it.
+
+Part of the guest: standard library only, Python >= 3.8, no import of `air`.
+"""
+
+# ruff: noqa: PTH118, PTH208, SIM105
+# Neither pathlib nor contextlib is worth its import at every start of a box.
+from __future__ import annotations
+
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+CHUNK = 1 << 18
+MAX_ENTRIES = 50_000
+MAX_DEPTH = 100
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Refused(Exception):
+    """A file operation that is not done; the text goes to the caller."""
+
+
+class Upload:
+    """A file that is being written: under a temporary name until it is complete."""
+
+    def __init__(self, folder: int, name: str, mode: int) -> None:
+        self.folder, self.name, self.mode = folder, name, mode
+        self.temporary = f".air-{os.urandom(8).hex()}"
+        try:
+            self.fd = os.open(self.temporary, _NEW, 0o600, dir_fd=folder)
+        except OSError:
+            os.close(folder)
+            raise
+
+    def add(self, data: bytes) -> None:
+        """Appends bytes."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self.fd, view) :]
+
+    def commit(self) -> None:
+        """Puts the file in its place; whatever had the name before, a link too, is replaced."""
+        os.fchmod(self.fd, self.mode)
+        os.rename(self.temporary, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
+        os.close(self.fd)
+        os.close(self.folder)
+
+    def abandon(self) -> None:
+        """Leaves nothing behind."""
+        try:
+            os.unlink(self.temporary, dir_fd=self.folder)
+        except FileNotFoundError:
+            pass
+        os.close(self.fd)
+        os.close(self.folder)
+
+
+class Files:
+    """The writable folders of a box, each known by the name it was asked for and by where it is."""
+
+    def __init__(self, roots: list[tuple[str, str]]) -> None:
+        flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+        self.roots = [(named, seen, os.open(seen, flags)) for named, seen in roots]
+        self.uploads: dict[int, Upload | None] = {}
+
+    def write(self, ident: int, header: dict[str, Any], data: bytes) -> bool:
+        """Takes one piece of a file; True when it was the last and the file is in place.
+
+        A path that failed stays failed: its remaining pieces are dropped without an answer.
+        """
+        try:
+            if ident not in self.uploads:
+                self.uploads[ident] = self._begin(header)
+            upload = self.uploads[ident]
+            if upload is not None:
+                upload.add(data)
+                if header["last"]:
+                    upload.commit()
+                    del self.uploads[ident]
+                    return True
+        except (OSError, Refused):
+            failed = self.uploads.pop(ident, None)
+            if failed is not None:
+                failed.abandon()
+            self.uploads[ident] = None
+            raise
+        finally:
+            if header["last"]:
+                self.uploads.pop(ident, None)
+        return False
+
+    def _begin(self, header: dict[str, Any]) -> Upload:
+        root, parts = self._resolve(header["path"])
+        if header.get("into") and self._is_folder(root, parts):
+            parts = [*parts, header["into"]]
+        if not parts:
+            raise Refused("it is a folder")
+        folder = self._walk(root, parts[:-1], make=True)
+        return Upload(folder, parts[-1], header["mode"])
+
+    def mkdir(self, header: dict[str, Any]) -> None:
+        """Makes a folder and those above it; one that exists is fine."""
+        root, parts = self._resolve(header["path"])
+        os.close(self._walk(root, parts, make=True))
+
+    def get(self, header: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """Yields a file, or with `tree` all below a folder, in pieces.
+
+        A piece with `entry` begins a file or (`folder`) tells of one; others go on with the last.
+        """
+        root, parts = self._resolve(header["path"])
+        left, waiting, seen = header["max_bytes"], [("", parts)], 0
+        while waiting:
+            entry, parts = waiting.pop()
+            seen += 1
+            if seen > MAX_ENTRIES or len(parts) > MAX_DEPTH:
+                raise Refused("it holds too many files or is too deep")
+            fd, is_folder = self._open(root, parts, entry)
+            try:
+                if is_folder:
+                    if not header.get("tree"):
+                        raise Refused("it is a folder, not a regular file")
+                    yield {"entry": entry, "folder": True}, b""
+                    for name in sorted(os.listdir(fd), reverse=True):
+                        waiting.append((entry + "/" + name if entry else name, [*parts, name]))
+                    continue
+                mode = os.fstat(fd).st_mode & 0o777
+                data, first = os.read(fd, min(CHUNK, left + 1)), True
+                while data or first:
+                    left -= len(data)
+                    if left < 0 or os.fstat(fd).st_size > header["max_bytes"]:
+                        raise Refused(f"it is larger than {header['max_bytes']} bytes")
+                    yield ({"entry": entry, "mode": mode} if first else {}), data
+                    data, first = os.read(fd, min(CHUNK, left + 1)), False
+            finally:
+                os.close(fd)
+
+    def _resolve(self, path: str) -> tuple[int, list[str]]:
+        """The root's descriptor and the parts below it, for a path in one of the roots."""
+        if "\0" in path:
+            raise Refused("its name holds a NUL byte")
+        path = os.path.normpath(os.path.join(self.roots[0][0], path))
+        best: tuple[int, int, str] | None = None
+        for named, seen, fd in self.roots:
+            for prefix in (named, seen):
+                inside = path == prefix or path.startswith(prefix + "/")
+                if inside and (best is None or len(prefix) > best[0]):
+                    best = (len(prefix), fd, path[len(prefix) :])
+        if best is None:
+            raise Refused("it leads out of the box's writable folders")
+        return best[1], [part for part in best[2].split("/") if part]
+
+    @staticmethod
+    def _walk(root: int, parts: list[str], make: bool = False) -> int:
+        """A descriptor of the folder at `parts`; missing folders are made if asked for."""
+        fd = os.open(".", _FOLDER, dir_fd=root)
+        for part in parts:
+            try:
+                if make:
+                    try:
+                        os.mkdir(part, 0o755, dir_fd=fd)
+                    except FileExistsError:
+                        pass
+                deeper = os.open(part, _FOLDER, dir_fd=fd)
+            except NotADirectoryError:
+                raise Refused(f"{part!r} is a link or a file, not a folder") from None
+            finally:
+                os.close(fd)
+            fd = deeper
+        return fd
+
+    def _is_folder(self, root: int, parts: list[str]) -> bool:
+        try:
+            os.close(self._walk(root, parts))
+        except (FileNotFoundError, Refused):
+            return False
+        return True
+
+    def _open(self, root: int, parts: list[str], entry: str) -> tuple[int, bool]:
+        """Opens a regular file or a folder for reading, and says which it is."""
+        what = repr(entry) if entry else "it"
+        folder = self._walk(root, parts[:-1])
+        try:
+            name = parts[-1] if parts else "."
+            mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+            if stat.S_ISLNK(mode):
+                raise Refused(f"{what} is a link")
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                raise Refused(f"{what} is not a regular file")
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            fd = os.open(name, flags, dir_fd=folder)
+        finally:
+            os.close(folder)
+        opened = os.fstat(fd).st_mode
+        if stat.S_IFMT(opened) != stat.S_IFMT(mode):
+            os.close(fd)
+            raise Refused(f"{what} changed while it was read")
+        return fd, stat.S_ISDIR(opened)

@@ -1,0 +1,130 @@
+"""The process box: the same guest as a plain subprocess, for machines without Docker.
+
+It separates runs; it does not isolate them. A command sees the host's files and network, and what
+binds it is per process only: memory (data segment), size of one file, no core dumps. `cpus`,
+`pids`, `shm_mb` and the size of the workspace as a whole are not enforced. What is held as in a
+container: fresh commands, timeouts that kill whole trees, bounded output, file operations that
+follow no link, and an end together with the harness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from air.errors import AirError, BoxStartError
+from air.sandbox import cleanup
+from air.sandbox.base import SECOND_UID_ENV, BoxSpec, Isolation
+from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders, to_the_end
+from air.sandbox.protocol import Connection, interpreter
+
+MIB = 1 << 20
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class ProcessBox(GuestBox):
+    """A box that is a folder and a subprocess."""
+
+    isolation: Isolation = "process"
+
+    def __init__(self, spec: BoxSpec) -> None:
+        super().__init__(spec)
+        self._root: Path | None = None
+        self._process: asyncio.subprocess.Process | None = None
+
+    @classmethod
+    async def start(cls, spec: BoxSpec, *, run: str = "") -> ProcessBox:
+        """Starts a box; a process needs no label of its `run`.
+
+        Raises:
+            BoxStartError: no folder, no process, or no guest.
+        """
+        box = cls(spec)
+        try:
+            await box._start()
+        except BaseException as error:
+            await box.close()
+            if isinstance(error, (OSError, TimeoutError, AirError)):
+                raise BoxStartError(f"a process box did not start: {error}") from error
+            raise
+        return box
+
+    async def _start(self) -> None:
+        root = self._root = Path(tempfile.mkdtemp(prefix=cleanup.folder_prefix()))
+        for folder in (*folders(self.spec), "/tmp"):
+            (root / folder[1:]).mkdir(parents=True)
+            self._folders[folder] = f"{root}{folder}"
+        if self.spec.second_user and os.geteuid() == 0:
+            root.chmod(0o711)  # the second user passes through to the workspace, and reads it
+            for folder in self.spec.scratch:
+                (root / folder[1:]).chmod(0o700)
+            (root / "tmp").chmod(0o1777)
+        self.workspace = self._folders["/workspace"]
+        start = asyncio.create_subprocess_exec(
+            *interpreter(sys.executable),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={},
+            cwd=root,
+            start_new_session=True,
+            limit=MIB,
+        )
+        spawning = asyncio.ensure_future(start)
+        try:
+            self._process = await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            self._process = await to_the_end(spawning)
+            raise
+        assert self._process.stdout is not None
+        assert self._process.stdin is not None
+        self._connection = Connection(
+            self._process.stdout, self._process.stdin, stderr=self._process.stderr, name=self.id
+        )
+        await self._connection.handshake(self._config(), seconds=START_SECONDS)
+
+    def _config(self) -> dict[str, Any]:
+        limits = self.spec.limits
+        return {
+            "roots": list(self._folders.items()),
+            "remove": str(self._root),
+            "env": self._env(),
+            "rlimits": [
+                (resource.RLIMIT_DATA, limits.memory_mb * MIB),
+                (resource.RLIMIT_FSIZE, limits.disk_mb * MIB),
+                (resource.RLIMIT_CORE, 0),
+            ],
+        }
+
+    def _env(self) -> dict[str, str]:
+        """What commands find: nothing of the harness's own environment, which may hold secrets."""
+        env = {
+            "PATH": f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
+            "HOME": self._folders["/workspace"],
+            "TMPDIR": self._folders["/tmp"],
+        }
+        if "LD_LIBRARY_PATH" in os.environ:  # some interpreters do not start without it
+            env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+        if self.spec.second_user and os.geteuid() == 0:
+            env[SECOND_UID_ENV] = str(SECOND_UID)
+        return env | base_env(self.spec)
+
+    async def _close(self) -> None:
+        if self._process is not None:
+            if self._connection is not None:
+                await self._connection.close()
+            try:
+                await asyncio.wait_for(self._process.wait(), 10)
+            except TimeoutError:
+                self._process.kill()
+                await self._process.wait()
+        if self._root is not None:
+            await asyncio.to_thread(shutil.rmtree, self._root, ignore_errors=True)
+            if self._root.exists():
+                raise BoxStartError(f"the folder {self._root} of a box cannot be removed")

@@ -1,0 +1,270 @@
+"""The wire between a box and its guest: frames, the bootstrap, and the host's end of the stream.
+
+A frame is two big-endian 32-bit lengths, a JSON header and a raw body. Requests carry an `id`;
+their answers carry it too. A `get` is answered by many frames, all but the last with `more`.
+
+`Connection` is the host's end. It belongs to one event loop. When the stream ends, or says
+something that is no frame, every request, pending and later, raises `BoxDiedError` with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import struct
+from collections.abc import AsyncIterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from air.errors import BoxDiedError, BoxFileError
+
+MAX_HEADER = 1 << 25
+MAX_BODY = 1 << 28
+_MODULES = ("guest_exec", "guest_files", "guest")
+_STDOUT, _STDERR = 1, 2
+
+Reply = tuple[dict[str, Any], bytes]
+
+
+def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
+    """One frame as bytes; ValueError where a part is too large for the wire."""
+    head = json.dumps(header).encode()
+    if len(head) > MAX_HEADER or len(body) > MAX_BODY:
+        raise ValueError(f"a request of {len(head) + len(body)} bytes is too large for a box")
+    return struct.pack(">II", len(head), len(body)) + head + body
+
+
+def take(buffer: bytearray) -> Reply | None:
+    """Removes and returns the first complete frame of `buffer`; ValueError if it is no frame."""
+    if len(buffer) < 8:
+        return None
+    head, body = struct.unpack_from(">II", buffer)
+    if head > MAX_HEADER or body > MAX_BODY:
+        raise ValueError("a frame with impossible lengths")
+    if len(buffer) < 8 + head + body:
+        return None
+    header = json.loads(buffer[8 : 8 + head])
+    if not isinstance(header, dict):
+        raise ValueError("a frame without a header")
+    data = bytes(buffer[8 + head : 8 + head + body])
+    del buffer[: 8 + head + body]
+    return header, data
+
+
+@cache
+def program() -> bytes:
+    """The guest's source as one script: its modules under their own names, then a call of `main`.
+
+    Inside a box there is no `air`; an empty module stands in for the package.
+    """
+    here = Path(__file__).parent
+    parts = [
+        "import sys",
+        "p = type(sys)('air')",
+        "sys.modules['air'] = sys.modules['air.sandbox'] = p",
+    ]
+    for name in _MODULES:
+        source = (here / f"{name}.py").read_text(encoding="utf-8")
+        parts += [
+            f"m = p.{name} = sys.modules['air.sandbox.{name}'] = type(sys)('air.sandbox.{name}')",
+            f"exec(compile({source!r}, 'air/{name}.py', 'exec'), m.__dict__)",
+        ]
+    return "\n".join([*parts, "m.main()"]).encode()
+
+
+def interpreter(python: str) -> list[str]:
+    """The command that starts the guest: a bootstrap that reads `program()` from its stdin."""
+    size = len(program())
+    boot = f"import os\ns=b''\nwhile len(s)<{size}:\n d=os.read(0,{size}-len(s))\n"
+    boot += " if not d: os._exit(0)\n s+=d\nexec(s)"
+    return [python, "-I", "-S", "-E", "-X", "utf8", "-c", boot]
+
+
+class Connection:
+    """The host's end of a guest's stream.
+
+    Args:
+        reader, writer: the stream.
+        stderr: the guest's standard error; None where the reader carries both, with Docker's headers.
+        name: what to call the box in errors.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        stderr: asyncio.StreamReader | None,
+        name: str,
+    ) -> None:
+        self._reader, self._writer, self._errors = reader, writer, stderr
+        self._name, self._ids = name, itertools.count(1)
+        self._waiting: dict[int, asyncio.Queue[Reply | None]] = {}
+        self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._stderr = bytearray()
+        self._reason = ""
+        self._pump = asyncio.create_task(self._read())
+
+    @property
+    def reason(self) -> str:
+        """Why the stream is over; empty while it is not."""
+        return self._reason
+
+    async def handshake(self, config: Mapping[str, Any], *, seconds: float) -> None:
+        """Sends the program and its configuration; returns when the guest is ready.
+
+        Raises:
+            BoxDiedError: the guest ended instead.
+            TimeoutError: it said nothing within `seconds`.
+        """
+        self._writer.write(program() + frame(config))
+        await asyncio.wait_for(asyncio.shield(self._ready), seconds)
+
+    def new_id(self) -> int:
+        """A fresh request id."""
+        return next(self._ids)
+
+    def post(self, header: Mapping[str, Any], body: bytes = b"") -> None:
+        """Sends a frame without waiting for an answer; harmless when the stream is over."""
+        if not self._reason:
+            self._writer.write(frame(header, body))
+
+    async def request(self, header: Mapping[str, Any], body: bytes = b"") -> Reply:
+        """Sends one request and returns its one answer.
+
+        Raises:
+            BoxFileError: the guest refused.
+            BoxDiedError: the stream is over.
+        """
+        ident = header["id"] if "id" in header else self.new_id()
+        queue = self._expect(ident)
+        try:
+            self._writer.write(frame({**header, "id": ident}, body))
+            await self._drain()
+            return await self._answer(queue)
+        finally:
+            del self._waiting[ident]
+
+    async def stream(self, header: Mapping[str, Any]) -> AsyncIterator[Reply]:
+        """Sends one request and yields its answers up to the last one, which is empty."""
+        ident = self.new_id()
+        queue = self._expect(ident)
+        try:
+            self._writer.write(frame({**header, "id": ident}))
+            while True:
+                reply = await self._answer(queue)
+                if not reply[0].get("more"):
+                    return
+                yield reply
+        finally:
+            del self._waiting[ident]
+
+    async def upload(self, header: Mapping[str, Any], data: bytes, *, piece: int) -> None:
+        """Sends a `write` in pieces, and waits for its one answer."""
+        ident = self.new_id()
+        queue = self._expect(ident)
+        view = memoryview(data)
+        try:
+            for start in range(0, max(1, len(view)), piece):
+                last = start + piece >= len(view)
+                part = {**header, "op": "write", "id": ident, "last": last}
+                self._writer.write(frame(part, bytes(view[start : start + piece])))
+                await self._drain()
+                if not queue.empty() and not last:
+                    self._writer.write(frame({**part, "last": True}))
+                    break
+            await self._answer(queue)
+        finally:
+            del self._waiting[ident]
+
+    def lose(self, reason: str) -> None:
+        """Gives the stream up: all who wait and all who come learn `reason`."""
+        self._end(reason)
+
+    async def close(self) -> None:
+        """Closes the stream, which ends the guest. Calling it twice is harmless."""
+        self._end("it is closed")
+        self._pump.cancel()
+        await asyncio.wait([self._pump])
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+    def _expect(self, ident: int) -> asyncio.Queue[Reply | None]:
+        if self._reason:
+            raise BoxDiedError(f"box {self._name}: {self._reason}")
+        queue = self._waiting[ident] = asyncio.Queue()
+        return queue
+
+    async def _drain(self) -> None:
+        try:
+            await self._writer.drain()
+        except ConnectionError as error:
+            self._end(f"its stream broke: {error}")
+
+    async def _answer(self, queue: asyncio.Queue[Reply | None]) -> Reply:
+        reply = await queue.get() if not (self._reason and queue.empty()) else None
+        if reply is None:
+            raise BoxDiedError(f"box {self._name}: {self._reason}")
+        if "error" in reply[0]:
+            raise BoxFileError(str(reply[0]["error"]))
+        return reply
+
+    async def _read(self) -> None:
+        buffer = bytearray()
+        reason = "its stream ended"
+        try:
+            while data := await self._piece():
+                buffer += data
+                while reply := take(buffer):
+                    reason = self._route(reply) or reason
+        except (OSError, ValueError, RecursionError, asyncio.IncompleteReadError) as error:
+            reason = f"its stream broke: {error}"
+        if self._errors is not None:
+            self._stderr += await self._errors.read(4096)
+        if self._stderr:
+            lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
+            reason += f" ({lines[-1]})" if lines else ""
+        self._end(reason)
+
+    async def _piece(self) -> bytes:
+        """The next bytes of the guest's standard output; its standard error is kept for the end."""
+        if self._errors is not None:
+            return await self._reader.read(1 << 18)
+        while True:
+            try:
+                kind, size = struct.unpack(">BxxxI", await self._reader.readexactly(8))
+            except asyncio.IncompleteReadError as error:
+                if error.partial:
+                    raise
+                return b""
+            data = await self._reader.readexactly(size)
+            if kind == _STDOUT and data:
+                return data
+            if kind == _STDERR:
+                self._stderr = (self._stderr + data)[-4096:]
+
+    def _route(self, reply: Reply) -> str:
+        """Hands an answer to whoever waits; returns the guest's reason when it says goodbye."""
+        header = reply[0]
+        if header.get("op") == "ready":
+            if not self._ready.done():
+                self._ready.set_result(header)
+        elif header.get("op") == "bye":
+            return str(header.get("reason"))
+        elif isinstance(ident := header.get("id"), int) and ident in self._waiting:
+            self._waiting[ident].put_nowait(reply)
+        return ""
+
+    def _end(self, reason: str) -> None:
+        if self._reason:
+            return
+        self._reason = reason
+        for queue in self._waiting.values():
+            queue.put_nowait(None)
+        if not self._ready.done():
+            self._ready.set_exception(BoxDiedError(f"box {self._name}: {reason}"))
+            self._ready.exception()  # it is looked at by `handshake`, if anyone still is there
+        self._writer.close()
