@@ -15,8 +15,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", nargs="+", default=["titanic", "digits", "prisonersDilemma"])
     parser.add_argument("--episodes", type=int, default=100, help="episodes of each task (100)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--runtime", choices=("docker", "subprocess"), default="docker",
-                        help="box: docker, or subprocess for the process box")
+    parser.add_argument(
+        "--runtime",
+        choices=("docker", "subprocess"),
+        default="docker",
+        help="box: docker, or subprocess for the process box",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,6 +49,9 @@ def write(out: Path, tasks: list[str], episodes: int, *, seed: int, runtime: str
     )
     count = to_sft(sorted((out / "trajectories").glob("*.jsonl")), out / "demos.jsonl")
     reward = mean(r.reward for r in played if r.ok)
-    Console().print(f"{count} demonstrations in {out}, mean reward {reward or 0:+.3f}",
-                    highlight=False, soft_wrap=True)
+    Console().print(
+        f"{count} demonstrations in {out}, mean reward {reward or 0:+.3f}",
+        highlight=False,
+        soft_wrap=True,
+    )
     return out / "demos.jsonl"

@@ -17,15 +17,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's flags."""
     parser.add_argument("model", help="folder, checkpoint, hub id, or http(s)://… of an endpoint")
     parser.add_argument("--model-name", help="with an endpoint: the model to ask for")
-    parser.add_argument("--api-key-var", default="OPENAI_API_KEY", help="variable that holds the key")
+    parser.add_argument(
+        "--api-key-var", default="OPENAI_API_KEY", help="variable that holds the key"
+    )
     parser.add_argument("--tasks", nargs="+", metavar="ID", help="default: all shipped tasks")
     parser.add_argument("--episodes", type=int, default=8, help="episodes of each task (8)")
     parser.add_argument("--max-turns", type=int, default=4, help="turns of an episode (4)")
     parser.add_argument("--max-tokens", type=int, default=512, help="longest reply in tokens (512)")
-    parser.add_argument("--context", type=int, default=8192, help="longest episode in tokens (8192)")
+    parser.add_argument(
+        "--context", type=int, default=8192, help="longest episode in tokens (8192)"
+    )
     parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--runtime", choices=("docker", "subprocess"), default="docker",
-                        help="box: docker, or subprocess for the process box")
+    parser.add_argument(
+        "--runtime",
+        choices=("docker", "subprocess"),
+        default="docker",
+        help="box: docker, or subprocess for the process box",
+    )
     parser.add_argument("--record-dir", type=Path, help="where to write trajectories")
 
 
@@ -79,10 +87,14 @@ async def _only_model(url: str) -> str:
             answer = await http.get(f"{url.rstrip('/')}/models")
             models = [m["id"] for m in answer.raise_for_status().json()["data"]]
     except (httpx.HTTPError, KeyError, ValueError) as error:
-        raise UsageError(f"lists no models: {error}", where=url, remedy="check the URL (…/v1)") from None
+        raise UsageError(
+            f"lists no models: {error}", where=url, remedy="check the URL (…/v1)"
+        ) from None
     if len(models) != 1:
         raise UsageError(
-            f"serves {len(models)} models", where=url, remedy=f"pick one with --model-name: {models}"
+            f"serves {len(models)} models",
+            where=url,
+            remedy=f"pick one with --model-name: {models}",
         )
     return str(models[0])
 
@@ -94,7 +106,17 @@ def _table(rows: list[dict[str, object]]) -> object:
 
     table = Table()
     table.add_column("task")
-    for name in ("baseline", "mean score", "best", "test", "reward", "valid", "well-formed", "episodes", "failed"):
+    for name in (
+        "baseline",
+        "mean score",
+        "best",
+        "test",
+        "reward",
+        "valid",
+        "well-formed",
+        "episodes",
+        "failed",
+    ):
         table.add_column(name, justify="right")
     for row in rows:
         cells = [number(row[k], ".4f") for k in ("baseline", "score", "best", "test")]  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 HELP = "build a small policy, warm-start it on demonstrations, train it: the whole way"
 TAKES_REST = True
@@ -35,13 +36,21 @@ def run(args: argparse.Namespace) -> int:
     runtime = "docker"
     if reason := docker_unavailable():
         runtime = "subprocess"
-        print(f"No Docker ({reason}): playing in process boxes. They separate episodes but do NOT isolate: "
-              "an agent's commands see this machine's files, network and processes.", flush=True)
+        print(
+            f"No Docker ({reason}): playing in process boxes. They separate episodes but do NOT isolate: "
+            "an agent's commands see this machine's files, network and processes.",
+            flush=True,
+        )
     policy = prepare(paths.cache() / "quickstart", runtime=runtime, fresh=args.fresh)
     if args.prepare:
         print(f"policy: {policy}")
         return 0
-    flags = ["--model.name", str(policy), "--orchestrator.train.source.0.env.agent.runtime.type", runtime]
+    flags = [
+        "--model.name",
+        str(policy),
+        "--orchestrator.train.source.0.env.agent.runtime.type",
+        runtime,
+    ]
     file = paths.shipped("configs") / "quickstart.toml"
     sources = run_file.parse([f"@{file}", *flags, *args.rest])
     return rl.train(run_file.build(RunConfig, sources).named())
@@ -66,11 +75,22 @@ def prepare(folder: Path, *, runtime: str, fresh: bool = False, seed: int = 0) -
     tasks = _run_data()["orchestrator"]["train"]["source"][0]["env"]["taskset"]["tasks"]
     print("scripted agents play demonstrations in boxes …", flush=True)
     data = demos.write(folder / "demos", tasks, DEMOS_PER_TASK, seed=seed, runtime=runtime)
-    texts = [m["content"] for line in data.read_text().splitlines() for m in json.loads(line)["messages"]]
+    texts = [
+        m["content"] for line in data.read_text().splitlines() for m in json.loads(line)["messages"]
+    ]
     policies.build(folder / "base", texts, seed=seed)
-    flags = ["--model.name", str(folder / "base"), "--data.name", str(data), "--data.seed", str(seed)]
+    flags = [
+        "--model.name",
+        str(folder / "base"),
+        "--data.name",
+        str(data),
+        "--data.seed",
+        str(seed),
+    ]
     flags += ["--output-dir", str(folder), "--run.name", "policy"]
-    sft.train(run_file.build(SFTRunConfig, run_file.parse([f"@{_config('sft/warmstart.toml')}", *flags])))
+    sft.train(
+        run_file.build(SFTRunConfig, run_file.parse([f"@{_config('sft/warmstart.toml')}", *flags]))
+    )
     (folder / "stamp").write_text(stamp)
     return policy
 
@@ -89,7 +109,7 @@ def _stamp(runtime: str, seed: int) -> str:
     return digest.hexdigest()
 
 
-def _run_data() -> dict[str, object]:
+def _run_data() -> dict[str, Any]:
     from air.config import read_toml
 
     return read_toml(_config("quickstart.toml"))

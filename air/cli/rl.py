@@ -7,6 +7,13 @@ import asyncio
 import logging
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from air.errors import UsageError
+
+if TYPE_CHECKING:
+    from air.train.config import RunConfig
+    from air.train.rl import EmbeddedRun, Outcome
 
 HELP = "train by a run file: rl @ configs/quickstart.toml"
 TAKES_REST = True
@@ -33,37 +40,68 @@ def run(args: argparse.Namespace) -> int:
     return train(config)
 
 
-def train(config: object) -> int:
+def train(config: RunConfig) -> int:
     """Runs a checked config with the display on."""
     from rich.console import Console
 
-    from air.train.config import RunConfig
     from air.train.progress import Progress, further, last_table
     from air.train.rl import EmbeddedRun, open_folder, summary
 
-    assert isinstance(config, RunConfig)
+    baselines = _check(config)
     console = Console()
-    _check(config)
     open_folder(config)
     _log_to(config.folder / "log.txt")
-    total = config.max_steps
-    with Progress(total, title=f"run {config.run.name}", console=console) as progress:
+    with Progress(config.max_steps, title=f"run {config.run.name}", console=console) as progress:
         engine = EmbeddedRun(config, progress)
         try:
             outcome = asyncio.run(_cancellable(engine))
         except (KeyboardInterrupt, asyncio.CancelledError):
             progress.say(f"interrupted; what is done is kept. To go on: {engine.go_on}")
             return 130
-    last_table(console, summary(outcome.rows, _baselines(config)))
+    last_table(console, summary(outcome.rows, baselines))
     further(console, config.folder, outcome.checkpoint)
     return 0
 
 
-async def _cancellable(engine: object) -> object:
-    from air.train.rl import EmbeddedRun
-
-    assert isinstance(engine, EmbeddedRun)
+async def _cancellable(engine: EmbeddedRun) -> Outcome:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     return await engine.run()
+
+
+def _check(config: RunConfig) -> dict[str, float]:
+    """What can be known before anything is started; returns the tasks' baselines.
+
+    Raises:
+        UsageError: a task is missing, or there is no Docker for a run that needs it.
+    """
+    from air import tasks
+    from air.env.config import ResearchEnvConfig
+    from air.sandbox import docker_unavailable
+
+    baselines = {}
+    for source in config.orchestrator.train.source:
+        env = source.env
+        if not isinstance(env, ResearchEnvConfig):
+            continue
+        for name in env.taskset.tasks:  # type: ignore[attr-defined]
+            baselines[name] = tasks.load(name, env.taskset.task_roots).baseline  # type: ignore[attr-defined]
+        if env.provider == "docker" and (reason := docker_unavailable()):
+            raise UsageError(
+                f"needs Docker ({reason})",
+                where=f"source {source.resolved_name}: env.agent.runtime.type",
+                remedy="run `air setup`, or play without isolation: "
+                "--orchestrator.train.source.0.env.agent.runtime.type subprocess",
+            )
+    return baselines
+
+
+def _log_to(path: Path) -> None:
+    """Sends the log to the run's file and nothing of it to the terminal."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("air").setLevel(logging.INFO)

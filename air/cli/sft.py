@@ -36,7 +36,13 @@ def train(config: object) -> Path:
         UsageError: the model, the demonstrations or the output folder cannot be used.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     from air.errors import UsageError
     from air.train.policy import load
@@ -45,21 +51,35 @@ def train(config: object) -> Path:
 
     assert isinstance(config, SFTRunConfig)
     if (config.folder / "config.json").exists():
-        raise UsageError("a policy is there already", where=str(config.folder),
-                         remedy="give another --run.name, or remove it")
+        raise UsageError(
+            "a policy is there already",
+            where=str(config.folder),
+            remedy="give another --run.name, or remove it",
+        )
     if config.embedded.threads is not None:
         import torch
 
         torch.set_num_threads(config.embedded.threads)
     console = Console()
     examples = read_examples(Path(config.data.name).expanduser())
-    policy = load(Path(config.model.name).expanduser() if config.model.name.startswith("~") else config.model.name)
+    policy = load(
+        Path(config.model.name).expanduser()
+        if config.model.name.startswith("~")
+        else config.model.name
+    )
     held_out = read_examples(Path(config.val.data.name).expanduser()) if config.val else []
     config.folder.mkdir(parents=True, exist_ok=True)
-    columns = (TextColumn("warm start"), BarColumn(), MofNCompleteColumn(),
-               TextColumn("{task.fields[note]}"), TimeRemainingColumn())
-    with (config.folder / "metrics.jsonl").open("w", encoding="utf-8") as log, \
-            Progress(*columns, console=console) as bars:
+    columns = (
+        TextColumn("warm start"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    )
+    with (
+        (config.folder / "metrics.jsonl").open("w", encoding="utf-8") as log,
+        Progress(*columns, console=console) as bars,
+    ):
         bar = bars.add_task("sft", total=config.max_steps, note="")
 
         def on_step(row: dict[str, float]) -> None:
@@ -68,6 +88,10 @@ def train(config: object) -> Path:
 
         last = train_sft(policy, examples, config, on_step, held_out=held_out)
     policy.save(config.folder)
-    console.print(f"{int(last['examples'])} demonstrations, {config.max_steps} steps, loss {last['loss']:.3f} "
-                  f"in {last['seconds']:.0f} s: {config.folder}", highlight=False, soft_wrap=True)
+    console.print(
+        f"{int(last['examples'])} demonstrations, {config.max_steps} steps, loss {last['loss']:.3f} "
+        f"in {last['seconds']:.0f} s: {config.folder}",
+        highlight=False,
+        soft_wrap=True,
+    )
     return config.folder

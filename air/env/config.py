@@ -21,7 +21,7 @@ class AirTasksetConfig(vf.TasksetConfig):
     """The plugin: this one."""
     tasks: list[str] = Field(default=["titanic"], min_length=1)
     """Task ids; `air tasks` lists them."""
-    task_roots: list[Path] = []
+    task_roots: list[Path] = Field(default_factory=list)
     """More folders in which to look for tasks, beside the shipped ones."""
     examples_per_task: int = Field(1, ge=1)
     """How many prompts of each task are in the pool; each has a seed of its own."""

@@ -141,7 +141,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         if limit is None:
             return False
         needed = reply.total_tokens + observation_tokens + TURN_OVERHEAD_TOKENS
-        return needed + (model.max_tokens or 1) > limit
+        return bool(needed + (model.max_tokens or 1) > limit)
 
 
 class _Stopped(Exception):

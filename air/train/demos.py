@@ -7,6 +7,7 @@ go back to the best that they saw, so there is everything to learn about which c
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import threading
@@ -80,7 +81,9 @@ async def demonstrate(
             played = await play_many(source, ctx, episodes)
     failed = [r for r in played if not r.ok]
     if len(failed) * 10 > len(played):
-        raise InfrastructureError(f"{len(failed)} of {len(played)} demonstrations failed: {failed[0].error}")
+        raise InfrastructureError(
+            f"{len(failed)} of {len(played)} demonstrations failed: {failed[0].error}"
+        )
     return played
 
 
@@ -93,7 +96,7 @@ def _reply(word: str, choice: Choice, ending: Any) -> str:
 def _seen(conversation: Sequence[Message]) -> list[tuple[Choice, float]]:
     """The choices so far with their scores; every shipped task of the quickstart is better higher."""
     seen = []
-    for said, shown in zip(conversation, conversation[1:], strict=False):
+    for said, shown in itertools.pairwise(conversation):
         if said["role"] != "assistant":
             continue
         choice, score = _CHOICE.search(said["content"]), _SCORE.search(shown["content"])

@@ -90,8 +90,10 @@ class EmbeddedRun:
             stack.callback(server.stop)
             await asyncio.to_thread(server.start)
             sources = await stack.enter_async_context(
-                serving([self._settled(s) for s in config.orchestrator.train.source],
-                        config.orchestrator.group_size)
+                serving(
+                    [self._settled(s) for s in config.orchestrator.train.source],
+                    config.orchestrator.group_size,
+                )
             )
             try:
                 for step in range(self._done + 1, config.max_steps + 1):

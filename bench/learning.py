@@ -1,0 +1,191 @@
+"""Does it learn? `make learning`: for each seed, a fixed set of episodes before and after training, and the
+same with rewards shuffled within each group as control.
+
+Each seed has a warm start, a training run and a control run of its own, and counts as one data point.
+Exit code 0 when the mean improvement exceeds two standard errors and the control's does not.
+
+    python bench/learning.py --seeds 3 --episodes 200 --out outputs/learning
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import shutil
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from air import paths
+from air.cli import demos, sft
+from air.train import metrics, run_file
+from air.train import policy as policies
+from air.train.config import RunConfig
+from air.train.evaluate import evaluate, served
+from air.train.progress import Progress
+from air.train.rl import EmbeddedRun, open_folder
+from air.train.rollout import Rollout
+from air.train.sft_config import SFTRunConfig
+
+CONFIGS = paths.shipped("configs")
+MEASURES = ("reward", "delta", "valid", "well_formed", "phi", "test_score")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--episodes", type=int, default=200, help="of each task, before and after")
+    parser.add_argument("--demos", type=int, default=150, help="demonstrations of each task")
+    parser.add_argument("--out", type=Path, default=Path("outputs/learning"))
+    parser.add_argument("--runtime", choices=("docker", "subprocess"), default="docker")
+    parser.add_argument("--only-real", action="store_true", help="leave the control out")
+    args, rest = parser.parse_known_args()
+    shutil.rmtree(args.out, ignore_errors=True)
+    args.out.mkdir(parents=True)
+    began = time.monotonic()
+    tasks = run_config(args, "x", rest).orchestrator.train.source[0].env.taskset.tasks  # type: ignore[attr-defined]
+    data = demos.write(args.out / "demos", tasks, args.demos, seed=0, runtime=args.runtime)
+    results = []
+    for seed in range(args.seeds):
+        results.append(one_seed(args, rest, seed, data))
+        (args.out / "results.json").write_text(json.dumps(results, indent=1))
+        report(results, time.monotonic() - began)
+    return verdict(results)
+
+
+def one_seed(args: argparse.Namespace, rest: list[str], seed: int, data: Path) -> dict[str, Any]:
+    """Warm start, then before, after training, and after the control."""
+    warm = warm_start(args.out / f"seed{seed}", data, seed)
+    result: dict[str, Any] = {"seed": seed, "before": measure(args, rest, warm)}
+    arms = ["trained"] if args.only_real else ["trained", "control"]
+    for arm in arms:
+        config = run_config(args, arm, rest, seed=seed, model=warm)
+        began = time.monotonic()
+        open_folder(config)
+        with Progress(config.max_steps, title=f"seed {seed} {arm}") as progress:
+            outcome = asyncio.run(EmbeddedRun(config, progress).run())
+        assert outcome.checkpoint is not None
+        result[arm] = measure(args, rest, outcome.checkpoint)
+        result[arm]["train_seconds"] = time.monotonic() - began
+    return result
+
+
+def warm_start(folder: Path, data: Path, seed: int) -> Path:
+    """A policy built and warm-started with this seed."""
+    texts = [
+        m["content"] for line in data.read_text().splitlines() for m in json.loads(line)["messages"]
+    ]
+    policies.build(folder / "base", texts, seed=seed)
+    flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / "base")]
+    flags += ["--data.name", str(data), "--data.seed", str(seed)]
+    flags += ["--output-dir", str(folder), "--run.name", "warm"]
+    return sft.train(run_file.build(SFTRunConfig, run_file.parse(flags)))
+
+
+def run_config(
+    args: argparse.Namespace, arm: str, rest: Sequence[str], *, seed: int = 0, model: Path | None = None
+) -> RunConfig:
+    """The quickstart's run file, with the control's overlay where asked for."""
+    files = [f"@{CONFIGS / 'quickstart.toml'}"]
+    if arm == "control":
+        files.append(f"@{CONFIGS / 'embedded' / 'shuffled.toml'}")
+    flags = ["--embedded.seed", str(seed), "--model.name", str(model), "--output-dir", str(args.out)]
+    flags += ["--run.name", f"seed{seed}/{arm}"]
+    flags += ["--orchestrator.train.source.0.env.agent.runtime.type", args.runtime]
+    return run_file.build(RunConfig, run_file.parse([*files, *flags, *rest]))
+
+
+def measure(args: argparse.Namespace, rest: Sequence[str], model: Path) -> dict[str, Any]:
+    """Plays `args.episodes` episodes of each task at the training temperature."""
+    config = run_config(args, "x", rest, model=model)
+    rollouts = asyncio.run(_play(config, model, args.episodes))
+    good = [r for r in rollouts if r.ok]
+    found = numbers(good) | {"episodes": len(rollouts), "failed": len(rollouts) - len(good)}
+    found["tasks"] = {task: numbers(played) for task, played in metrics.by_task(good).items()}
+    return found
+
+
+async def _play(config: RunConfig, model: Path, episodes: int) -> list[Rollout]:
+    policy = policies.load(model)
+    env = config.orchestrator.train.source[0].env
+    harness = env.agent.harness.model_copy(  # type: ignore[attr-defined]
+        update={"tokenizer": policy.name, "max_context_tokens": config.seq_len}
+    )
+    agent = env.agent.model_copy(update={"harness": harness})  # type: ignore[attr-defined]
+    sampling = config.orchestrator.train.sampling
+    async with served(
+        policy,
+        temperature=sampling.temperature,
+        max_tokens=sampling.max_completion_tokens or 512,
+        max_model_len=config.seq_len,
+    ) as ctx:
+        return await evaluate(env.model_copy(update={"agent": agent}), ctx, episodes)  # type: ignore[arg-type]
+
+
+def numbers(rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    """The measures over episodes; `valid` x `phi` is the mean final score, what a gain is split by."""
+    found = metrics.of_rollouts(rollouts)
+    found["test_score"] = metrics.mean(r.metric("test_score") for r in rollouts)
+    return {name: found[name] for name in MEASURES}
+
+
+def gains(results: Sequence[dict[str, Any]], arm: str) -> dict[str, list[float]]:
+    """Per seed: after minus before, and the gain in final score split into validity and score."""
+    table: dict[str, list[float]] = {name: [] for name in (*MEASURES, "by_validity", "by_score")}
+    for result in results:
+        before, after = result["before"], result[arm]
+        for name in MEASURES:
+            table[name].append((after[name] or 0.0) - (before[name] or 0.0))
+        phi = before["phi"] or 0.0
+        table["by_validity"].append((after["valid"] - before["valid"]) * phi)
+        table["by_score"].append(after["valid"] * ((after["phi"] or 0.0) - phi))
+    return table
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard error, each value one data point; the error of one value is infinite."""
+    if len(values) < 2:
+        return values[0], math.inf
+    return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
+
+
+def report(results: Sequence[dict[str, Any]], seconds: float) -> None:
+    """Prints what is known so far."""
+    table = Table(title=f"{len(results)} seed(s), {seconds / 60:.1f} min", title_justify="left")
+    arms = [arm for arm in ("trained", "control") if arm in results[0]]
+    table.add_column("measure")
+    for name in ("before", *(f"{arm}: gain ± s.e. (each seed)" for arm in arms)):
+        table.add_column(name, justify="right")
+    for name in (*MEASURES, "by_validity", "by_score"):
+        before = metrics.mean(r["before"].get(name) for r in results)
+        cells = ["" if before is None else f"{before:.3f}"]
+        for arm in arms:
+            values = gains(results, arm)[name]
+            mean, error = mean_and_error(values)
+            cells.append(f"{mean:+.3f} ± {error:.3f} ({', '.join(f'{v:+.3f}' for v in values)})")
+        table.add_row(name, *cells)
+    Console(width=140).print(table)
+
+
+def verdict(results: Sequence[dict[str, Any]]) -> int:
+    """0 when the trained arm rises by more than two standard errors and the control does not."""
+    mean, error = mean_and_error(gains(results, "trained")["reward"])
+    learnt = mean > 2 * error
+    print(f"trained: {mean:+.4f} ± {error:.4f}: {'learns' if learnt else 'does NOT learn'}")
+    if "control" not in results[0]:
+        return 0 if learnt else 1
+    mean, error = mean_and_error(gains(results, "control")["reward"])
+    rises = mean > 2 * error
+    print(f"control: {mean:+.4f} ± {error:.4f}: {'RISES' if rises else 'does not rise'}")
+    return 0 if learnt and not rises else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,58 @@
+"""The fenced format: what is an action, and what the model is told otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from air.errors import ConfigError
+from air.formats import Action, FormatError, get
+
+fenced = get("fenced")
+
+
+def block(body: str, language: str = "bash") -> str:
+    return f"A thought.\n```{language}\n{body}\n```"
+
+
+@pytest.mark.parametrize(
+    ("reply", "action"),
+    [
+        (block("ls -la"), Action("ls -la")),
+        (block("ls", language=""), Action("ls")),
+        (block("ls", language="sh") + "\nand an afterthought", Action("ls")),
+        (block("validate"), Action("", "validate")),
+        (block("  submit  "), Action("", "submit")),
+        (block("echo a > b\npython3 solve.py\nvalidate"), Action("echo a > b\npython3 solve.py", "validate")),
+        (block("cat << 'EOF' > f\nx\nEOF"), Action("cat << 'EOF' > f\nx\nEOF")),
+        (block("echo validate"), Action("echo validate")),
+    ],
+)
+def test_an_action_is_read(reply: str, action: Action) -> None:
+    assert fenced.parse(reply) == action
+
+
+@pytest.mark.parametrize(
+    ("reply", "word"),
+    [
+        ("no block at all", "no complete block"),
+        ("```bash\nls", "no complete block"),
+        (block("ls") + "\n" + block("pwd"), "more than one"),
+        (block(""), "empty"),
+        (block("validate\nls"), "last line"),
+        (block("submit\nvalidate"), "last line"),
+        ("", "no complete block"),
+    ],
+)
+def test_the_feedback_says_what_is_wrong(reply: str, word: str) -> None:
+    with pytest.raises(FormatError, match=word):
+        fenced.parse(reply)
+
+
+def test_what_is_rendered_is_read_back() -> None:
+    action = Action("python3 solve.py", "submit")
+    assert fenced.parse(fenced.render("Go.", action)) == action
+
+
+def test_an_unknown_format_names_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="fenced"):
+        get("mlgymm")

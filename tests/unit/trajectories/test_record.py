@@ -1,0 +1,88 @@
+"""Trajectory files: appended line by line, read back whatever happened to the last one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from air.errors import ConfigError, InfrastructureError
+from air.trajectories import Recorder, read
+from air.trajectories.export import messages, to_sft
+
+
+def written(folder: Path) -> Path:
+    with Recorder(folder, "e1") as recorder:
+        recorder.write("start", system="S", prompt="P")
+        recorder.write("step", reply="R1", observation="O1", unknown_field=[1])
+        recorder.write("step", reply="R2", observation="O2")
+        recorder.write("end", ok=True)
+    return folder / "e1.jsonl"
+
+
+def test_lines_come_back_in_order_with_fields_that_nobody_knows(tmp_path: Path) -> None:
+    lines = list(read(written(tmp_path)))
+    assert [line["type"] for line in lines] == ["start", "step", "step", "end"]
+    assert lines[1]["unknown_field"] == [1]
+    assert all(line["v"] == 1 for line in lines)
+
+
+def test_a_line_is_on_disk_before_the_recorder_is_closed(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, "e2")
+    recorder.write("start", system="", prompt="")
+    assert len(list(read(tmp_path / "e2.jsonl"))) == 1
+    recorder.close()
+    recorder.close()
+
+
+def test_a_half_written_last_line_is_skipped(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_text(path.read_text()[:-20])
+    assert len(list(read(path))) == 3
+
+
+def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], lines[1][:-5], *lines[2:]]) + "\n")
+    with pytest.raises(ConfigError, match=r"e1\.jsonl:2"):
+        list(read(path))
+
+
+def test_a_newer_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "n.jsonl"
+    path.write_text('{"v": 99, "type": "start"}\n')
+    with pytest.raises(ConfigError, match="newer"):
+        list(read(path))
+
+
+def test_one_writer_a_file(tmp_path: Path) -> None:
+    written(tmp_path)
+    with pytest.raises(InfrastructureError, match="cannot record"):
+        Recorder(tmp_path, "e1")
+
+
+def test_without_a_folder_nothing_is_recorded() -> None:
+    with Recorder(None, "e") as recorder:
+        recorder.write("start")
+    assert recorder.path is None
+
+
+def test_a_conversation_ends_with_its_last_reply(tmp_path: Path) -> None:
+    assert [(m["role"], m["content"]) for m in messages(written(tmp_path))] == [
+        ("system", "S"),
+        ("user", "P"),
+        ("assistant", "R1"),
+        ("user", "O1"),
+        ("assistant", "R2"),
+    ]
+
+
+def test_sft_skips_episodes_without_a_reply(tmp_path: Path) -> None:
+    paths = [written(tmp_path)]
+    with Recorder(tmp_path, "silent") as recorder:
+        recorder.write("start", system="S", prompt="P")
+    out = tmp_path / "out" / "sft.jsonl"
+    assert to_sft([*paths, tmp_path / "silent.jsonl"], out) == 1
+    assert len(json.loads(out.read_text())["messages"]) == 5
