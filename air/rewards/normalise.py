@@ -1,0 +1,98 @@
+"""Normalised scores: 0 is the task's baseline, 1 its target, higher is better.
+
+    linear    φ(s) = (s − baseline) / (target − baseline)
+    log-gap   φ(s) = (g(s) − g(baseline)) / (g(target) − g(baseline)),  g(s) = −log10 |s − optimum|
+    none      φ(s) = s where higher is better, −s where lower is
+
+clipped to `clip`. With `log-gap`, halving the distance to the optimum is worth the same everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Protocol
+
+Direction = Literal["higher", "lower"]
+Normalise = Literal["linear", "log-gap", "none"]
+
+
+class Scale(Protocol):
+    """What is needed of a task to pay for its scores; `air.tasks.spec.RewardScale` is one."""
+
+    @property
+    def direction(self) -> Direction: ...
+    @property
+    def baseline(self) -> float: ...
+    @property
+    def target(self) -> float: ...
+    @property
+    def optimum(self) -> float | None: ...
+    @property
+    def normalise(self) -> Normalise: ...
+    @property
+    def noise_floor(self) -> float: ...
+    @property
+    def phi_clip(self) -> tuple[float, float]: ...
+
+
+def phi(
+    score: float,
+    *,
+    baseline: float,
+    target: float,
+    direction: Direction,
+    normalise: Normalise = "linear",
+    optimum: float | None = None,
+    clip: tuple[float, float] = (-1.0, 2.0),
+) -> float:
+    """The normalised score, clipped.
+
+    Args:
+        score: the primary metric as measured.
+        baseline, target: the scores that become 0 and 1 (not with `none`).
+        direction: which way is better; `linear` and `log-gap` have it from baseline and target.
+        optimum: the best score there can be; `log-gap` needs it.
+        clip: the bounds of the result.
+
+    Raises:
+        ValueError: the score is not finite, target equals baseline, or `log-gap` has no optimum, or
+            one at which baseline or target has no finite gap.
+    """
+    if not math.isfinite(score):
+        raise ValueError(f"a score must be finite, got {score}")
+    if normalise == "none":
+        value = score if direction == "higher" else -score
+    elif normalise == "linear":
+        if target == baseline:
+            raise ValueError("target equals baseline")
+        value = (score - baseline) / (target - baseline)
+    else:
+        if optimum is None:
+            raise ValueError("log-gap needs an optimum")
+        value = _log_gap(score, baseline, target, optimum)
+    return min(max(value, clip[0]), clip[1])
+
+
+def phi_on(scale: Scale, score: float) -> float:
+    """`phi` with the arguments taken from a task's scale."""
+    return phi(
+        score,
+        baseline=scale.baseline,
+        target=scale.target,
+        direction=scale.direction,
+        normalise=scale.normalise,
+        optimum=scale.optimum,
+        clip=scale.phi_clip,
+    )
+
+
+def _log_gap(score: float, baseline: float, target: float, optimum: float) -> float:
+    start, goal = _gain(baseline, optimum), _gain(target, optimum)
+    if not math.isfinite(start) or not math.isfinite(goal) or start == goal:
+        raise ValueError("baseline and target must lie at different distances of the optimum")
+    return (_gain(score, optimum) - start) / (goal - start)
+
+
+def _gain(score: float, optimum: float) -> float:
+    gap = abs(score - optimum)
+    return math.inf if gap == 0 else -math.log10(gap)

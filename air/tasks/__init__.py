@@ -1,0 +1,27 @@
+"""Research tasks: their declaration, data, artefacts and grades.
+
+`load` and `available` find tasks; `data.prepare` makes their files on the host; `stage` lays them out in
+an agent's box; `artefact.collect` takes out what is graded; `grading.Grader` grades it in another box.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from air.sandbox.base import Box
+from air.tasks import data
+from air.tasks.find import available, load
+from air.tasks.spec import TaskSpec
+
+__all__ = ["TaskSpec", "available", "data", "load", "stage"]
+
+
+async def stage(task: TaskSpec, box: Box, *, split_seed: int = data.SPLIT_SEED) -> None:
+    """Puts the starter files and the agent's data into the workspace of a fresh box.
+
+    Raises:
+        MissingError, InfrastructureError: the data could not be prepared.
+        BoxDiedError: the box is gone.
+    """
+    prepared = await asyncio.to_thread(data.prepare, task, split_seed)
+    await box.put(prepared.agent)

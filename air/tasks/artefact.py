@@ -1,0 +1,64 @@
+"""Takes what is to be graded out of an agent's box, as bytes and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from air.errors import ArtefactError, BoxFileError
+from air.sandbox.base import Box
+from air.tasks.find import walk
+from air.tasks.spec import TaskSpec
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """Files by their path relative to the workspace."""
+
+    files: Mapping[str, bytes]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over names and bytes, in hex; equal artefacts have equal scores."""
+        digest = hashlib.sha256()
+        for name, data in sorted(self.files.items()):
+            encoded = name.encode()
+            digest.update(b"%d %s %d\n" % (len(encoded), encoded, len(data)) + data)
+        return digest.hexdigest()
+
+
+async def collect(task: TaskSpec, box: Box) -> Artefact:
+    """Reads the task's artefact from a live box.
+
+    Raises:
+        ArtefactError: it is missing, too large, or not made of regular files.
+        BoxDiedError: the box is gone.
+    """
+    limit = int(task.limits.artefact_mb * 2**20)
+    try:
+        if task.artefact.endswith("/"):
+            files = await _folder(task.artefact.rstrip("/"), box, limit)
+        else:
+            files = {task.artefact: await box.read(task.artefact, max_bytes=limit)}
+    except BoxFileError as error:
+        raise ArtefactError(
+            f"{task.artefact} cannot be graded ({error}); at most {task.limits.artefact_mb:g} MiB"
+            " of regular files"
+        ) from error
+    return Artefact(files)
+
+
+async def _folder(name: str, box: Box, limit: int) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory(prefix="air-artefact-") as place:
+        dest = Path(place) / "out"
+        dest.mkdir()
+        await box.get(name, dest, max_bytes=limit)
+        return await asyncio.to_thread(_read_all, name, dest)
+
+
+def _read_all(name: str, folder: Path) -> dict[str, bytes]:
+    return {f"{name}/{file.relative_to(folder)}": file.read_bytes() for file in walk(folder)}

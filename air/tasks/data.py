@@ -1,0 +1,118 @@
+"""Prepares a task's data on the host, once per task folder and split seed.
+
+`<cache>/data/<id>-<digest>/` holds `agent/` (starter files and the agent's data: a whole workspace) and
+`grader/` (the grader's program and its data). Nothing of `grader/` is ever put into an agent's box.
+A folder appears whole or not at all; processes that want the same one wait for each other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from air import paths
+from air.errors import InfrastructureError, MissingError
+from air.tasks.find import folder_hash, walk
+from air.tasks.spec import TaskSpec
+
+SPLIT_SEED = 1912
+"""The split that baselines, targets and recorded scores are stated for."""
+_PREPARE_SECONDS = 600
+_CALL = """
+import pathlib, runpy, sys
+script, agent, grader, seed = sys.argv[1:]
+prepare = runpy.run_path(script)["prepare"]
+prepare(pathlib.Path(agent), pathlib.Path(grader), int(seed))
+"""
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """A task's files, ready to be put into boxes. Read only."""
+
+    agent: Path
+    """A whole workspace: starter files and the agent's data."""
+    grader: Path
+    """The grader's program and its data."""
+    digest: str
+    """SHA-256 of the grader's folder: the program and the answers that scores depend on."""
+
+
+def prepare(task: TaskSpec, split_seed: int = SPLIT_SEED) -> PreparedData:
+    """The task's prepared files, from the cache or made now; blocks meanwhile.
+
+    Raises:
+        MissingError: `data.py` is not there, or a package that it needs is not.
+        InfrastructureError: `data.py` failed.
+    """
+    key = hashlib.sha256(f"{task.hash} {split_seed}".encode()).hexdigest()[:24]
+    root = paths.cache() / "data"
+    done = root / f"{task.id}-{key}"
+    if not done.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        with _locked(root / f"{task.id}-{key}.lock"):
+            if not done.is_dir():
+                _make(task, split_seed, done)
+    digest = (done / "digest").read_text(encoding="ascii")
+    return PreparedData(agent=done / "agent", grader=done / "grader", digest=digest)
+
+
+def _make(task: TaskSpec, split_seed: int, done: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=done.parent, prefix=f".{done.name}-") as name:
+        made = Path(name) / "made"
+        for kind, source in (("agent", "starter"), ("grader", "grader")):
+            (made / kind).mkdir(parents=True)
+            _copy(task.folder / source, made / kind)
+            (made / kind / task.data.folder).mkdir(exist_ok=True)
+        _run_script(task, split_seed, made)
+        for kind in ("agent", "grader"):
+            data = made / kind / task.data.folder
+            if not any(data.iterdir()):
+                data.rmdir()
+        (made / "digest").write_text(folder_hash(made / "grader"), encoding="ascii")
+        made.replace(done)
+
+
+def _run_script(task: TaskSpec, split_seed: int, made: Path) -> None:
+    script = task.folder / task.data.script
+    if not script.is_file():
+        raise MissingError(f"there is no {script}", where=f"task {task.id}")
+    folders = [str(made / kind / task.data.folder) for kind in ("agent", "grader")]
+    command = [sys.executable, "-c", _CALL, str(script), *folders, str(split_seed)]
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PREPARE_SECONDS, env=env, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise InfrastructureError(f"{script}: took over {_PREPARE_SECONDS} s") from None
+    if result.returncode:
+        lines = [line for line in result.stderr.splitlines() if line.strip()]
+        last = lines[-1] if lines else f"exit {result.returncode}"
+        if last.startswith("ModuleNotFoundError"):
+            raise MissingError(last, where=str(script), remedy="install that package")
+        raise InfrastructureError(f"{script}: {last}")
+
+
+def _copy(source: Path, dest: Path) -> None:
+    for file in walk(source):
+        target = dest / file.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+        target.chmod(0o755 if os.access(file, os.X_OK) else 0o644)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,265 @@
+"""Grades artefacts: each in a fresh grader box, once, and remembers what came out.
+
+A grade depends on nothing but the artefact, the task folder, the grader's data, the split and the seed,
+so equal ones are looked up, in memory and under `<cache>/grades`; equal ones asked for at the same
+time share one run. A bad artefact is remembered too; a failure of ours never is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from air import paths
+from air.errors import ArtefactError, BoxFileError, GradingError
+from air.sandbox.base import Box, ExecResult
+from air.sandbox.pool import Pool
+from air.tasks import data
+from air.tasks.artefact import Artefact
+from air.tasks.spec import GRADER_DIR, Provider, TaskSpec, usable
+
+Split = Literal["val", "test"]
+BAD_ARTEFACT = 3
+_ARTEFACT_DIR = "artefact"
+_RESULT = f"{GRADER_DIR}/result.json"
+_MAX_MESSAGE = 500
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Grade:
+    """One artefact's metrics on one split."""
+
+    score: float
+    """The primary metric, as measured."""
+    metrics: dict[str, float]
+    """All metrics, the primary one among them."""
+    seconds: float
+    """Wall time of the grader when it ran, in seconds; 0.0 where the grade was remembered."""
+    remembered: bool
+    """Whether this very call ran no grader of its own."""
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What a grader box said: metrics, or a message for the agent."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    message: str = ""
+    remember: bool = True
+    seconds: float = 0.0
+
+
+@dataclass
+class _Run:
+    task: asyncio.Task[_Outcome]
+    waiters: int = 0
+
+
+class Grader:
+    """Grades for one provider, through one pool. Use within one event loop."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        provider: Provider,
+        cache_dir: Path | None = None,
+        *,
+        split_seed: int = data.SPLIT_SEED,
+    ) -> None:
+        """
+        Args:
+            pool: where grader boxes come from; not the agents', or they would wait for each other.
+            cache_dir: where grades are remembered; `<cache>/grades` by default.
+            split_seed: which split of the data to grade on.
+        """
+        self._pool = pool
+        self._provider: Provider = provider
+        self._store = _Store(cache_dir or paths.cache() / "grades")
+        self._split_seed = split_seed
+        self._running: dict[str, _Run] = {}
+
+    async def grade(
+        self, task: TaskSpec, artefact: Artefact, *, split: Split, seed: int = 0
+    ) -> Grade:
+        """Grades an artefact.
+
+        Raises:
+            ArtefactError: the artefact is at fault; the text is for the agent.
+            InfrastructureError: we are (`GradingError`, or whatever the box raised).
+        """
+        prepared = await asyncio.to_thread(data.prepare, task, self._split_seed)
+        key = _key(task, artefact, prepared.digest, split, seed, self._provider)
+        outcome = await asyncio.to_thread(self._store.get, key)
+        remembered = outcome is not None
+        if outcome is None:
+            remembered = key in self._running
+            outcome = await self._shared(key, task, artefact, prepared, split, seed)
+        if outcome.message:
+            raise ArtefactError(outcome.message)
+        return Grade(
+            score=outcome.metrics[task.metric],
+            metrics=dict(outcome.metrics),
+            seconds=0.0 if remembered else outcome.seconds,
+            remembered=remembered,
+        )
+
+    async def _shared(
+        self,
+        key: str,
+        task: TaskSpec,
+        artefact: Artefact,
+        prepared: data.PreparedData,
+        split: Split,
+        seed: int,
+    ) -> _Outcome:
+        """Waits for the one run of this grade; the last waiter to be cancelled ends it."""
+        run = self._running.get(key)
+        if run is None:
+            work = self._run(key, task, artefact, prepared, split, seed)
+            run = self._running[key] = _Run(asyncio.create_task(work))
+        run.waiters += 1
+        try:
+            return await asyncio.shield(run.task)
+        finally:
+            run.waiters -= 1
+            if run.waiters == 0:
+                self._running.pop(key, None)
+                if not run.task.done():
+                    run.task.cancel()
+                    await asyncio.wait([run.task])
+
+    async def _run(
+        self,
+        key: str,
+        task: TaskSpec,
+        artefact: Artefact,
+        prepared: data.PreparedData,
+        split: Split,
+        seed: int,
+    ) -> _Outcome:
+        async with self._pool.lease(task.grader_spec(self._provider)) as box:
+            await box.put(prepared.grader, GRADER_DIR)
+            for name, content in artefact.files.items():
+                await box.write(f"{_ARTEFACT_DIR}/{name}", content)
+            result = await box.exec(
+                _command(task, box, split, seed), timeout=task.limits.grade_seconds
+            )
+            outcome = await _read(task, box, result)
+        if outcome.remember:
+            await asyncio.to_thread(self._store.put, key, outcome)
+        return outcome
+
+
+def _command(task: TaskSpec, box: Box, split: Split, seed: int) -> list[str]:
+    return [
+        "python3",
+        box.path(f"{GRADER_DIR}/{task.grader.script}"),
+        "--artefact",
+        f"{box.workspace}/{_ARTEFACT_DIR}",
+        "--split",
+        split,
+        "--seed",
+        str(seed),
+        "--out",
+        box.path(_RESULT),
+    ]
+
+
+async def _read(task: TaskSpec, box: Box, result: ExecResult) -> _Outcome:
+    """What the grader wrote, by its exit status; anything unexpected is our failure."""
+    where = f"grader of task {task.id}"
+    if result.timed_out:
+        raise GradingError(f"{where}: ran past {task.limits.grade_seconds:g} s")
+    if result.code not in (0, BAD_ARTEFACT):
+        lines = [line for line in result.text.splitlines() if line.strip()]
+        last = lines[-1][:_MAX_MESSAGE] if lines else "no output"
+        raise GradingError(f"{where}: exit {result.code}: {last}")
+    try:
+        said = json.loads(await box.read(_RESULT, max_bytes=1_000_000))
+    except (BoxFileError, ValueError) as error:
+        raise GradingError(f"{where}: exit {result.code}, but no result: {error}") from error
+    if not isinstance(said, dict):
+        raise GradingError(f"{where}: the result is no JSON object")
+    if result.code == BAD_ARTEFACT:
+        message = said.get("message")
+        if not isinstance(message, str) or not message.strip():
+            raise GradingError(f"{where}: exit {BAD_ARTEFACT} without a message")
+        return _Outcome(
+            message=message[:_MAX_MESSAGE],
+            remember=said.get("remember", True) is True,
+            seconds=result.seconds,
+        )
+    return _Outcome(
+        metrics=_metrics(said.get("metrics"), task.metric, where), seconds=result.seconds
+    )
+
+
+def _metrics(said: Any, primary: str, where: str) -> dict[str, float]:
+    if not isinstance(said, Mapping):
+        raise GradingError(f"{where}: the result has no metrics")
+    if not usable(said.get(primary)):
+        raise GradingError(f"{where}: {primary} is {said.get(primary)!r:.40}, not a finite number")
+    return {str(name): float(value) for name, value in said.items() if usable(value)}
+
+
+def _key(
+    task: TaskSpec, artefact: Artefact, graded_by: str, split: Split, seed: int, provider: Provider
+) -> str:
+    parts = [artefact.digest, task.hash, graded_by, split, str(seed), provider, task.image]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+class _Store:
+    """Outcomes by key: in memory, and one file each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: dict[str, _Outcome] = {}
+
+    def get(self, key: str) -> _Outcome | None:
+        """What is remembered; an entry that cannot be read counts as none."""
+        if key in self._known:
+            return self._known[key]
+        file = self._file(key)
+        try:
+            entry = json.loads(file.read_bytes())
+            if entry["key"] != key:
+                raise ValueError("it belongs to another grade")
+            metrics, message = dict(entry["metrics"]), str(entry["message"])
+            if not message and (not metrics or not all(map(usable, metrics.values()))):
+                raise ValueError("it holds no usable metrics")
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            _log.warning("ignored the remembered grade %s: %s", file, error)
+            return None
+        outcome = _Outcome(metrics={k: float(v) for k, v in metrics.items()}, message=message)
+        self._known[key] = outcome
+        return outcome
+
+    def put(self, key: str, outcome: _Outcome) -> None:
+        """Remembers; the file appears whole or not at all."""
+        self._known[key] = replace(outcome, seconds=0.0)
+        file = self._file(key)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        entry = {"v": 1, "key": key, "metrics": outcome.metrics, "message": outcome.message}
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=".new-")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as out:
+                json.dump(entry, out)
+            Path(name).replace(file)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    def _file(self, key: str) -> Path:
+        return self._folder / key[:2] / f"{key}.json"

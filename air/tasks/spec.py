@@ -1,0 +1,221 @@
+"""What a task is: the fields of `tasks/<id>/task.toml`, and the boxes that follow from them.
+
+A task's folder holds `task.toml`, `README.md`, optionally `solvers.toml` (settings with recorded scores,
+for `air tasks check`), `data.py` (run on the host), `starter/` (the agent's files) and `grader/` (which
+never enters an agent's box).
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from pydantic import Field, PrivateAttr, field_validator, model_validator
+
+from air.config import BaseConfig
+from air.errors import ConfigError
+from air.sandbox.base import BoxLimits, BoxSpec
+
+GRADER_DIR = "/grader"
+ID_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
+Provider = Literal["docker", "process"]
+_SPARE_SECONDS = 300.0
+
+
+class RewardScale(BaseConfig):
+    """How a score becomes a reward; all that `air.rewards` needs to know of a task."""
+
+    direction: Literal["higher", "lower"]
+    """Whether a higher or a lower score is better."""
+    baseline: float = Field(allow_inf_nan=False)
+    """The validation score of what ships with the task; normalised, it is 0."""
+    target: float = Field(allow_inf_nan=False)
+    """The validation score that a good solution reaches; normalised, it is 1."""
+    optimum: float | None = Field(None, allow_inf_nan=False)
+    """The best score there can be; `log-gap` measures the distance to it."""
+    normalise: Literal["linear", "log-gap", "none"] = "linear"
+    """How scores are normalised: `none` only turns them so that higher is better."""
+    noise_floor: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Changes of the normalised score that are smaller than this are not paid."""
+    phi_clip: tuple[float, float] = (-1.0, 2.0)
+    """Bounds of the normalised score, put on before deltas are taken."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RewardScale:
+        if self.target == self.baseline:
+            raise ValueError("target equals baseline: set target to what a good solution reaches")
+        if (self.target > self.baseline) != (self.direction == "higher"):
+            raise ValueError(f"target is worse than baseline while {self.direction} is better")
+        if not self.phi_clip[0] < self.phi_clip[1]:
+            raise ValueError("phi_clip must be [low, high] with low < high")
+        if self.normalise == "log-gap":
+            if self.optimum is None:
+                raise ValueError('normalise = "log-gap" needs optimum')
+            gaps = [abs(score - self.optimum) for score in (self.baseline, self.target)]
+            if min(gaps) == 0 or gaps[0] == gaps[1]:
+                raise ValueError("baseline and target must lie at different distances of optimum")
+        if self.normalise == "none" and "phi_clip" not in self.model_fields_set:
+            raise ValueError('normalise = "none" needs phi_clip in the units of the metric')
+        return self
+
+
+class TaskLimits(BaseConfig):
+    """What the agent, its box and the grader may use. Tasks of equal limits share warm boxes."""
+
+    exec_seconds: float = Field(60.0, gt=0)
+    """Longest run of one of the agent's commands, in seconds."""
+    grade_seconds: float = Field(60.0, gt=0)
+    """Longest run of the grader, in seconds; longer is a failure of ours."""
+    episode_seconds: float = Field(3600.0, gt=0)
+    """Longest episode, in seconds."""
+    cpus: float = Field(1.0, gt=0)
+    """CPU cores of a box."""
+    memory_mb: int = Field(512, ge=32)
+    """Memory of a box in MiB."""
+    pids: int = Field(128, ge=8)
+    """Processes and threads at once in a box."""
+    disk_mb: int = Field(256, ge=1)
+    """Size of the workspace in MiB."""
+    artefact_mb: float = Field(16.0, gt=0)
+    """Largest artefact in MiB, all its files together."""
+
+    def box(self, seconds: float) -> BoxLimits:
+        """The limits of a box that is in use for `seconds`; some spare time is added."""
+        return BoxLimits(
+            cpus=self.cpus,
+            memory_mb=self.memory_mb,
+            pids=self.pids,
+            disk_mb=self.disk_mb,
+            seconds=seconds + _SPARE_SECONDS,
+        )
+
+
+class TaskData(BaseConfig):
+    """How the task's data comes to be."""
+
+    script: str = "data.py"
+    """Defines `prepare(agent_dir, grader_dir, split_seed)`; runs on the host."""
+    folder: str = Field("data", pattern=r"^[A-Za-z0-9_-]+$")
+    """Name of the data's folder, in the workspace and beside the grader's script."""
+
+
+class TaskGrader(BaseConfig):
+    """How an artefact is graded."""
+
+    script: str = "grade.py"
+    """The grader's program in `grader/`."""
+
+
+class TaskSpec(RewardScale):
+    """One task, as `task.toml` declares it."""
+
+    id: str = Field(pattern=ID_PATTERN)
+    """The task's name in run files; the same as its folder's."""
+    name: str = Field(min_length=1)
+    """A title for people."""
+    description: str = Field(min_length=1)
+    """What the agent is told: files, artefact, metric."""
+    metric: str = Field(min_length=1)
+    """The primary metric; the grader reports it under this name."""
+    artefact: str = Field(min_length=1)
+    """What is graded, relative to the workspace; a folder ends in `/`."""
+    image: str = "air-base"
+    """The image of its boxes."""
+    network: tuple[str, ...] = ()
+    """Hosts that the agent's box may reach."""
+    gpus: int = Field(0, ge=0)
+    """GPUs of a box."""
+    trust: Literal["data", "code"] = "data"
+    """What grading does with the artefact: reads it as `data`, or runs it as `code`, which then
+    happens as a second user in the grader box."""
+    limits: TaskLimits = TaskLimits()
+    """Limits of the agent, its box and the grader."""
+    data: TaskData = TaskData()
+    """Data preparation."""
+    grader: TaskGrader = TaskGrader()
+    """The grader."""
+
+    _folder: Path = PrivateAttr(default=Path())
+    _hash: str = PrivateAttr(default="")
+
+    @field_validator("artefact")
+    @classmethod
+    def _inside(cls, value: str) -> str:
+        path = PurePosixPath(value)
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            raise ValueError("must be a path inside the workspace")
+        return value
+
+    @property
+    def folder(self) -> Path:
+        """The folder that the task was read from."""
+        return self._folder
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the whole task folder, in hex."""
+        return self._hash
+
+    def read_from(self, folder: Path, digest: str) -> TaskSpec:
+        """The same task, knowing the folder that it was read from and that folder's digest."""
+        self._folder, self._hash = folder, digest
+        return self
+
+    def reward_scale(self) -> RewardScale:
+        """How its scores become rewards."""
+        return RewardScale(**{name: getattr(self, name) for name in RewardScale.model_fields})
+
+    def box_spec(self, provider: Provider) -> BoxSpec:
+        """The box in which an agent works on it.
+
+        Raises:
+            ConfigError: the task needs what boxes cannot give.
+        """
+        self._check_needs()
+        return BoxSpec(
+            provider=provider,
+            image=self.image,
+            limits=self.limits.box(self.limits.episode_seconds),
+        )
+
+    def grader_spec(self, provider: Provider) -> BoxSpec:
+        """The box in which one artefact is graded.
+
+        Raises:
+            ConfigError: the task needs what boxes cannot give.
+        """
+        self._check_needs()
+        return BoxSpec(
+            provider=provider,
+            image=self.image,
+            limits=self.limits.box(self.limits.grade_seconds),
+            scratch=(GRADER_DIR,),
+            second_user=self.trust == "code",
+        )
+
+    def needs(self) -> str:
+        """What a box of it takes, for people."""
+        parts = [f"{self.limits.cpus:g} cpu", f"{self.limits.memory_mb} MiB"]
+        if self.gpus:
+            parts.append(f"{self.gpus} gpu")
+        parts += [f"network {host}" for host in self.network]
+        if self.image != "air-base":
+            parts.append(f"image {self.image}")
+        return ", ".join(parts)
+
+    def _check_needs(self) -> None:
+        where = f"task {self.id}"
+        if self.gpus:
+            raise ConfigError("boxes with GPUs are not there yet", where=f"{where}: gpus")
+        if self.network:
+            raise ConfigError("boxes have no network", where=f"{where}: network")
+
+
+def usable(score: object) -> bool:
+    """Whether a metric's value is a finite number."""
+    return (
+        isinstance(score, int | float)
+        and not isinstance(score, bool)
+        and math.isfinite(float(score))
+    )
