@@ -51,7 +51,7 @@ class BoxSpec(BaseConfig):
     """The Docker image; the process box has none."""
     limits: BoxLimits = BoxLimits()
     """Resource limits."""
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of every command."""
     scratch: tuple[str, ...] = ()
     """More writable folders by absolute path (e.g. `/grader`); see `Box.path`."""
@@ -111,7 +111,7 @@ class Box(ABC):
         self,
         command: Command,
         *,
-        timeout: float,
+        timeout: float,  # noqa: ASYNC109 — kept by the guest, which kills the command
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from air.errors import MissingError
+
 RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
 FOLDER_PREFIX = "air-box-"
 WARM_SECONDS = 3600.0
@@ -39,6 +41,14 @@ def is_dead(label: str) -> bool:
     parts = label.rsplit(":", 2)
     if len(parts) != 3 or parts[0] != _host() or not parts[1].isdigit():
         return False
+    if start := _start_time(int(parts[1])):
+        return start != parts[2]
+    try:
+        os.kill(int(parts[1]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False  # it exists, but /proc hides other users' processes
     return _start_time(int(parts[1])) != parts[2]
 
 
@@ -68,7 +78,11 @@ def collect() -> list[str]:
     """
     from air.sandbox import docker
 
-    return [*collect_folders(), *docker.remove_left_behind()]
+    removed = collect_folders()
+    try:
+        return removed + docker.remove_left_behind()
+    except MissingError:
+        return removed
 
 
 def collect_folders() -> list[str]:

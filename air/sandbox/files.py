@@ -45,8 +45,9 @@ def _entries(path: Path, relative: str) -> Iterator[Entry]:
         kind = path.lstat().st_mode
         if stat.S_ISDIR(kind):
             yield Entry(relative, True)
-            for name in sorted(os.listdir(path)):
-                yield from _entries(path / name, f"{relative}/{name}" if relative else name)
+            for inner in sorted(path.iterdir()):
+                name = f"{relative}/{inner.name}" if relative else inner.name
+                yield from _entries(inner, name)
             return
         if not stat.S_ISREG(kind):
             what = "a link" if stat.S_ISLNK(kind) else "neither a file nor a folder"

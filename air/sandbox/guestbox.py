@@ -11,6 +11,7 @@ import asyncio
 import math
 import posixpath
 import secrets
+import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ class GuestBox(Box):
         self.spec, self.id = spec, f"air-{secrets.token_hex(6)}"
         self._folders = {folder: folder for folder in (*folders(spec), "/tmp")}
         self._connection: Connection | None = None
+        self.born = time.monotonic()
         self._closing: asyncio.Task[None] | None = None
         self.workspace = WORKSPACE
 
@@ -68,7 +70,7 @@ class GuestBox(Box):
         self,
         command: Command,
         *,
-        timeout: float,
+        timeout: float,  # noqa: ASYNC109 — kept by the guest, which kills the command
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from air.errors import AirError, BoxStartError
+from air.errors import AirError, BoxDiedError, BoxStartError
 from air.sandbox import cleanup
 from air.sandbox.base import SECOND_UID_ENV, BoxSpec, Isolation
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders, to_the_end
@@ -125,6 +125,13 @@ class ProcessBox(GuestBox):
                 self._process.kill()
                 await self._process.wait()
         if self._root is not None:
-            await asyncio.to_thread(shutil.rmtree, self._root, ignore_errors=True)
-            if self._root.exists():
-                raise BoxStartError(f"the folder {self._root} of a box cannot be removed")
+            await to_the_end(asyncio.to_thread(_remove, self._root))
+
+
+def _remove(root: Path) -> None:
+    try:
+        shutil.rmtree(root)
+    except FileNotFoundError:
+        return  # the guest removed it
+    except OSError as error:
+        raise BoxDiedError(f"the folder {root} of a box cannot be removed: {error}") from error
