@@ -1,0 +1,181 @@
+"""Whole episodes: a scripted model, verifiers, a real box, a real grader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air import tasks
+from air.rewards.delta import DeltaReward
+from air.testing import replies
+from air.trajectories import read
+from tests.e2e.conftest import attempt, played_by, research
+
+
+def phi(score: float) -> float:
+    return DeltaReward(tasks.load("titanic").reward_scale())(score).phi
+
+
+async def one(script: Any, config: Any) -> Any:
+    async with played_by(script, config) as play:
+        return await play()
+
+
+async def test_two_validates_and_a_submit_are_paid_by_the_deltas(runtime: str, tmp_path: Path) -> None:
+    script = replies(attempt(1, 1), attempt(2, 3), attempt(3, 2, "submit"))
+    episode = await one(script, research(["titanic"], runtime, record_dir=tmp_path))
+    assert episode.ok, episode.errors or episode.traces[0].errors
+    (trace,) = episode.traces
+    info = trace.info["air"]
+    assert info["why_ended"] == "submit"
+    assert info["isolation"] == ("container" if runtime == "docker" else "process")
+    assert len(info["phis"]) == 3
+    assert trace.reward == pytest.approx(info["phis"][-1])
+    assert sum(info["deltas"]) == pytest.approx(trace.reward)
+    assert trace.metrics["validates"] == 3
+    assert trace.metrics["submitted"] == 1
+    assert 0 < trace.metrics["test_score"] < 1
+    assert trace.metrics["score"] == pytest.approx(trace.metrics["best_score"]) or (
+        phi(trace.metrics["score"]) < phi(trace.metrics["best_score"])
+    )
+    check_record(tmp_path, trace)
+
+
+def check_record(folder: Path, trace: Any) -> None:
+    (path,) = folder.glob("*.jsonl")
+    lines = list(read(path))
+    assert [x["type"] for x in lines] == [
+        "start",
+        *["step", "validate"] * 3,
+        "end",
+    ]
+    assert lines[0]["trace"] == trace.id
+    assert lines[-1]["reward"] == pytest.approx(trace.reward)
+    assert sum(x["delta"] for x in lines if x["type"] == "validate") == pytest.approx(trace.reward)
+    # Labels and graders are nowhere in what is recorded.
+    text = path.read_text() + json.dumps(trace.to_record())
+    assert "grade.py" not in text
+    assert "AIR_SECOND_UID" not in text
+
+
+async def test_the_same_artefact_again_earns_nothing(runtime: str) -> None:
+    script = replies(attempt(2, 2), "Again.\n```bash\nvalidate\n```", "Done.\n```bash\nsubmit\n```")
+    trace = (await one(script, research(["titanic"], runtime))).traces[0]
+    first, second, third = trace.info["air"]["deltas"]
+    assert first != 0
+    assert (second, third) == (0, 0)
+
+
+async def test_running_out_of_turns_submits_by_itself(runtime: str) -> None:
+    config = research(["titanic"], runtime, max_turns=2)
+    trace = (await one(replies(attempt(2, 2)), config)).traces[0]
+    assert trace.ok
+    assert trace.info["air"]["why_ended"] == "turns"
+    assert trace.metrics["turns"] == 2
+    assert trace.metrics["validates"] == 3
+    assert trace.metrics["test_score"] > 0
+
+
+async def test_replies_that_are_no_action_are_told_and_cost(runtime: str) -> None:
+    script = replies("what?", attempt(2, 2, "submit"))
+    trace = (await one(script, research(["titanic"], runtime, format_penalty=0.25))).traces[0]
+    assert trace.metrics["format_errors"] == 1
+    assert trace.rewards["format"].value == -0.25
+    shown = trace.messages[3].content
+    assert "Format error" in shown
+    assert "[3 turns left]" in shown
+
+
+async def test_a_missing_artefact_is_told_and_costs_but_is_no_failure(runtime: str) -> None:
+    script = replies("Go.\n```bash\nrm -f submission.csv; echo gone\nvalidate\n```", "x")
+    config = research(["titanic"], runtime, validate_penalty=0.1, max_turns=2)
+    trace = (await one(script, config)).traces[0]
+    assert trace.ok
+    assert "gone" in trace.messages[3].content
+    assert "[not scored]" in trace.messages[3].content
+    assert trace.rewards["failed_validates"].value == pytest.approx(-0.2)
+    assert trace.metrics["valid"] == 0
+    assert "score" not in trace.metrics
+
+
+async def test_a_command_that_hangs_is_ended_and_told(runtime: str, tmp_path: Path) -> None:
+    folder = copied_task(tmp_path, "exec_seconds = 1.0")
+    config = research(["titanic"], runtime, max_turns=2)
+    config.taskset.task_roots = [folder]  # type: ignore[attr-defined]
+    script = replies("Wait.\n```bash\necho begun; sleep 600\n```", attempt(1, 1, "submit"))
+    trace = (await one(script, config)).traces[0]
+    assert trace.ok
+    assert "begun" in trace.messages[3].content
+    assert "timed out after 1 s" in trace.messages[3].content
+    assert trace.metrics["valid"] == 1
+
+
+def copied_task(folder: Path, limits: str) -> Path:
+    """A root of tasks with a titanic of other limits, under the same id."""
+    import re
+    import shutil
+
+    root = folder / "tasks"
+    shutil.copytree(tasks.load("titanic").folder, root / "titanic")
+    toml = root / "titanic" / "task.toml"
+    text = toml.read_text()
+    text = re.sub(r"^exec_seconds.*\n", "", text, flags=re.MULTILINE)
+    text = text.replace("[limits]", f"[limits]\n{limits}") if "[limits]" in text else (
+        text + f"\n[limits]\n{limits}\n"
+    )
+    toml.write_text(text)
+    return root
+
+
+async def test_long_output_is_capped_and_counted(runtime: str) -> None:
+    script = replies("Loud.\n```bash\nseq 100000\n```", attempt(1, 1, "submit"))
+    config = research(["titanic"], runtime, harness={"max_observation_tokens": 100})
+    trace = (await one(script, config)).traces[0]
+    shown = trace.messages[3].content
+    assert "tokens cut" in shown
+    assert len(shown) < 500
+    assert trace.metrics["cut_observations"] == 1
+
+
+async def test_the_episode_ends_and_is_graded_before_the_context_overflows(runtime: str) -> None:
+    config = research(["titanic"], runtime, harness={"max_context_tokens": 64}, max_turns=10)
+    trace = (await one(replies(attempt(2, 2)), config)).traces[0]
+    assert trace.ok
+    assert trace.info["air"]["why_ended"] == "context"
+    assert trace.metrics["context_ends"] == 1
+    assert trace.metrics["turns"] == 1
+    assert trace.metrics["valid"] == 1
+
+
+async def test_a_grader_that_fails_masks_the_episode(runtime: str, tmp_path: Path) -> None:
+    root = copied_task(tmp_path, "exec_seconds = 9.0")
+    (root / "titanic" / "grader" / "grade.py").write_text("raise SystemExit(7)\n")
+    config = research(["titanic"], runtime)
+    config.taskset.task_roots = [root]  # type: ignore[attr-defined]
+    episode = await one(replies(attempt(1, 1)), config)
+    assert not episode.ok
+    trace = episode.traces[0]
+    assert not trace.ok
+    assert trace.rewards == {} or all(r is None for r in trace.rewards.values())
+    assert "exit 7" in trace.last_error.message
+    # The agent never saw it.
+    assert all("exit 7" not in str(m.content) for m in trace.messages)
+
+
+async def test_what_one_episode_writes_the_next_does_not_see(runtime: str, tmp_path: Path) -> None:
+    leave = "Leave.\n```bash\necho mine > /tmp/left-$PPID; echo mine > left; cat left\n```"
+    look = "Look.\n```bash\ncat left /tmp/left-*; ls\n```"
+    config = research(["titanic"], runtime, max_turns=1, warm_boxes=1, record_dir=tmp_path)
+    texts = iter([leave, look])
+    shown = []
+    async with played_by(lambda _: next(texts), config) as play:
+        for _ in range(2):
+            trace = (await play()).traces[0]
+            path = tmp_path / f"{trace.info['air']['episode']}.jsonl"
+            shown += [x["observation"] for x in read(path) if x["type"] == "step"]
+    assert "mine" in shown[0]
+    assert "No such file" in shown[1]
+    assert "mine" not in shown[1] or runtime == "subprocess"  # /tmp is the host's there
