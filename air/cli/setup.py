@@ -21,7 +21,7 @@ from air.errors import AirError, BoxStartError, InfrastructureError, MissingErro
 HELP = "make Docker and the base image ready (done once; harmless to repeat)"
 PROCESS_BOX = (
     "boxes will be plain processes, which are NOT isolated: agents' code runs as this user, sees "
-    "the machine's files and network, and is held by no memory, disk or GPU limit"
+    "this machine's files, network and processes, and is held by no CPU, disk or GPU limit"
 )
 _START_SECONDS = 60
 _CAP_SYS_ADMIN = 1 << 21
