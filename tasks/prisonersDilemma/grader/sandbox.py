@@ -88,19 +88,7 @@ class Strategy:
 
     def __init__(self, source: bytes, seed: int) -> None:
         self._deadline = time.monotonic() + SECONDS
-        other = os.environ.get("AIR_SECOND_UID")
-        who = {} if not other else {"user": int(other), "group": int(other), "extra_groups": []}
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", RUNNER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            cwd="/",
-            env={"PYTHONHASHSEED": "0", "PATH": os.defpath, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-            **who,
-        )
+        self._process = _start()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -162,6 +150,28 @@ class Strategy:
         if -code in (signal.SIGXCPU, signal.SIGKILL):
             raise BadStrategy("strategy.py used more than 5 s of processor time")
         raise BadStrategy(f"strategy.py ended before the matches did (exit {code})")
+
+
+def _start() -> subprocess.Popen[bytes]:
+    """The runner as the second user, if there is one, by an interpreter that this user may run."""
+    other = os.environ.get("AIR_SECOND_UID")
+    who = {} if not other else {"user": int(other), "group": int(other), "extra_groups": []}
+    for python in (sys.executable, os.path.realpath(sys.executable), "/usr/bin/python3"):
+        try:
+            return subprocess.Popen(
+                [python, "-I", "-c", RUNNER],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                cwd="/",
+                env={"PYTHONHASHSEED": "0", "PATH": os.defpath, "OMP_NUM_THREADS": "1"},
+                start_new_session=True,
+                **who,
+            )
+        except (PermissionError, FileNotFoundError) as error:
+            refused = error
+    raise RuntimeError(f"no Python that user {other} may run: {refused}")
 
 
 def read_source(path: Path) -> bytes:
