@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import torch
 from torch import Tensor
-
-Number = TypeVar("Number", int, float, bool)
 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
@@ -27,10 +24,9 @@ def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 
 
 def pad(
-    rows: Sequence[Sequence[Number]], fill: Number, dtype: torch.dtype, device: torch.device
+    rows: Sequence[Sequence[float]], fill: float, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     """[len(rows), longest], filled up on the right."""
     width = max(len(row) for row in rows)
-    return torch.tensor(
-        [[*row, *[fill] * (width - len(row))] for row in rows], dtype=dtype, device=device
-    )
+    padded = [[*row, *([fill] * (width - len(row)))] for row in rows]
+    return torch.tensor(padded, dtype=dtype, device=device)

@@ -1,7 +1,7 @@
 """Checkpoints: `checkpoints/step_N/`, each a Hugging Face folder plus the state of the training.
 
-A checkpoint is written beside its place and renamed into it, so it is there whole or not at all, and
-the earlier ones are removed only afterwards.
+A checkpoint is written beside its place and renamed into it, so it is there whole or not at all.
+The earlier ones are removed only afterwards.
 """
 
 from __future__ import annotations

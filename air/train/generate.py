@@ -1,10 +1,10 @@
 """Batched sampling with a key-value cache in which rows come and go.
 
-Every running request holds one row of the cache, filled from the left; rows 0…n-1 are in use. A row
-that ends is replaced by the last one, so finished requests cost nothing and new ones may join at any
-step. A sampled token comes from a uniform number of the request's own generator through the inverse
-of the cumulative distribution: what a seed draws does not depend on who shares the batch, up to the
-last digits of the logits, which do.
+Every running request holds one row of the cache, filled from the left; rows 0…n-1 are in use. A
+row that ends is replaced by the last one, so finished requests cost nothing and new ones may join
+at any step. A sampled token comes from a uniform number of the request's own generator through the
+inverse of the cumulative distribution: what a seed draws does not depend on who shares the batch,
+up to the last digits of the logits, which do.
 
 The reported log-probabilities are those of the distribution that was sampled from: logits divided
 by the temperature, then cut by top_k and top_p. With top_p = 1 and top_k = -1 they are what
@@ -91,7 +91,7 @@ class Row:
         return Completion(self.token_ids, self.logprobs, self.finish_reason)
 
 
-class RowCache(Cache):  # type: ignore[misc]
+class RowCache(Cache):
     """Keys and values of all rows: per layer two tensors [rows, kv_heads, columns, head_dim].
 
     `update` writes one new token per active row at that row's own position.
@@ -126,13 +126,9 @@ class RowCache(Cache):  # type: ignore[misc]
 
     def fill(self, row: int, source: Any, source_row: int, length: int) -> None:
         """Copies the last `length` columns of one row of a finished prefill into `row`."""
-        for number, layer in enumerate(source.layers):
-            if number == len(self.keys):
-                shape = (0, layer.keys.shape[1], 0, layer.keys.shape[3])
-                self.keys.append(layer.keys.new_empty(shape))
-                self.values.append(
-                    layer.values.new_empty((0, *layer.values.shape[1:2], 0, layer.values.shape[3]))
-                )
+        for layer in source.layers[len(self.keys) :]:
+            self.keys.append(layer.keys[:0, :, :0].clone())
+            self.values.append(layer.values[:0, :, :0].clone())
         self._reserve(row + 1, length)
         for number, layer in enumerate(source.layers):
             self.keys[number][row, :, :length] = layer.keys[source_row, :, -length:]

@@ -6,10 +6,9 @@ Loads no torch, so a run file can be checked without it. Source of names and def
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
-from typing_extensions import Self
 
 from air.config import BaseConfig
 

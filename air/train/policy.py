@@ -61,7 +61,7 @@ class Policy:
 
     def renderer(self) -> Any:
         """A new renderer with a tokenizer of its own: rendering is not safe between threads."""
-        from renderers import create_renderer
+        from renderers import create_renderer  # type: ignore[import-untyped]
 
         config = self.renderer_config or default_renderer(self.model.config.model_type)
         return create_renderer(copy.deepcopy(self.tokenizer), config)
@@ -81,11 +81,9 @@ def default_renderer(model_type: str) -> Any:
     """
     from renderers import AutoRendererConfig, Qwen3RendererConfig
 
-    return (
-        Qwen3RendererConfig(enable_thinking=False)
-        if model_type == "qwen3"
-        else AutoRendererConfig()
-    )
+    if model_type == "qwen3":
+        return Qwen3RendererConfig(enable_thinking=False)
+    return AutoRendererConfig()
 
 
 def build(
@@ -137,7 +135,7 @@ def build(
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(config)
     stops = [tokenizer.convert_tokens_to_ids(t) for t in (IM_END, END_OF_TEXT)]
-    model.generation_config = GenerationConfig(
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         do_sample=True,
         temperature=1.0,
         top_p=1.0,
@@ -172,7 +170,7 @@ def load(name_or_path: str | Path, *, dtype: str = "float32", device: str = "cpu
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
         with _no_progress_bars():
-            model = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, dtype))
+            model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, dtype))
     except (OSError, ValueError) as error:
         raise _explained(name, error) from error
     kinds = set(getattr(model.config, "layer_types", None) or [FULL_ATTENTION])
@@ -182,7 +180,8 @@ def load(name_or_path: str | Path, *, dtype: str = "float32", device: str = "cpu
             where=name,
             remedy="the embedded engine samples from full attention only; use prime-rl with vLLM",
         )
-    return Policy(model.to(device).eval(), tokenizer, name)
+    model.to(torch.device(device)).eval()
+    return Policy(model, tokenizer, name)
 
 
 @contextmanager
@@ -190,12 +189,12 @@ def _no_progress_bars() -> Iterator[None]:
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         if shown:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _check_source(name: str) -> None:
@@ -221,6 +220,6 @@ def _explained(name: str, error: Exception) -> UsageError:
     remedy = (
         "the hub is switched off (HF_HUB_OFFLINE): unset it, or give a local folder"
         if offline
-        else "no folder of this name is here and the hub gave none: check name, network and HF_TOKEN"
+        else "no such folder here, and the hub gave none: check name, network and HF_TOKEN"
     )
     return MissingError(f"no such model ({text})", where=name, remedy=remedy)

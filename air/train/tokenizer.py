@@ -1,7 +1,7 @@
 """A small byte-level BPE tokenizer in Qwen's manner, trained on given texts.
 
 Every text can be encoded and decodes to itself: the base alphabet is all 256 bytes and nothing is
-normalised. Special tokens, pre-tokenizer pattern and names are Qwen's, so Qwen3 renderers accept it.
+normalised. Special tokens, pre-tokenizer pattern and names are Qwen's, as Qwen3 renderers need.
 The chat template is ChatML with thinking disabled: the empty think block that Qwen3's generation
 prompt puts before a reply is also part of every earlier reply, so a conversation's tokens never
 change when it grows.
@@ -78,7 +78,7 @@ def build_tokenizer(texts: Iterable[str], vocab: int, *, max_length: int) -> Any
     inner.train_from_iterator((part for t in texts for part in (t, SCAFFOLD)), trainer=trainer)
     inner.add_special_tokens([AddedToken(t, normalized=False) for t in SPECIAL_TOKENS])
     inner.add_tokens([AddedToken(t, normalized=False) for t in MARKER_TOKENS])
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=inner,
         eos_token=IM_END,
         pad_token=END_OF_TEXT,

@@ -138,7 +138,7 @@ class Trainer:
         mask: Tensor = advantages != 0
         logprobs, entropy = token_statistics(self.policy.model, ids, temperature)
         loss, sums = default_loss(logprobs, sampled, advantages, mask, self.loss)
-        (loss / tokens).backward()
+        (loss / tokens).backward()  # type: ignore[no-untyped-call]
         found = {name: float(value) for name, value in sums.items()}
         return {**found, "loss": float(loss.detach()), "entropy": float(entropy[mask].sum())}
 

@@ -1,0 +1,65 @@
+"""A small real policy: built once untrained, and once warm-started on conversations."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air.train import policy
+from air.train.options import AdamWConfig, LinearSchedulerConfig, SFTConfig, SFTDataConfig
+from air.train.policy import Policy
+from air.train.sft import train_sft
+
+
+def conversation(number: int) -> list[dict[str, Any]]:
+    """A conversation with two replies that a small model can learn."""
+    draw = random.Random(number)
+    depth = draw.choice("123")
+    return [
+        {"role": "system", "content": "You are a researcher."},
+        {"role": "user", "content": f"Use depth {depth}."},
+        {"role": "assistant", "content": f"```run\ntrain --depth {depth}\n```"},
+        {"role": "user", "content": f"score {draw.random():.2f}"},
+        {"role": "assistant", "content": "validate"},
+    ]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an untrained policy."""
+    texts = [m["content"] for n in range(100) for m in conversation(n)]
+    target = tmp_path_factory.mktemp("policy") / "small"
+    return policy.build(target, texts, hidden=64, layers=2, vocab=400, max_length=512)
+
+
+@pytest.fixture
+def small(folder: Path) -> Policy:
+    """A fresh untrained policy, free to be changed."""
+    return policy.load(folder)
+
+
+@pytest.fixture(scope="session")
+def warm_metrics() -> list[dict[str, float]]:
+    """What `warm` reported, step by step."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def warm(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, warm_metrics: list[dict[str, float]]
+) -> Policy:
+    """A policy that has learned the conversations, loaded from its own folder; not to be changed."""
+    learner = policy.load(folder)
+    config = SFTConfig(
+        max_steps=60,
+        data=SFTDataConfig(batch_size=8, seq_len=100),
+        optim=AdamWConfig(lr=1e-2),
+        scheduler=LinearSchedulerConfig(warmup_steps=5, decay_steps=50, min_lr=1e-3),
+    )
+    train_sft(learner, [conversation(n) for n in range(100)], config, warm_metrics.append)
+    target = tmp_path_factory.mktemp("policy") / "warm"
+    learner.save(target)
+    return policy.load(target)

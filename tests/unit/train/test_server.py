@@ -1,0 +1,287 @@
+"""A real server over a real small policy, asked by verifiers' own clients."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import torch
+import verifiers.v1 as vf
+from verifiers.v1.clients.client import resolve_client
+from verifiers.v1.configs.client import TrainClientConfig
+from verifiers.v1.dialects.chat import ChatDialect
+from verifiers.v1.errors import ProviderError
+from verifiers.v1.graph import prepare_turn
+from verifiers.v1.trace import AgentInfo, TraceTask
+from verifiers.v1.types import AssistantMessage, SystemMessage, UserMessage
+
+from air.errors import InferenceError, UsageError
+from air.train.loss import token_logprobs
+from air.train.policy import Policy, default_renderer
+from air.train.server import VERSION_HEADER, InferenceServer
+
+PROMPT = list(range(20, 60))
+
+
+@pytest.fixture
+def server(small: Policy) -> Iterator[InferenceServer]:
+    with InferenceServer(small, max_batch=8, max_model_len=256) as running:
+        yield running
+
+
+@pytest.fixture
+def warm_server(warm: Policy) -> Iterator[InferenceServer]:
+    with InferenceServer(warm) as running:
+        yield running
+
+
+def ask(server: InferenceServer, **fields: Any) -> httpx.Response:
+    body = {"model": server.name, "token_ids": PROMPT, "sampling_params": fields}
+    return httpx.post(f"{server.url}/inference/v1/generate", json=body, timeout=30)
+
+
+def train_client(server: InferenceServer) -> Any:
+    return resolve_client(
+        TrainClientConfig(
+            base_url=f"{server.url}/v1",
+            renderer=default_renderer("qwen3"),
+            renderer_model_name=server.policy.name,
+        )
+    )
+
+
+async def test_an_episode_is_one_token_exact_branch(warm_server: InferenceServer) -> None:
+    trace: Any = vf.Trace(
+        task=TraceTask(type="Task", data=vf.TaskData(idx=0, prompt="")),
+        agent=AgentInfo(config=vf.AgentConfig()),
+    )
+    client = train_client(warm_server)
+    messages: list[Any] = [
+        SystemMessage(content="You are a researcher."),
+        UserMessage(content="Use depth 2."),
+    ]
+    sampling = vf.SamplingConfig(temperature=0.7, max_tokens=60)
+    seen: list[tuple[list[int], list[int]]] = []
+    for turn_number in range(4):
+        turn = prepare_turn(trace, messages)
+        response = await client.get_response(
+            ChatDialect(), {"model": warm_server.name}, sampling, "session", turn
+        )
+        assert response.finish_reason == "stop"
+        seen.append((response.tokens.prompt_ids, response.tokens.completion_ids))
+        turn.commit(response)
+        messages.append(AssistantMessage(content=response.message.content))
+        messages.append(UserMessage(content=f" observation {turn_number}\n"))
+    await client.close()
+
+    [branch] = trace.branches
+    last_prompt, last_reply = seen[-1]
+    assert branch.token_ids == last_prompt + last_reply
+    sampled = [t for t, m in zip(branch.token_ids, branch.sampled_mask, strict=True) if m]
+    assert sampled == [token for _, reply in seen for token in reply]
+    for prompt, reply in seen:
+        assert branch.token_ids[: len(prompt) + len(reply)] == prompt + reply
+    with torch.no_grad():
+        ours = token_logprobs(
+            warm_server.policy.model, torch.tensor([branch.token_ids]), temperature=0.7
+        )[0]
+    mask = torch.tensor(branch.sampled_mask)
+    assert torch.allclose(ours[mask], torch.tensor(branch.logprobs)[mask], atol=1e-4)
+
+
+async def test_the_eval_client_gets_text(warm_server: InferenceServer) -> None:
+    client = resolve_client(vf.EvalClientConfig(base_url=f"{warm_server.url}/v1"))
+    body = {
+        "model": warm_server.name,
+        "messages": [
+            {"role": "system", "content": "You are a researcher."},
+            {"role": "user", "content": "Use depth 3."},
+        ],
+        "temperature": 0,
+        "max_tokens": 60,
+    }
+    response = await client.get_response(ChatDialect(), body, vf.SamplingConfig())
+    await client.close()
+    assert re.fullmatch(r"```run\ntrain --depth [123]\n```", response.message.content)
+    assert response.finish_reason == "stop"
+    assert response.usage.completion_tokens > 3
+
+
+def test_streamed_answers_say_the_same(warm_server: InferenceServer) -> None:
+    from openai import OpenAI
+
+    request: dict[str, Any] = {
+        "model": warm_server.name,
+        "messages": [{"role": "user", "content": "Use depth 1."}],
+        "temperature": 0,
+        "max_tokens": 40,
+    }
+    with OpenAI(base_url=f"{warm_server.url}/v1", api_key="none") as client:
+        whole = client.chat.completions.create(**request, logprobs=True)
+        parts = list(
+            client.chat.completions.create(
+                **request, stream=True, stream_options={"include_usage": True}
+            )
+        )
+    text = "".join(c.choices[0].delta.content or "" for c in parts if c.choices)
+    assert text == whole.choices[0].message.content
+    assert parts[-1].usage.total_tokens == whole.usage.total_tokens
+    entries = whole.choices[0].logprobs.content
+    assert len(entries) == whole.usage.completion_tokens
+    assert "".join(entry.token for entry in entries).startswith(text)
+
+
+def test_generate_answers_ids_and_logprobs(server: InferenceServer) -> None:
+    answer = ask(server, max_tokens=5, temperature=0.8, seed=1, logprobs=1)
+    choice = answer.json()["choices"][0]
+    assert answer.headers[VERSION_HEADER] == "0"
+    assert len(choice["token_ids"]) == 5
+    assert [e["token"] for e in choice["logprobs"]["content"]] == [
+        f"token_id:{i}" for i in choice["token_ids"]
+    ]
+    assert choice["finish_reason"] == "length"
+    assert ask(server, max_tokens=5, temperature=0.8, seed=1).json()["choices"] == [choice]
+
+
+def test_requests_share_batches(server: InferenceServer) -> None:
+    async def all_at_once() -> list[dict[str, Any]]:
+        body = {"token_ids": PROMPT, "sampling_params": {"max_tokens": 50}}
+        async with httpx.AsyncClient(timeout=60) as client:
+            url = f"{server.url}/inference/v1/generate"
+            answers = await asyncio.gather(*[client.post(url, json=body) for _ in range(20)])
+        return [a.json() for a in answers]
+
+    answers = asyncio.run(all_at_once())
+    assert len({a["request_id"] for a in answers}) == 20
+    found = server.metrics()
+    assert (found.requests, found.failed, found.prompt_tokens) == (20, 0, 20 * len(PROMPT))
+    assert found.completion_tokens == sum(len(a["choices"][0]["token_ids"]) for a in answers)
+    assert found.busy_seconds > 0
+    text = httpx.get(f"{server.url}/metrics").text
+    assert "air_inference_requests 20\n" in text
+
+
+def test_what_is_served_is_told(server: InferenceServer) -> None:
+    assert httpx.get(f"{server.url}/health").status_code == 200
+    [card] = httpx.get(f"{server.url}/v1/models").json()["data"]
+    assert (card["id"], card["max_model_len"]) == (server.name, 256)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"model": "other"}, 404, "The model `other` does not exist."),
+        ({"token_ids": []}, 400, "prompt is empty"),
+        ({"token_ids": [1] * 256}, 400, "maximum context length is 256 tokens. However, your"),
+        ({"token_ids": [10**6]}, 400, "token ids must be integers from 0 to"),
+        ({"token_ids": "text"}, 400, "must be a list"),
+        ({"sampling_params": {"temperature": "hot"}}, 400, "`temperature` must be a number"),
+        ({"sampling_params": {"top_p": 2}}, 400, "`top_p` must be from"),
+        ({"sampling_params": {"max_tokens": 0}}, 400, "`max_tokens` must be an integer"),
+        ({"sampling_params": {"n": 2}}, 400, "`n` = 2 is not supported"),
+        ({"sampling_params": {"stop": ["x"]}}, 400, "`stop` = ['x'] is not supported"),
+    ],
+)
+def test_bad_requests(
+    server: InferenceServer, body: dict[str, Any], status: int, words: str
+) -> None:
+    whole = {"token_ids": PROMPT, "sampling_params": {"max_tokens": 2}, **body}
+    answer = httpx.post(f"{server.url}/inference/v1/generate", json=whole)
+    assert answer.status_code == status
+    assert words in answer.json()["error"]["message"]
+    assert answer.json()["error"]["code"] == status
+
+
+def test_bad_bodies(server: InferenceServer) -> None:
+    url = f"{server.url}/v1/chat/completions"
+    assert httpx.post(url, content=b"{").status_code == 400
+    assert httpx.post(url, json=[]).status_code == 400
+    assert httpx.post(url, json={"messages": []}).status_code == 400
+    assert httpx.post(url, json={"messages": [{"content": "no role"}]}).status_code == 400
+
+
+async def test_a_prompt_that_is_too_long_is_a_provider_error(server: InferenceServer) -> None:
+    client = train_client(server)
+    body = {"model": server.name, "messages": [{"role": "user", "content": "x y " * 300}]}
+    with pytest.raises(ProviderError, match="exceeds maximum context length") as raised:
+        await client.get_response(ChatDialect(), body, vf.SamplingConfig(max_tokens=5))
+    await client.close()
+    assert raised.value.status_code == 400
+
+
+def test_new_weights_answer_under_a_new_version(server: InferenceServer, warm: Policy) -> None:
+    before = ask(server, max_tokens=4, temperature=0).json()["choices"][0]
+    assert server.update_weights(warm.model.state_dict()) == 1
+    answer = ask(server, max_tokens=4, temperature=0)
+    assert answer.headers[VERSION_HEADER] == "1"
+    after = answer.json()["choices"][0]
+    assert after["logprobs"] != before["logprobs"]
+    ids = torch.tensor([PROMPT + after["token_ids"]])
+    with torch.no_grad():
+        expected = token_logprobs(warm.model, ids)[0, len(PROMPT) :].tolist()
+    found = [e["logprob"] for e in after["logprobs"]["content"]]
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_exclusive_waits_and_holds_back(server: InferenceServer) -> None:
+    answers: list[httpx.Response] = []
+
+    def request() -> None:
+        answers.append(ask(server, max_tokens=100))
+
+    first = threading.Thread(target=request)
+    first.start()
+    while server.metrics().busy_seconds == 0:
+        time.sleep(0.001)
+    with server.exclusive():
+        done = server.metrics().requests
+        second = threading.Thread(target=request)
+        second.start()
+        time.sleep(0.1)
+        assert server.metrics().requests == done == 1
+    first.join()
+    second.join()
+    assert [a.status_code for a in answers] == [200, 200]
+
+
+def test_a_client_that_leaves_costs_nothing_more(small: Policy) -> None:
+    with InferenceServer(small, max_batch=1) as server:
+        body = {"token_ids": PROMPT, "sampling_params": {"max_tokens": 400}}
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.url}/inference/v1/generate", json=body, timeout=0.05)
+        assert ask(server, max_tokens=2).status_code == 200
+        assert server.metrics().requests <= 2
+
+
+def test_port_that_is_taken(small: Policy) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"127.0.0.1:{port}: cannot listen .* another port"):
+            InferenceServer(small, port=port).start()
+
+
+def test_stopping_fails_what_is_under_way(small: Policy) -> None:
+    server = InferenceServer(small)
+    server.start()
+    future = server._batcher.submit(PROMPT, _long())
+    server.stop()
+    with pytest.raises(InferenceError, match="stopped"):
+        future.result(timeout=5)
+    with pytest.raises(httpx.ConnectError):
+        ask(server)
+    assert not [t for t in threading.enumerate() if t.name in ("air-sampler", "air-http")]
+
+
+def _long() -> Any:
+    from air.train.generate import SamplingParams
+
+    return SamplingParams(max_tokens=400)
