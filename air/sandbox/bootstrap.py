@@ -20,6 +20,7 @@ from air.sandbox.images import Say
 SUITE = "bookworm"
 BOOTSTRAP_TAG = f"air-bootstrap:{SUITE}"
 _PULL_SILENCE_SECONDS = 20
+_NEEDED_BYTES = 800_000_000
 _EXCLUDED = (
     "usr/share/doc",
     "usr/share/man",
@@ -127,6 +128,11 @@ def _bootstrap(failure: str) -> None:
         boundary(BoxStartError, "bootstrapping the base image", OSError),
         tempfile.TemporaryDirectory(prefix="bootstrap-", dir=_made(paths.cache())) as name,
     ):
+        if (free := shutil.disk_usage(name).free) < _NEEDED_BYTES:
+            raise BoxStartError(
+                f"bootstrapping needs {_NEEDED_BYTES / 1e9:.1f} GB in {paths.cache()}, which has "
+                f"{free / 1e9:.1f} GB — free some, or set AIR_CACHE"
+            )
         root = Path(name) / "root"
         argv = ["debootstrap", "--variant=minbase", *_keyring(), SUITE, str(root), *_mirror()]
         run(argv, "debootstrap")

@@ -221,11 +221,11 @@ def blame(tail: list[str], error: str) -> str:
     """One line from the end of a build's or package manager's output, with a remedy if known."""
     text = " ".join(error.split())
     said = [line for line in tail if re.match(r"(E:|Err|W: Failed|.*[Ee]rror|.*No space)", line)]
-    line = f"{text} ({said[-1]})" if said else text
+    line = f"{text} ({said[-1][:300]})" if said else text
     whole = "\n".join([*tail, error])
     if "o space left" in whole or "enough free space" in whole:
         return f"{line} — the disk is full: free some (`docker system df` shows what Docker holds)"
-    if "resolv" in whole or "Could not connect" in whole or "ertificate" in whole:
+    if re.search("resolv|Could not connect|ertificate|Failed getting release|t download", whole):
         return (
             f"{line} — the package server cannot be reached: set http_proxy/https_proxy, or name a "
             "CA bundle in AIR_CA_BUNDLE"
