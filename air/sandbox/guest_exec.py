@@ -135,7 +135,7 @@ def become(
     guest: int,
 ) -> NoReturn:
     """In a new process: becomes the command, or prints why not and exits 126 (127: not found)."""
-    code = 126
+    executing = False
     try:
         os.setsid()
         for number, fd in enumerate(streams):
@@ -153,14 +153,14 @@ def become(
         if guest != 1:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         os.chdir(cwd)
-        code = 127
+        executing = True
         _execute(argv, env)
     except OSError as error:
-        code = 127 if code == 127 and error.errno == errno.ENOENT else 126
         os.write(2, f"air: cannot run {argv[0]!r}: {reason(error)}\n".encode())
+        os._exit(127 if executing and error.errno == errno.ENOENT else 126)
     except BaseException as error:  # nothing may return into the guest's loop
         os.write(2, f"air: cannot run the command: {error}\n".encode("utf-8", "replace"))
-    os._exit(code)
+    os._exit(126)
 
 
 def _limit(limits: list[tuple[int, int]]) -> None:

@@ -20,8 +20,8 @@ from typing import Any
 
 from air.errors import AirError, BoxDiedError, BoxStartError
 from air.sandbox import cleanup
-from air.sandbox.base import SECOND_UID_ENV, BoxSpec, Isolation
-from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders, to_the_end
+from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation
+from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, to_the_end
 from air.sandbox.protocol import Connection, interpreter
 
 MIB = 1 << 20
@@ -56,16 +56,7 @@ class ProcessBox(GuestBox):
         return box
 
     async def _start(self) -> None:
-        root = self._root = Path(tempfile.mkdtemp(prefix=cleanup.folder_prefix()))
-        for folder in (*folders(self.spec), "/tmp"):
-            (root / folder[1:]).mkdir(parents=True)
-            self._folders[folder] = f"{root}{folder}"
-        if self.spec.second_user and os.geteuid() == 0:
-            root.chmod(0o711)  # the second user passes through to the workspace, and reads it
-            for folder in self.spec.scratch:
-                (root / folder[1:]).chmod(0o700)
-            (root / "tmp").chmod(0o1777)
-        self.workspace = self._folders["/workspace"]
+        root = self._make_folders()
         start = asyncio.create_subprocess_exec(
             *interpreter(sys.executable),
             stdin=asyncio.subprocess.PIPE,
@@ -89,6 +80,23 @@ class ProcessBox(GuestBox):
         )
         await self._connection.handshake(self._config(), seconds=START_SECONDS)
 
+    def _make_folders(self) -> Path:
+        root = self._root = Path(tempfile.mkdtemp(prefix=cleanup.folder_prefix()))
+        for folder in self._folders:
+            (root / folder[1:]).mkdir(parents=True)
+            self._folders[folder] = f"{root}{folder}"
+        if self._second_user:
+            root.chmod(0o711)  # the second user passes through to the workspace, and reads it
+            (root / "tmp").chmod(0o1777)
+            for folder in self.spec.scratch:
+                (root / folder[1:]).chmod(0o700)
+        self.workspace = self._folders[WORKSPACE]
+        return root
+
+    @property
+    def _second_user(self) -> bool:
+        return self.spec.second_user and os.geteuid() == 0
+
     def _config(self) -> dict[str, Any]:
         limits = self.spec.limits
         return {
@@ -106,12 +114,12 @@ class ProcessBox(GuestBox):
         """What commands find: nothing of the harness's own environment, which may hold secrets."""
         env = {
             "PATH": f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
-            "HOME": self._folders["/workspace"],
+            "HOME": self._folders[WORKSPACE],
             "TMPDIR": self._folders["/tmp"],
         }
         if "LD_LIBRARY_PATH" in os.environ:  # some interpreters do not start without it
             env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-        if self.spec.second_user and os.geteuid() == 0:
+        if self._second_user:
             env[SECOND_UID_ENV] = str(SECOND_UID)
         return env | base_env(self.spec)
 

@@ -1,0 +1,216 @@
+"""Checks of `exec`: what a command gets, what becomes of it, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from air.errors import BoxDiedError
+from air.sandbox.base import Box
+from air.sandbox.conformance.check import Checks, expect, line, same, sh
+
+CHECKS = Checks()
+
+
+@CHECKS.add()
+async def a_string_goes_through_bash_a_sequence_as_it_is(box: Box) -> None:
+    same((await sh(box, "echo $((1+1)) {a,b}")).stdout, b"2 a b\n")
+    result = await box.exec(["printf", "%s|", "$HOME", "a b", ""], timeout=5)
+    same(result.stdout, b"$HOME|a b||")
+
+
+@CHECKS.add()
+async def exit_codes_are_data(box: Box) -> None:
+    for script, code in (("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)):
+        result = await box.exec(script, timeout=5)
+        same((result.code, result.timed_out, result.ok), (code, False, False))
+    same((await box.exec(["no-such-program"], timeout=5)).code, 127)
+    same((await box.exec(["/etc/hostname"], timeout=5)).code, 126)
+    same((await box.exec([], timeout=5)).code, 126)
+    same((await box.exec(["a\0b"], timeout=5)).code, 126)
+    same((await box.exec("echo \udcff | od -An -tx1", timeout=5)).stdout.split(), [b"ff", b"0a"])
+    same((await box.exec("echo \ud800", timeout=5)).code, 126)
+
+
+@CHECKS.add()
+async def stdout_and_stderr_stay_apart_and_bytes_stay_bytes(box: Box) -> None:
+    result = await sh(box, r"printf '\000\377\r\n\033'; printf err >&2")
+    same((result.stdout, result.stderr), (b"\0\xff\r\n\x1b", b"err"))
+    expect(not result.truncated, result)
+
+
+@CHECKS.add()
+async def standard_input_is_what_was_given(box: Box) -> None:
+    data = bytes(range(256)) * 20_000
+    result = await box.exec(["cat"], stdin=data, timeout=20, max_bytes=len(data))
+    expect(result.stdout == data, "5 MB through cat came back changed")
+    same((await box.exec(["cat"], timeout=5)).stdout, b"")
+
+
+@CHECKS.add()
+async def working_directory_and_environment(box: Box) -> None:
+    same(await line(box, "pwd"), box.workspace)
+    await sh(box, "mkdir -p deep/er")
+    same((await box.exec("pwd", cwd="deep/er", timeout=5)).text, f"{box.workspace}/deep/er\n")
+    same((await box.exec("pwd", cwd="/", timeout=5)).text, "/\n")
+    same((await box.exec("pwd", cwd="/workspace/deep", timeout=5)).text, f"{box.workspace}/deep\n")
+    missing = await box.exec("pwd", cwd="nowhere", timeout=5)
+    expect(missing.code == 126 and b"No such file" in missing.stderr, missing)
+    env = {"GREETING": "a b\nc", "PATH": "/bin:/usr/bin"}
+    same((await box.exec('echo "$GREETING"', env=env, timeout=5)).text, "a b\nc\n")
+    same(await line(box, "cd ~ && pwd"), box.workspace)
+    same(await line(box, "python3 -c 'print(1)'"), "1")
+
+
+@CHECKS.add()
+async def commands_are_fresh(box: Box) -> None:
+    await sh(box, "export LEFT=1; ulimit -n 64; echo kept > file; cd /")
+    same(await line(box, "echo ${LEFT:-gone}; pwd; cat file"), f"gone\n{box.workspace}\nkept")
+
+
+@CHECKS.add()
+async def output_keeps_head_and_tail(box: Box) -> None:
+    script = "seq 1 100000; seq 1 100000 >&2"
+    result = await box.exec(script, timeout=20, max_bytes=1000)
+    for data in (result.stdout, result.stderr):
+        expect(len(data) < 1100, len(data))
+        expect(data.startswith(b"1\n2\n") and data.endswith(b"\n100000\n"), data)
+        expect(b"bytes cut ...]" in data, data)
+    expect(result.truncated, result)
+    exact = await box.exec("head -c 1000 /dev/zero", timeout=5, max_bytes=1000)
+    same((exact.stdout, exact.truncated), (b"\0" * 1000, False))
+
+
+@CHECKS.add()
+async def endless_output_is_bounded(box: Box) -> None:
+    result = await box.exec("yes", timeout=1.0)
+    expect(result.timed_out and result.truncated and len(result.stdout) < 65_000, result)
+    expect(result.seconds < 5, result.seconds)
+
+
+@CHECKS.add()
+async def a_timeout_returns_what_was_printed(box: Box) -> None:
+    result = await box.exec("echo early; sleep 60", timeout=0.5)
+    same((result.code, result.stdout, result.timed_out), (137, b"early\n", True))
+    expect(0.4 < result.seconds < 5, result.seconds)
+
+
+_ESCAPES = {
+    "child": "sleep 987.1 & wait",
+    "setsid": "setsid nohup sleep 987.2 >/dev/null 2>&1 & wait",
+    "orphan": "(setsid sleep 987.3 & ) ; sleep 60",
+    "unmarked": "(setsid env -i sleep 987.4 &) ; sleep 60",
+    "double-fork": "(setsid bash -c 'setsid env -i sleep 987.5 & disown' &) ; sleep 60",
+    "deaf": "trap '' TERM INT HUP; sleep 987.6; sleep 60",
+    "stopped": "sleep 987.7 & kill -STOP $!; kill -STOP $$",
+}
+
+
+@CHECKS.add()
+async def a_timeout_kills_the_whole_tree(box: Box) -> None:
+    for name, script in _ESCAPES.items():
+        result = await box.exec(script, timeout=0.4)
+        expect(result.timed_out and result.seconds < 5, (name, result))
+        same((name, await _sleepers(box)), (name, ""))
+
+
+@CHECKS.add()
+async def a_cancelled_exec_kills_its_command(box: Box) -> None:
+    task = asyncio.create_task(box.exec(_ESCAPES["setsid"], timeout=60))
+    for _ in range(100):
+        if await _sleepers(box):
+            break
+        await asyncio.sleep(0.02)
+    task.cancel()
+    await asyncio.wait([task])
+    expect(task.cancelled(), task)
+    same(await _sleepers(box), "")
+
+
+@CHECKS.add()
+async def one_timeout_leaves_other_commands_alone(box: Box) -> None:
+    await sh(box, "setsid sleep 987.8 >/dev/null 2>&1 &")
+    slow = asyncio.create_task(box.exec("(setsid sleep 987.9 &); sleep 1.5; echo done", timeout=20))
+    result = await box.exec("sleep 60", timeout=0.3)
+    expect(result.timed_out, result)
+    expect((await _sleepers(box)).split() == ["987.8", "987.9"], await _sleepers(box))
+    same((await slow).stdout, b"done\n")
+
+
+@CHECKS.add()
+async def a_background_child_holds_nothing_up(box: Box) -> None:
+    begun = time.monotonic()
+    result = await sh(
+        box, "(for i in 1 2 3 4; do sleep 0.3; echo $i; done; echo ok > late) & echo go"
+    )
+    expect(time.monotonic() - begun < 1.0, time.monotonic() - begun)
+    same(result.stdout, b"go\n")
+    same(await line(box, "sleep 1.6; cat late"), "ok")
+
+
+@CHECKS.add(pids=256)
+async def commands_run_at_once(box: Box) -> None:
+    begun = time.monotonic()
+    jobs = [box.exec(f"sleep 0.5; echo {i}", timeout=30) for i in range(32)]
+    results = await asyncio.gather(*jobs)
+    same([int(result.stdout) for result in results], list(range(32)))
+    expect(time.monotonic() - begun < 8, time.monotonic() - begun)
+
+
+@CHECKS.add()
+async def long_commands(box: Box) -> None:
+    text = "x" * 10_000_000
+    same(await line(box, f"echo {text[:90_000]} | wc -c; cat"), "90001")
+    result = await box.exec(f"printf %s {text} | wc -c; echo $0 >/dev/null", timeout=60)
+    same(result.text.strip(), "10000000")
+    refusal = await box.exec(["echo", text], timeout=20)
+    expect(refusal.code == 126 and b"too long" in refusal.stderr, refusal)
+    many = await box.exec(["bash", "-c", "echo $#", "-", *["a"] * 50_000], timeout=20)
+    same(many.stdout, b"50000\n")
+
+
+@CHECKS.add()
+async def no_zombies_stay(box: Box) -> None:
+    for _ in range(3):
+        await sh(box, "for i in 1 2 3 4 5; do (setsid sleep 0.01 &) ; done; sleep 0.1")
+    script = (
+        "for p in /proc/[0-9]*; do cat $p/stat; done 2>/dev/null"
+        " | awk -v guest=$PPID '$3 == \"Z\" && $4 == guest' | wc -l"
+    )
+    same(await line(box, script), "0")
+
+
+@CHECKS.add()
+async def closing_twice_is_harmless_and_use_afterwards_says_so(box: Box) -> None:
+    running = asyncio.create_task(box.exec("sleep 60", timeout=60))
+    await sh(box, "true")
+    await asyncio.gather(box.close(), box.close())
+    await box.close()
+    for use in (running, box.exec("true", timeout=5), box.read("x"), box.write("x", b"")):
+        await _died(use)
+
+
+@CHECKS.add(seconds=1.0)
+async def the_time_to_live_ends_the_box(box: Box) -> None:
+    begun = time.monotonic()
+    await _died(box.exec("setsid sleep 60 & sleep 60", timeout=60), "time to live")
+    expect(time.monotonic() - begun < 5, time.monotonic() - begun)
+    await _died(box.exec("true", timeout=5))
+
+
+async def _died(use: object, word: str = "") -> None:
+    try:
+        await use  # type: ignore[misc]
+    except BoxDiedError as error:
+        expect(word in str(error), str(error))
+    else:
+        expect(False, "a box that is gone was used, and nothing said so")
+
+
+async def _sleepers(box: Box) -> str:
+    """The arguments of our sleeps that run in the box, sorted."""
+    script = (
+        "for p in /proc/[0-9]*; do [ $(cat $p/comm 2>/dev/null)x = sleepx ] && "
+        "tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null | grep -o '987[.0-9]*' | sort -u"
+    )
+    return (await box.exec(script, timeout=20)).stdout.decode().strip()
