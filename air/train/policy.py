@@ -61,7 +61,7 @@ class Policy:
 
     def renderer(self) -> Any:
         """A new renderer with a tokenizer of its own: rendering is not safe between threads."""
-        from renderers import create_renderer  # type: ignore[import-untyped]
+        from renderers import create_renderer
 
         config = self.renderer_config or default_renderer(self.model.config.model_type)
         return create_renderer(copy.deepcopy(self.tokenizer), config)

@@ -23,6 +23,8 @@ from verifiers.v1.trace import AgentInfo, TraceTask
 from verifiers.v1.types import AssistantMessage, SystemMessage, UserMessage
 
 from air.errors import InferenceError, UsageError
+from air.train.batching import Batcher
+from air.train.generate import Sampler, SamplingParams
 from air.train.loss import token_logprobs
 from air.train.policy import Policy, default_renderer
 from air.train.server import VERSION_HEADER, InferenceServer
@@ -270,18 +272,33 @@ def test_port_that_is_taken(small: Policy) -> None:
 
 
 def test_stopping_fails_what_is_under_way(small: Policy) -> None:
-    server = InferenceServer(small)
-    server.start()
-    future = server._batcher.submit(PROMPT, _long())
-    server.stop()
+    batcher = Batcher(Sampler(small, max_batch=1, max_model_len=500))
+    batcher.start()
+    futures = [batcher.submit(PROMPT, SamplingParams(max_tokens=400)) for _ in range(3)]
+    batcher.stop()
+    for future in futures:
+        with pytest.raises(InferenceError, match="stopped"):
+            future.result(timeout=5)
     with pytest.raises(InferenceError, match="stopped"):
-        future.result(timeout=5)
+        batcher.submit(PROMPT, SamplingParams())
+
+
+def test_a_failing_model_fails_its_requests_and_no_others(small: Policy) -> None:
+    batcher = Batcher(Sampler(small, max_batch=4, max_model_len=500))
+    batcher.start()
+    beyond = [10**6]
+    with pytest.raises(InferenceError, match="sampling failed"):
+        batcher.submit(beyond, SamplingParams(max_tokens=4)).result(timeout=30)
+    reply = batcher.submit(PROMPT, SamplingParams(max_tokens=4)).result(timeout=30)
+    assert len(reply.completion.token_ids) <= 4
+    assert (batcher.metrics().requests, batcher.metrics().failed) == (1, 1)
+    batcher.stop()
+
+
+def test_nothing_is_left_after_stop(small: Policy) -> None:
+    server = InferenceServer(small)
+    with server:
+        assert ask(server, max_tokens=1).status_code == 200
     with pytest.raises(httpx.ConnectError):
         ask(server)
     assert not [t for t in threading.enumerate() if t.name in ("air-sampler", "air-http")]
-
-
-def _long() -> Any:
-    from air.train.generate import SamplingParams
-
-    return SamplingParams(max_tokens=400)
