@@ -14,6 +14,8 @@ from air.sandbox.base import Box
 from air.tasks.find import walk
 from air.tasks.spec import TaskSpec
 
+_LOOK_SECONDS = 10.0
+
 
 @dataclass(frozen=True)
 class Artefact:
@@ -53,11 +55,16 @@ async def collect(task: TaskSpec, box: Box) -> Artefact:
 
 
 async def _folder(name: str, box: Box, limit: int) -> dict[str, bytes]:
+    if not (await box.exec(["test", "-d", name], timeout=_LOOK_SECONDS)).ok:
+        raise BoxFileError(f"there is no folder {name}")
     with tempfile.TemporaryDirectory(prefix="air-artefact-") as place:
         dest = Path(place) / "out"
         dest.mkdir()
         await box.get(name, dest, max_bytes=limit)
-        return await asyncio.to_thread(_read_all, name, dest)
+        files = await asyncio.to_thread(_read_all, name, dest)
+    if not files:
+        raise BoxFileError(f"the folder {name} is empty")
+    return files
 
 
 def _read_all(name: str, folder: Path) -> dict[str, bytes]:

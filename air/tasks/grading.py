@@ -99,6 +99,7 @@ class Grader:
         prepared = await asyncio.to_thread(data.prepare, task, self._split_seed)
         key = _key(task, artefact, prepared.digest, split, seed, self._provider)
         outcome = await asyncio.to_thread(self._store.get, key)
+        outcome = outcome or self._store.known.get(key)  # a run that ended meanwhile
         remembered = outcome is not None
         if outcome is None:
             remembered = key in self._running
@@ -135,7 +136,7 @@ class Grader:
                 self._running.pop(key, None)
                 if not run.task.done():
                     run.task.cancel()
-                    await asyncio.wait([run.task])
+                    await asyncio.gather(run.task, return_exceptions=True)
 
     async def _run(
         self,
@@ -223,12 +224,13 @@ class _Store:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known: dict[str, _Outcome] = {}
+        self.known: dict[str, _Outcome] = {}
+        """What is in memory."""
 
     def get(self, key: str) -> _Outcome | None:
         """What is remembered; an entry that cannot be read counts as none."""
-        if key in self._known:
-            return self._known[key]
+        if key in self.known:
+            return self.known[key]
         file = self._file(key)
         try:
             entry = json.loads(file.read_bytes())
@@ -243,12 +245,12 @@ class _Store:
             _log.warning("ignored the remembered grade %s: %s", file, error)
             return None
         outcome = _Outcome(metrics={k: float(v) for k, v in metrics.items()}, message=message)
-        self._known[key] = outcome
+        self.known[key] = outcome
         return outcome
 
     def put(self, key: str, outcome: _Outcome) -> None:
         """Remembers; the file appears whole or not at all."""
-        self._known[key] = replace(outcome, seconds=0.0)
+        self.known[key] = replace(outcome, seconds=0.0)
         file = self._file(key)
         file.parent.mkdir(parents=True, exist_ok=True)
         entry = {"v": 1, "key": key, "metrics": outcome.metrics, "message": outcome.message}

@@ -16,6 +16,8 @@ import sys
 from math import log
 from operator import mul
 
+DARKNESS = bytes.maketrans(b"0123456789abcdefg", bytes(range(17)))
+
 
 def options():
     """The two options of `config`, or exit 1."""
@@ -40,8 +42,10 @@ def read(split):
 
 def shrink(pixels, level):
     """The mean darkness, 0..16, of each block of pixels."""
-    dark = ["0123456789abcdefg".index(pixel) for pixel in pixels]
-    height, width = ((4, 4), (1, 8), (2, 2), (1, 1))[level - 1]
+    dark = list(pixels.encode().translate(DARKNESS))
+    if level == 4:
+        return dark
+    height, width = ((4, 4), (1, 8), (2, 2))[level - 1]
     corners = [8 * row + column for row in range(0, 8, height) for column in range(0, 8, width)]
     inside = [8 * row + column for row in range(height) for column in range(width)]
     return [sum(dark[at + of] for of in inside) // len(inside) for at in corners]

@@ -122,7 +122,7 @@ class Strategy:
         """Sends `N`, `0` or `1`; returns the move, 0 or 1."""
         self._send(order)
         answer = self._answer()
-        if answer not in (b"0", b"1"):
+        if answer == b"R":
             raise BadStrategy("strategy.py answered out of turn")
         return int(answer)
 
@@ -137,12 +137,14 @@ class Strategy:
         left = self._deadline - time.monotonic()
         if left <= 0 or not self._poll.poll(left * 1000):
             raise BadStrategy(f"strategy.py took longer than {SECONDS:g} s", remember=False)
-        answer = os.read(self._from, 1)
+        answer = os.read(self._from, 401)
         if not answer:
             self._ended()
-        if answer == b"E":
-            text = os.read(self._from, 400).decode("utf-8", "replace")
+        if answer[:1] == b"E":
+            text = answer[1:].decode("utf-8", "replace")
             raise BadStrategy("strategy.py failed: " + " ".join(text.split()))
+        if answer not in (b"0", b"1", b"R"):
+            raise BadStrategy("strategy.py answered out of turn")
         return answer
 
     def _ended(self) -> None:

@@ -1,0 +1,169 @@
+"""Grading in real process boxes: what is remembered, what is shared, and whose fault it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from air.errors import ArtefactError, GradingError
+from air.sandbox.pool import Pool
+from air.tasks.artefact import Artefact
+from air.tasks.grading import Grader
+from tests.unit.tasks.conftest import SCORE, MakeTask
+
+TWO = Artefact({"answer.txt": b"2"})
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[Pool]:
+    async with Pool(2) as pool:
+        yield pool
+
+
+@pytest.fixture
+def grader(pool: Pool) -> Grader:
+    return Grader(pool, "process")
+
+
+async def test_a_grade_is_measured_once_and_remembered_on_disk(
+    make_task: MakeTask, pool: Pool, grader: Grader
+) -> None:
+    task = make_task()
+    first = await grader.grade(task, TWO, split="val")
+    assert (first.score, first.metrics, first.remembered) == (2.0, {"score": 2, "other": 1}, False)
+    assert first.seconds > 0
+    for other in (grader, Grader(pool, "process")):
+        again = await other.grade(task, TWO, split="val")
+        assert (again.score, again.remembered, again.seconds) == (2.0, True, 0.0)
+    assert pool.stats.started == 1
+
+
+async def test_whatever_decides_a_grade_tells_grades_apart(
+    make_task: MakeTask, pool: Pool, grader: Grader
+) -> None:
+    task = make_task()
+    await grader.grade(task, TWO, split="val")
+    for other, artefact, split, seed in (
+        (task, Artefact({"answer.txt": b"3"}), "val", 0),
+        (task, TWO, "test", 0),
+        (task, TWO, "val", 1),
+        (make_task(SCORE + "#"), TWO, "val", 0),
+    ):
+        grade = await grader.grade(other, artefact, split=split, seed=seed)  # type: ignore[arg-type]
+        assert not grade.remembered
+    reseeded = Grader(pool, "process", split_seed=5)
+    assert not (await reseeded.grade(task, TWO, split="val")).remembered
+
+
+async def test_the_grader_has_the_answers_and_the_arguments(
+    make_task: MakeTask, grader: Grader
+) -> None:
+    task = make_task(
+        "answer = (here / 'data' / 'answer.txt').read_text()\n"
+        "assert (answer, args.split, args.seed) == ('secret 7', 'test', '3')\n" + SCORE
+    )
+    assert (await grader.grade(task, TWO, split="test", seed=3)).score == 2.0
+
+
+async def test_equal_grades_asked_for_at_once_share_a_run(
+    make_task: MakeTask, pool: Pool, grader: Grader
+) -> None:
+    task = make_task("import time; time.sleep(0.3)\n" + SCORE)
+    grades = await asyncio.gather(*(grader.grade(task, TWO, split="val") for _ in range(5)))
+    assert [g.score for g in grades] == [2.0] * 5
+    assert sorted(g.remembered for g in grades) == [False] + [True] * 4
+    assert pool.stats.started == 1
+
+
+async def test_a_cancelled_waiter_leaves_the_run_to_the_others(
+    make_task: MakeTask, pool: Pool, grader: Grader
+) -> None:
+    task = make_task("import time; time.sleep(0.5)\n" + SCORE)
+    first = asyncio.create_task(grader.grade(task, TWO, split="val"))
+    second = asyncio.create_task(grader.grade(task, TWO, split="val"))
+    await asyncio.sleep(0.3)
+    first.cancel()
+    assert (await second).score == 2.0
+    assert first.cancelled()
+    assert pool.stats.started == 1
+
+
+async def test_the_last_waiter_takes_the_run_with_it(
+    make_task: MakeTask, pool: Pool, grader: Grader
+) -> None:
+    task = make_task("import time; time.sleep(30)\n" + SCORE)
+    only = asyncio.create_task(grader.grade(task, TWO, split="val"))
+    await asyncio.sleep(0.5)
+    only.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await only
+    assert (await grader.grade(make_task(), TWO, split="val")).score == 2.0
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"v": 1}', "\x00" * 64])
+async def test_a_corrupt_entry_is_ignored_and_written_anew(
+    make_task: MakeTask, pool: Pool, grader: Grader, cache: Path, text: str
+) -> None:
+    task = make_task()
+    await grader.grade(task, TWO, split="val")
+    (entry,) = (cache / "grades").rglob("*.json")
+    whole = entry.read_text()
+    entry.write_text(text)
+    grade = await Grader(pool, "process").grade(task, TWO, split="val")
+    assert (grade.score, grade.remembered) == (2.0, False)
+    assert json.loads(entry.read_text()) == json.loads(whole)
+    assert [p.name for p in entry.parent.iterdir()] == [entry.name]
+
+
+async def test_a_bad_artefact_is_told_to_the_agent_and_remembered(
+    make_task: MakeTask, pool: Pool, grader: Grader
+) -> None:
+    task = make_task("""end(3, json.dumps({"message": "line 2: no number"}))""")
+    for other in (grader, grader, Grader(pool, "process")):
+        with pytest.raises(ArtefactError, match="line 2: no number"):
+            await other.grade(task, TWO, split="val")
+    assert pool.stats.started == 1
+
+
+async def test_a_bad_artefact_that_time_decided_is_not_remembered(
+    make_task: MakeTask, pool: Pool, grader: Grader
+) -> None:
+    task = make_task("""end(3, json.dumps({"message": "too slow", "remember": False}))""")
+    for _ in range(2):
+        with pytest.raises(ArtefactError, match="too slow"):
+            await grader.grade(task, TWO, split="val")
+    assert pool.stats.started == 2
+
+
+@pytest.mark.parametrize(
+    ("grade", "said"),
+    [
+        ("raise RuntimeError('disk on fire')", "exit 1: RuntimeError: disk on fire"),
+        ("sys.exit(0)", "no result"),
+        ("sys.exit(3)", "no result"),
+        ("end(0, 'nonsense')", "no result"),
+        ("end(0, '[1]')", "no JSON object"),
+        ("end(0, '{}')", "no metrics"),
+        ("end(3, '{}')", "without a message"),
+        ("""end(0, '{"metrics": {"other": 1}}')""", "score is None"),
+        ("""end(0, '{"metrics": {"score": NaN}}')""", "score is nan"),
+        ("""end(0, '{"metrics": {"score": Infinity}}')""", "score is inf"),
+        ("""end(0, '{"metrics": {"score": true}}')""", "score is True"),
+        ("""end(0, '{"metrics": {"score": "2"}}')""", "score is '2'"),
+        ("import os; os.kill(os.getpid(), 9)", "exit 137"),
+        ("import time; time.sleep(30)", "ran past 1 s"),
+    ],
+)
+async def test_a_failure_of_ours_is_raised_and_never_remembered(
+    make_task: MakeTask, pool: Pool, grader: Grader, cache: Path, grade: str, said: str
+) -> None:
+    limits = "[limits]\ngrade_seconds = 1\n" if "sleep" in grade else ""
+    task = make_task(grade, toml=limits)
+    with pytest.raises(GradingError, match=said) as caught:
+        await grader.grade(task, TWO, split="val")
+    assert "tiny" in str(caught.value)
+    assert not (cache / "grades").exists()
