@@ -223,17 +223,17 @@ class Pool:
         raise AssertionError("the last attempt returns or raises")
 
     def _failed(self, shelf: _Shelf, error: AirError) -> None:
-        """Tells the one who waits longest; where nobody waits, spares are not tried again."""
+        """Tells the one who waits longest; no spares are started until somebody asks again."""
         if not self._open:
             return
         self.stats.failed += 1
+        shelf.wanted = False
         for waiter in self._waiters:
             if waiter.shelf is shelf:
                 self._waiters.remove(waiter)
                 if not waiter.box.done():
                     waiter.box.set_exception(error)
                 return
-        shelf.wanted = False
         _LOG.warning("a spare box did not start: %s", error)
 
     def _retire(self, box: GuestBox) -> None:

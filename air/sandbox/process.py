@@ -25,6 +25,7 @@ from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, 
 from air.sandbox.protocol import Connection, interpreter
 
 MIB = 1 << 20
+END_SECONDS = 10.0
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -125,10 +126,12 @@ class ProcessBox(GuestBox):
 
     async def _close(self) -> None:
         if self._process is not None:
-            if self._connection is not None:
+            if self._connection is None:  # it waits for its program
+                self._process.kill()
+            else:
                 await self._connection.close()
             try:
-                await asyncio.wait_for(self._process.wait(), 10)
+                await asyncio.wait_for(self._process.wait(), END_SECONDS)
             except TimeoutError:
                 self._process.kill()
                 await self._process.wait()

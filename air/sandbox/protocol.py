@@ -214,12 +214,12 @@ class Connection:
 
     async def _read(self) -> None:
         buffer = bytearray()
-        reason = "its stream ended"
+        said, reason = "", "its stream ended"
         try:
             while data := await self._piece():
                 buffer += data
                 while reply := take(buffer):
-                    reason = self._route(reply) or reason
+                    said = self._route(reply) or said
         except (OSError, ValueError, RecursionError, asyncio.IncompleteReadError) as error:
             reason = f"its stream broke: {error}"
         if self._errors is not None:
@@ -227,7 +227,7 @@ class Connection:
         if self._stderr:
             lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
             reason += f" ({lines[-1]})" if lines else ""
-        self._end(reason)
+        self._end(said or reason)
 
     async def _piece(self) -> bytes:
         """The next bytes of the guest's standard output; its standard error is kept for the end."""

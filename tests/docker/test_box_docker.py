@@ -1,0 +1,102 @@
+"""The Docker box: the conformance suite, what a failed or cancelled start leaves, and speed of use."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from air.errors import BoxDiedError, BoxStartError, MissingError
+from air.sandbox import cleanup, conformance, docker, docker_available, open_box
+from air.sandbox.base import BoxLimits, BoxSpec
+from air.sandbox.failure import TransientStartError
+from air.sandbox.pool import Pool
+
+pytestmark = pytest.mark.docker
+SPEC = BoxSpec()
+KEPT = [c for c in conformance.CHECKS if c.name not in conformance.KNOWN_GAPS["docker"]]
+
+
+def _ours(run: str) -> list[str]:
+    return [c["Names"][0] for c in docker.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+
+
+@pytest.mark.parametrize("check", KEPT, ids=lambda check: check.name)
+async def test_conformance(check: conformance.Check) -> None:
+    await asyncio.wait_for(conformance.run(check, SPEC), 120)
+
+
+def test_docker_is_available() -> None:
+    assert docker_available() is None
+
+
+async def test_a_missing_image_is_one_line_with_the_remedy() -> None:
+    with pytest.raises(MissingError, match="`air-no-such` is not built here — run `air setup`"):
+        await open_box(SPEC.model_copy(update={"image": "air-no-such"}), run="missing")
+    assert not _ours("missing")
+
+
+async def test_a_start_that_fails_for_good_is_not_tried_again() -> None:
+    spec = SPEC.model_copy(update={"limits": BoxLimits(cpus=10_000)})
+    async with Pool(1, run="final") as pool:
+        with pytest.raises(BoxStartError) as caught:
+            await pool.take(spec)
+    assert not isinstance(caught.value, TransientStartError)
+    assert pool.stats.failed == 1
+    assert not _ours("final")
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.02, 0.1, 0.2, 0.35])
+async def test_a_cancelled_start_leaves_nothing(delay: float) -> None:
+    task = asyncio.create_task(open_box(SPEC, run="cancelled"))
+    await asyncio.sleep(delay)
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        await task.result().close()
+    assert not _ours("cancelled")
+
+
+async def test_a_container_that_is_taken_away_is_a_dead_box() -> None:
+    async with await open_box(SPEC, run="taken") as box:
+        running = asyncio.create_task(box.exec("sleep 60", timeout=60))
+        await box.exec("true", timeout=5)
+        await asyncio.to_thread(docker.client().kill, box.id)
+        with pytest.raises(BoxDiedError, match=box.id):
+            await running
+        with pytest.raises(BoxDiedError, match=box.id):
+            await box.read("x")
+    assert not _ours("taken")
+
+
+async def test_a_closed_stream_ends_the_container() -> None:
+    box = await open_box(SPEC, run="closed")
+    await box.exec("(setsid sleep 600 &)", timeout=5)
+    await box._guest.close()
+    for _ in range(100):
+        if not _ours("closed"):
+            break
+        await asyncio.sleep(0.05)
+    assert not _ours("closed")
+    await box.close()
+
+
+async def test_the_pool_over_containers() -> None:
+    async with Pool(4, warm=1, run="pooled") as pool:
+
+        async def one(index: int) -> str:
+            async with pool.lease(SPEC) as box:
+                return (await box.exec(f"ls -A; touch x; echo {index}", timeout=20)).text
+
+        assert await asyncio.gather(*(one(i) for i in range(8))) == [f"{i}\n" for i in range(8)]
+    assert not _ours("pooled")
+    assert pool.stats.live == 0
+
+
+async def test_secrets_are_not_in_the_containers_description() -> None:
+    spec = SPEC.model_copy(update={"env": {"TOKEN": "hunter2"}})
+    async with await open_box(spec) as box:
+        assert (await box.exec("echo $TOKEN", timeout=5)).text == "hunter2\n"
+        assert "hunter2" not in str(
+            await asyncio.to_thread(docker.client().inspect_container, box.id)
+        )

@@ -1,0 +1,133 @@
+"""What a harness leaves when it is killed: nothing that runs, and nothing after the next start."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from air.cli.main import main
+from air.sandbox import cleanup, docker
+from air.sandbox.base import BoxSpec
+from air.sandbox.pool import Pool
+
+pytestmark = pytest.mark.docker
+
+HARNESS = """
+import asyncio, sys
+from air.sandbox.base import BoxSpec
+from air.sandbox.pool import Pool
+
+BUSY = "(setsid bash -c \\"trap '' TERM; while true; do :; done\\" &); sleep 600"
+
+async def main():
+    async with Pool(4, warm=2, run=sys.argv[1]) as pool:
+        boxes = [await pool.take(BoxSpec()) for _ in range(2)]
+        tasks = [asyncio.create_task(box.exec(BUSY, timeout=600)) for box in boxes]
+        while pool.stats.started < 4:
+            await asyncio.sleep(0.05)
+        await boxes[0].exec("true", timeout=5)
+        print("ready", flush=True)
+        await asyncio.gather(*tasks)
+
+asyncio.run(main())
+"""
+
+
+def _of(run: str) -> list[dict[str, Any]]:
+    return [c for c in docker.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+
+
+async def _harness(run: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HARNESS, run, stdout=asyncio.subprocess.PIPE
+    )
+
+
+async def test_sigkill_leaves_no_container_after_five_seconds() -> None:
+    harness = await _harness("killed")
+    assert harness.stdout is not None
+    assert await asyncio.wait_for(harness.stdout.readline(), 60) == b"ready\n"
+    assert len(_of("killed")) == 4
+    harness.send_signal(signal.SIGKILL)
+    await harness.wait()
+    for _ in range(100):
+        if not _of("killed"):
+            break
+        await asyncio.sleep(0.05)
+    assert not _of("killed")
+
+
+@pytest.mark.parametrize("delay", [0.5, 0.65, 0.8, 1.0])
+async def test_sigkill_during_the_start_leaves_nothing_after_the_next_start(delay: float) -> None:
+    harness = await _harness("early")
+    await asyncio.sleep(delay)
+    harness.send_signal(signal.SIGKILL)
+    await harness.wait()
+    await asyncio.sleep(1.5)
+    assert not [c for c in _of("early") if c["State"] == "running"]
+    async with Pool(1):
+        assert not _of("early")
+
+
+@pytest.fixture
+def dead_owner() -> str:
+    host, _, start = cleanup.owner().rsplit(":", 2)
+    pid = subprocess.check_output([sys.executable, "-c", "import os; print(os.getpid())"])
+    return f"{host}:{int(pid)}:{start}"
+
+
+@pytest.fixture
+def created() -> Iterator[Any]:
+    """Makes containers that never start; what a test leaves is removed."""
+    names: list[str] = []
+
+    def create(name: str, **labels: str | None) -> str:
+        arguments = docker.container(BoxSpec(), name, "created")
+        arguments["labels"] |= labels
+        arguments["labels"] = {k: v for k, v in arguments["labels"].items() if v is not None}
+        names.append(name)
+        return str(docker.client().create_container(**arguments)["Id"])
+
+    yield create
+    for name in names:
+        docker.remove(name)
+
+
+def _exists(name: str) -> bool:
+    found = docker.client().containers(all=True, filters={"name": f"^/{name}$"})
+    return bool(found)
+
+
+def test_what_never_started_is_collected_and_nothing_else(created: Any, dead_owner: str) -> None:
+    created("air-test-dead", **{cleanup.OWNER_LABEL: dead_owner})
+    created("air-test-expired", **{cleanup.EXPIRES_LABEL: "1"})
+    created("air-test-alive")
+    created("air-test-elsewhere", **{cleanup.OWNER_LABEL: "elsewhere/0/0:1:1"})
+    created("air-test-foreign", **{cleanup.OWNER_LABEL: None, cleanup.EXPIRES_LABEL: "1"})
+    removed = cleanup.collect()
+    assert {"air-test-dead", "air-test-expired"} <= set(removed)
+    for name, stays in {
+        "air-test-dead": False,
+        "air-test-expired": False,
+        "air-test-alive": True,
+        "air-test-elsewhere": True,
+        "air-test-foreign": True,
+    }.items():
+        assert _exists(name) == stays, name
+
+
+def test_air_box(created: Any, dead_owner: str, capsys: pytest.CaptureFixture[str]) -> None:
+    created("air-test-listed", **{cleanup.OWNER_LABEL: dead_owner})
+    assert main(["box", "ls"]) == 0
+    row = next(r for r in capsys.readouterr().out.splitlines() if r.startswith("air-test-listed"))
+    assert row.split()[1:3] == ["created", "created"]
+    assert row.endswith("(dead)")
+    assert main(["box", "gc"]) == 0
+    assert "air-test-listed\n" in capsys.readouterr().out
+    assert not _exists("air-test-listed")

@@ -1,0 +1,48 @@
+"""What captured errors of the engine are taken for."""
+
+from __future__ import annotations
+
+import pytest
+
+from air.errors import BoxStartError, MissingError
+from air.sandbox.failure import TransientStartError, classify, start_error
+
+FETCH = "Error while fetching server API version: "
+CAPTURED = [
+    (None, FETCH + "('Connection aborted.', FileNotFoundError(2, 'No such file or directory'))",
+     "missing-engine"),
+    (None, FETCH + "('Connection aborted.', PermissionError(13, 'Permission denied'))",
+     "missing-engine"),
+    (None, FETCH + "('Connection aborted.', ConnectionRefusedError(111, 'Connection refused'))",
+     "missing-engine"),
+    (None, "HTTPConnectionPool(host='localhost', port=None): Read timed out. (read timeout=60)",
+     "transient"),
+    (None, "('Connection aborted.', RemoteDisconnected('Remote end closed connection'))",
+     "transient"),
+    (404, "No such image: air-nothing:latest", "missing-image"),
+    (404, "No such container: 0123456789ab", "transient"),
+    (400, "Minimum memory limit allowed is 4MB", "final"),
+    (400, "Range of CPUs is from 0.01 to 2.00, as there are only 2 CPUs available", "final"),
+    (400, 'OCI runtime create failed: container_linux.go:380: starting container process caused: '
+          'exec: "python3": executable file not found in $PATH: unknown', "final"),
+    (500, "failed to create shim: OCI runtime create failed: runc did not terminate successfully: "
+          "fork/exec: resource temporarily unavailable: unknown", "transient"),
+    (500, "error creating overlay mount to /var/lib/docker/overlay2/x: no space left on device",
+     "final"),
+    (500, "error while creating mount source path: device or resource busy", "transient"),
+    (409, 'Conflict. The container name "/air-x" is already in use', "transient"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "text", "kind"), CAPTURED)
+def test_classify(status: int | None, text: str, kind: str) -> None:
+    assert classify(status, text) == kind
+
+
+@pytest.mark.parametrize(("status", "text", "kind"), CAPTURED)
+def test_every_kind_has_one_error_with_one_line(status: int | None, text: str, kind: str) -> None:
+    error = start_error(status, text, "air-base")
+    wanted = {"transient": TransientStartError, "final": BoxStartError}.get(kind, MissingError)
+    assert type(error) is wanted
+    assert "\n" not in str(error)
+    assert kind in ("transient", "final") or "air setup" in str(error)

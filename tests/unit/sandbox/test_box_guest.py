@@ -1,0 +1,122 @@
+"""The guest's source, its output cap, and the wire."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import socket
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from air.errors import BoxDiedError
+from air.sandbox import guest_exec, protocol
+from air.sandbox.protocol import Connection, frame, take
+
+SOURCES = sorted(Path(protocol.__file__).parent.glob("guest*.py"))
+GUEST = [path for path in SOURCES if path.stem in protocol._MODULES]
+
+
+@pytest.mark.parametrize("path", GUEST, ids=lambda path: path.stem)
+def test_the_guest_is_standard_library_and_python_3_8(path: Path) -> None:
+    tree = ast.parse(path.read_text(), feature_version=(3, 8))
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            ours = any(name.startswith(f"air.sandbox.{part}") for part in protocol._MODULES)
+            assert ours or name.split(".")[0] in sys.stdlib_module_names, name
+
+
+@pytest.mark.parametrize(
+    ("cap", "pieces", "kept"),
+    [
+        (10, [b"0123456789"], b"0123456789"),
+        (10, [b"01234567890"], b"01234\n[... 1 bytes cut ...]\n67890"),
+        (4, [b"a", b"b", b"c", b"d", b"e"], b"ab\n[... 1 bytes cut ...]\nde"),
+        (3, [b"abcdef"], b"ab\n[... 3 bytes cut ...]\nf"),
+        (1, [b"abc"], b"a\n[... 2 bytes cut ...]\n"),
+        (0, [b"abc"], b"\n[... 3 bytes cut ...]\n"),
+        (5, [], b""),
+    ],
+)
+def test_output_keeps_its_head_and_tail(cap: int, pieces: list[bytes], kept: bytes) -> None:
+    output = guest_exec.Output(cap)
+    for piece in pieces:
+        output.add(piece)
+    assert output.bytes() == kept
+
+
+def test_frames_survive_being_cut_anywhere() -> None:
+    sent = [({"id": 1, "name": "ü\udcff\n"}, b"\0" * 9), ({}, b""), ({"id": 2}, b"x")]
+    stream, buffer, got = b"".join(frame(*reply) for reply in sent), bytearray(), []
+    for byte in stream:
+        buffer.append(byte)
+        while reply := take(buffer):
+            got.append(reply)
+    assert got == sent
+    assert not buffer
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\xff" * 8, b"\0\0\0\2\0\0\0\0[]", b"\0\0\0\3\0\0\0\0{{{", b"\0\0\0\2\0\0\0\0\xff\xff"],
+)
+def test_garbage_is_no_frame(garbage: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        take(bytearray(garbage))
+
+
+def test_too_large_a_request_is_refused() -> None:
+    with pytest.raises(ValueError, match="too large"):
+        frame({"script": "x" * (protocol.MAX_HEADER + 1)})
+
+
+def _mixed(kind: int, data: bytes) -> bytes:
+    return struct.pack(">BxxxI", kind, len(data)) + data
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"", "its stream ended"),
+        (_mixed(1, b"\xff" * 12), "impossible lengths"),
+        (_mixed(2, b"Traceback\n  ...\nMemoryError\n"), "MemoryError"),
+        (_mixed(1, frame({"op": "bye", "reason": "over"})), "over"),
+        (_mixed(1, b"12345")[:-2], "its stream broke"),
+        (b"\1\0", "its stream broke"),
+    ],
+)
+async def test_a_stream_that_ends_tells_everyone_why(answer: bytes, reason: str) -> None:
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    connection = Connection(reader, writer, stderr=None, name="b")
+    waiting = asyncio.create_task(connection.request({"op": "exec"}))
+    await asyncio.sleep(0)
+    with theirs:
+        theirs.recv(1000)
+        theirs.sendall(answer)
+    with pytest.raises(BoxDiedError, match=reason):
+        await waiting
+    with pytest.raises(BoxDiedError, match=reason):
+        await connection.request({"op": "exec"})
+    with pytest.raises(BoxDiedError, match=reason):
+        await connection.handshake({}, seconds=1)
+    await connection.close()
+
+
+async def test_docker_stream_pieces_are_put_together() -> None:
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    connection = Connection(reader, writer, stderr=None, name="b")
+    waiting = asyncio.create_task(connection.request({"op": "exec"}))
+    await asyncio.sleep(0)
+    answer = frame({"id": 1, "code": 0}, b"body")
+    with theirs:
+        for start in range(0, len(answer), 3):
+            theirs.sendall(_mixed(2, b"noise") + _mixed(1, answer[start : start + 3]))
+        assert await waiting == ({"id": 1, "code": 0}, b"body")
+    await connection.close()

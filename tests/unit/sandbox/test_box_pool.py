@@ -1,0 +1,202 @@
+"""The pool, over real process boxes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from air.errors import BoxStartError
+from air.sandbox import cleanup
+from air.sandbox.base import BoxSpec
+from air.sandbox.pool import Pool
+
+SPEC = BoxSpec(provider="process")
+OTHER = BoxSpec(provider="process", env={"OTHER": "1"})
+
+
+def _left() -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob(f"{cleanup.folder_prefix()}*"))
+
+
+async def _settled(pool: Pool, live: int) -> None:
+    for _ in range(500):
+        if pool.stats.live == live and pool.stats.started - pool.stats.closed == live:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(pool.stats)
+
+
+async def test_never_more_than_the_bound_and_each_box_once() -> None:
+    seen, most = [], 0
+    async with Pool(3, warm=2) as pool:
+
+        async def one(index: int) -> None:
+            nonlocal most
+            async with pool.lease(OTHER if index % 3 == 0 else SPEC) as box:
+                seen.append(box.id)
+                most = max(most, pool.stats.live)
+                assert (await box.exec("ls -A; echo $OTHER > mine", timeout=20)).text == ""
+                await asyncio.sleep(0.02)
+
+        await asyncio.gather(*(one(i) for i in range(12)))
+    assert len(set(seen)) == 12
+    assert most <= 3
+    assert (pool.stats.live, pool.stats.failed) == (0, 0)
+    assert pool.stats.started == pool.stats.closed >= 12
+    assert pool.stats.by_image == {"air-base": pool.stats.started}
+    assert not _left()
+
+
+async def test_spares_are_ready_and_refilled() -> None:
+    async with Pool(4, warm=2) as pool:
+        pool.prepare(SPEC)
+        await _settled(pool, 2)
+        lease = pool.lease(SPEC)
+        async with lease as box:
+            assert lease.queue_seconds == box.queue_seconds < 0.02
+            await _settled(pool, 3)
+        await _settled(pool, 2)
+        assert pool.stats.queue_seconds == lease.queue_seconds
+    assert not _left()
+
+
+async def test_a_spare_makes_room_for_another_spec() -> None:
+    async with Pool(2, warm=2) as pool:
+        pool.prepare(SPEC)
+        await _settled(pool, 2)
+        async with asyncio.timeout(10):
+            async with pool.lease(OTHER) as one, pool.lease(OTHER) as two:
+                assert (await one.exec("echo $OTHER", timeout=5)).text == "1\n"
+                assert one.id != two.id
+
+
+async def test_a_dead_spare_is_not_handed_out() -> None:
+    async with Pool(2, warm=1) as pool:
+        pool.prepare(SPEC)
+        await _settled(pool, 1)
+        for pid in _guests():
+            os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(0.2)
+        async with pool.lease(SPEC) as box:
+            assert (await box.exec("echo ok", timeout=5)).text == "ok\n"
+    assert not _left()
+
+
+def _guests() -> list[int]:
+    shown = subprocess.check_output(["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())])
+    return [int(row.split()[0]) for row in shown.decode().splitlines() if " -I -S -E " in row]
+
+
+async def test_queue_is_first_come_first_served_and_measured() -> None:
+    order: list[int] = []
+    async with Pool(1) as pool:
+
+        async def one(index: int) -> float:
+            lease = pool.lease(SPEC)
+            async with lease:
+                order.append(index)
+                await asyncio.sleep(0.1)
+            return lease.queue_seconds
+
+        waits = await asyncio.gather(*(one(i) for i in range(4)))
+    assert order == [0, 1, 2, 3]
+    assert waits == sorted(waits)
+    assert waits[3] > 0.3
+    assert pool.stats.queue_seconds == pytest.approx(sum(waits))
+
+
+async def test_errors_and_cancellations_leave_nothing() -> None:
+    dice = random.Random(5)
+    async with Pool(3, warm=1) as pool:
+
+        async def one(index: int) -> None:
+            async with pool.lease(SPEC) as box:
+                if index % 3 == 0:
+                    raise KeyError(index)
+                await box.exec("sleep 5", timeout=20)
+
+        tasks = [asyncio.create_task(one(i)) for i in range(12)]
+        while pending := [task for task in tasks if not task.done()]:
+            await asyncio.sleep(0.05)
+            dice.choice(pending).cancel()
+        kinds = {task.cancelled() or type(task.exception()) for task in tasks}
+        assert kinds <= {True, KeyError}
+        async with asyncio.timeout(10), pool.lease(SPEC) as box:
+            assert (await box.exec("echo fine", timeout=5)).text == "fine\n"
+    assert pool.stats.live == 0
+    assert not _left()
+
+
+async def test_leaving_the_pool_takes_lent_boxes_and_waiters_with_it() -> None:
+    async with Pool(1) as pool:
+        box = await pool.take(SPEC)
+        waiting = asyncio.create_task(pool.take(SPEC))
+        await asyncio.sleep(0.05)
+    with pytest.raises(BoxStartError, match="closed"):
+        await waiting
+    assert not box.alive
+    pool.give_back(box)
+    assert pool.stats.live == 0
+    assert not _left()
+    with pytest.raises(RuntimeError):
+        await pool.take(SPEC)
+
+
+async def test_a_cancelled_pool_leaves_nothing() -> None:
+    async def work() -> None:
+        async with Pool(4, warm=3) as pool, pool.lease(SPEC) as box:
+            await box.exec("sleep 60", timeout=60)
+
+    for delay in (0.05, 0.15, 0.4):
+        task = asyncio.create_task(work())
+        await asyncio.sleep(delay)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert not _left()
+
+
+def test_bad_bounds() -> None:
+    for arguments in ((0, 0), (1, -1)):
+        with pytest.raises(ValueError, match="max_boxes"):
+            Pool(*arguments)
+
+
+NO_ENGINE = """
+import asyncio, sys
+from air.errors import MissingError
+from air.sandbox import docker_available
+from air.sandbox.base import BoxSpec
+from air.sandbox.pool import Pool
+
+async def main():
+    async with Pool(2, warm=1) as pool:
+        for _ in range(2):
+            try:
+                async with pool.lease(BoxSpec()):
+                    sys.exit("a box without an engine")
+            except MissingError as error:
+                print(error)
+    assert pool.stats.live == 0, pool.stats
+
+print(docker_available())
+asyncio.run(main())
+"""
+
+
+def test_without_an_engine_one_line_says_so(tmp_path: Path) -> None:
+    env = os.environ | {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+    lines = subprocess.run(
+        [sys.executable, "-c", NO_ENGINE],
+        env=env, capture_output=True, text=True, timeout=60, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    said = "no Docker engine answers: its socket is not there — run `air setup`"
+    assert lines == ["its socket is not there", said, said]
