@@ -8,6 +8,9 @@ Weights are the policy's own: whoever trains them in place announces it with `up
 `exclusive()` keeps requests away meanwhile. Every answer names the version of the weights in the
 header `x-weights-version`. A streamed chat answer comes in one piece once it is complete. Stop
 strings, penalties, several choices and guided decoding are refused, not ignored.
+
+How many threads torch uses is the caller's to set, before the first request. Where boxes run on the
+same few cores, set one: two that wait for each other sample a small model ten times slower.
 """
 
 from __future__ import annotations

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from air.train import policy
 from air.train.options import AdamWConfig, LinearSchedulerConfig, SFTConfig, SFTDataConfig
@@ -25,6 +27,15 @@ def conversation(number: int) -> list[dict[str, Any]]:
         {"role": "user", "content": f"score {draw.random():.2f}"},
         {"role": "assistant", "content": "validate"},
     ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small matrices gain nothing from threads, and on a busy machine lose tenfold by waiting."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
