@@ -53,7 +53,7 @@ class Guest:
         self.commands: dict[int, processes.Command] = {}
         self.pipes: dict[int, processes.Command | None] = {}
         self.deadline: float | None = None
-        self.writing = False
+        self.writing = self.over = False
         self._prepare()
 
     def _prepare(self) -> None:
@@ -74,12 +74,12 @@ class Guest:
         self.epoll.register(1, 0)
 
     def _interrupted(self, *_: object) -> None:
-        raise SystemExit(0)
+        self.over = True  # an exception could fall into `end`, and leave what it had only stopped
 
     def run(self) -> None:
         """Serves until standard input closes or the time is over."""
         self.send({"op": "ready", "uid": os.getuid()})
-        while True:
+        while not self.over:
             for fd, events in self.epoll.poll(self._patience()):
                 if fd == 0:
                     if not self._receive():
