@@ -48,4 +48,4 @@ clean:  ## remove the environment and caches; outputs/ and Docker images stay
 env: $(READY)  ## only the Python environment
 
 $(READY): pyproject.toml constraints.txt
-	@PYTHON="$(PYTHON)" scripts/environment
+	@PYTHON="$(PYTHON)" .ci/environment

@@ -56,24 +56,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _play(args: argparse.Namespace, names: list[str]) -> list[Rollout]:
-    import verifiers.v1 as vf
-
-    from air.train.evaluate import evaluate, research_env, served
+    from air.train.config import EmbeddedConfig
+    from air.train.evaluate import endpoint, evaluate, research_env, served
     from air.train.policy import load
 
+    sampling = {"temperature": args.temperature, "max_tokens": args.max_tokens}
     common = {"runtime": args.runtime, "max_turns": args.max_turns, "record_dir": args.record_dir}
     if args.model.startswith(("http://", "https://")):
-        env = research_env(names, **common)
-        client = vf.EvalClientConfig(base_url=args.model.rstrip("/"), api_key_var=args.api_key_var)
-        sampling = vf.SamplingConfig(temperature=args.temperature, max_tokens=args.max_tokens)
         model = args.model_name or await _only_model(args.model)
-        return await evaluate(env, vf.ModelContext(model, client, sampling), args.episodes)
+        ctx = endpoint(args.model, model, api_key_var=args.api_key_var, **sampling)
+        return await evaluate(research_env(names, **common), ctx, args.episodes)
+    EmbeddedConfig().set_threads()
     policy = await asyncio.to_thread(load, args.model)
     context = min(args.context, policy.max_length)
     env = research_env(names, tokenizer=policy.name, max_context_tokens=context, **common)
-    async with served(
-        policy, temperature=args.temperature, max_tokens=args.max_tokens, max_model_len=context
-    ) as ctx:
+    async with served(policy, max_model_len=context, **sampling) as ctx:
         return await evaluate(env, ctx, args.episodes)
 
 

@@ -6,6 +6,7 @@ Exit codes: 0; 1 failed or mismatch; 2 bad input; 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import platform
 import sys
@@ -89,8 +90,18 @@ def _guarded(work: Callable[[], int], *, debug: bool) -> int:
         else:
             print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
-    except BrokenPipeError:
-        return 1
+    except ModuleNotFoundError as error:
+        if debug or error.name is None or error.name.startswith("air"):
+            raise
+        print(
+            f"error: {error.name} is not installed — pip install 'air-agent[train]'", file=sys.stderr
+        )
+        return 2
+    except OSError as error:
+        if debug or error.errno != errno.ENOSPC:
+            raise
+        print(f"error: the disk is full: {error.filename or 'no file named'} — free space", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def _check(config: RunConfig) -> dict[str, float]:
     """
     from air import tasks
     from air.env.config import ResearchEnvConfig
-    from air.sandbox import docker_unavailable
+    from air.sandbox import docker_available
 
     baselines = {}
     for source in config.orchestrator.train.source:
@@ -87,7 +87,7 @@ def _check(config: RunConfig) -> dict[str, float]:
             continue
         for name in env.taskset.tasks:  # type: ignore[attr-defined]
             baselines[name] = tasks.load(name, env.taskset.task_roots).baseline  # type: ignore[attr-defined]
-        if env.provider == "docker" and (reason := docker_unavailable()):
+        if env.provider == "docker" and (reason := docker_available()):
             raise UsageError(
                 f"needs Docker ({reason})",
                 where=f"source {source.resolved_name}: env.agent.runtime.type",

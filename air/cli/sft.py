@@ -56,10 +56,7 @@ def train(config: object) -> Path:
             where=str(config.folder),
             remedy="give another --run.name, or remove it",
         )
-    if config.embedded.threads is not None:
-        import torch
-
-        torch.set_num_threads(config.embedded.threads)
+    config.embedded.set_threads()
     console = Console()
     examples = read_examples(Path(config.data.name).expanduser())
     policy = load(
@@ -84,6 +81,7 @@ def train(config: object) -> Path:
 
         def on_step(row: dict[str, float]) -> None:
             log.write(json.dumps(row) + "\n")
+            log.flush()
             bars.update(bar, advance=1, note=f"loss {row['loss']:.3f}")
 
         last = train_sft(policy, examples, config, on_step, held_out=held_out)

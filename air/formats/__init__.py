@@ -23,7 +23,9 @@ def get(name: str) -> ActionFormat:
     except KeyError:
         known = ", ".join(sorted(FORMATS))
         raise ConfigError(
-            f"no action format named {name!r}", where="env.agent.harness.format", remedy=f"use one of: {known}"
+            f"no action format named {name!r}",
+            where="env.agent.harness.format",
+            remedy=f"use one of: {known}",
         ) from None
 
 

@@ -35,7 +35,9 @@ class Fenced:
             raise FormatError("Format error: the block is empty. Put a command in it.")
         for line in script.split("\n"):
             if line.strip() in _ENDINGS:
-                raise FormatError(f"Format error: `{line.strip()}` must be the last line of the block.")
+                raise FormatError(
+                    f"Format error: `{line.strip()}` must be the last line of the block."
+                )
         return Action(script=script if script.strip() else "", ending=ending)
 
     def render(self, thought: str, action: Action) -> str:

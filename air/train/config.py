@@ -6,6 +6,7 @@ A key outside the subset is refused, so a run never means less here than it says
 
 from __future__ import annotations
 
+import os
 import secrets
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -96,7 +97,7 @@ class SourceConfig(BaseConfig):
     @model_validator(mode="before")
     @classmethod
     def _resolve_env(cls, data: Any) -> Any:
-        return vf.resolve_env_field(data, vf.EnvConfig)
+        return vf.resolve_env_field(data)
 
     @property
     def resolved_name(self) -> str:
@@ -132,7 +133,8 @@ class EmbeddedConfig(BaseConfig):
     """`[embedded]`: what only the embedded engine knows."""
 
     threads: int | None = Field(None, ge=1)
-    """CPU threads of torch. None: torch's own choice."""
+    """CPU threads of torch. None: half the cores, since boxes work on the same ones; threads that wait
+    for each other on busy cores are many times slower than one."""
     port: int = Field(0, ge=0, le=65535)
     """Port of the inference server on loopback; 0: a free one."""
     max_batch: int = Field(64, ge=1)
@@ -145,6 +147,13 @@ class EmbeddedConfig(BaseConfig):
     """The run stops after so many steps in a row without one episode that ended well."""
     seed: int = 0
     """Seed of the order of prompts and of the control's shuffling."""
+
+
+    def set_threads(self) -> None:
+        """Tells torch; before any other thread uses it."""
+        import torch
+
+        torch.set_num_threads(self.threads or max(1, (os.cpu_count() or 2) // 2))
 
 
 class RunConfig(BaseConfig):

@@ -77,6 +77,17 @@ async def served(
         await asyncio.to_thread(server.stop)
 
 
+def endpoint(
+    url: str, model: str, *, api_key_var: str, temperature: float, max_tokens: int
+) -> vf.ModelContext:
+    """How verifiers reaches an OpenAI-compatible endpoint; the key is in `api_key_var`."""
+    return vf.ModelContext(
+        model=model,
+        client=vf.EvalClientConfig(base_url=url.rstrip("/"), api_key_var=api_key_var),
+        sampling=vf.SamplingConfig(temperature=temperature, max_tokens=max_tokens),
+    )
+
+
 def table_rows(rollouts: Sequence[Rollout], baselines: dict[str, float]) -> list[dict[str, Any]]:
     """Per task: baseline, mean and best score, test score, reward, validity, well-formedness, failures."""
     rows = []

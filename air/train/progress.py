@@ -30,7 +30,9 @@ def percent(value: float | None) -> str:
 
 def split(row: Row) -> str:
     """Where the step's episode time went, as shares: model / exec / grading / queue."""
-    parts = [float(row.get(f"seconds_{name}") or 0) for name in ("model", "exec", "grading", "queue")]
+    parts = [
+        float(row.get(f"seconds_{name}") or 0) for name in ("model", "exec", "grading", "queue")
+    ]
     total = sum(parts)
     return "/".join(f"{100 * p / total:.0f}" for p in parts) if total else "–"
 
@@ -58,7 +60,9 @@ class Progress:
         title: what runs.
     """
 
-    def __init__(self, total: int, *, done: int = 0, title: str = "", console: Console | None = None) -> None:
+    def __init__(
+        self, total: int, *, done: int = 0, title: str = "", console: Console | None = None
+    ) -> None:
         self.console = console or Console()
         self._title, self._total, self._done, self._first = title, total, done, done
         self._rows: list[Row] = []
@@ -80,7 +84,10 @@ class Progress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         if self._live.is_started:
             self._live.stop()
@@ -126,9 +133,18 @@ class Progress:
 
 def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     """Per task: baseline, then mean and best score of the first and the last quarter of the steps."""
-    table = Table(title="scores on the validation split, last validate of each episode", title_justify="left")
+    table = Table(
+        title="scores on the validation split, last validate of each episode", title_justify="left"
+    )
     table.add_column("task")
-    for name in ("baseline", "first ¼ mean", "first ¼ best", "last ¼ mean", "last ¼ best", "reward first→last"):
+    for name in (
+        "baseline",
+        "first ¼ mean",
+        "first ¼ best",
+        "last ¼ mean",
+        "last ¼ best",
+        "reward first→last",
+    ):
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(
@@ -145,9 +161,14 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def further(console: Console, folder: Path, checkpoint: Path | None) -> None:
     """What to look at next."""
-    console.print(f"\nThe run is in {folder}: config.json metrics.jsonl log.txt trajectories/ checkpoints/",
-                  highlight=False, soft_wrap=True)
+    console.print(
+        f"\nThe run is in {folder}: config.json metrics.jsonl log.txt trajectories/ checkpoints/",
+        highlight=False,
+        soft_wrap=True,
+    )
     if checkpoint is not None:
         console.print(f"  play it:      air eval {checkpoint}", highlight=False, soft_wrap=True)
-    console.print(f"  its numbers:  tail -n 1 {folder / 'metrics.jsonl'}", highlight=False, soft_wrap=True)
+    console.print(
+        f"  its numbers:  tail -n 1 {folder / 'metrics.jsonl'}", highlight=False, soft_wrap=True
+    )
     console.print(f"  an episode:   ls {folder / 'trajectories'}", highlight=False, soft_wrap=True)

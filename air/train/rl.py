@@ -69,7 +69,7 @@ class EmbeddedRun:
             InfrastructureError: too many steps in a row without an episode that ended well.
         """
         config = self.config
-        self._set_threads()
+        config.embedded.set_threads()
         self._policy = await asyncio.to_thread(policy.load, self._start_from())
         self._trainer = Trainer(
             self._policy,
@@ -110,8 +110,7 @@ class EmbeddedRun:
         samples = self._samples(groups)
         learnt: dict[str, float] = {}
         if samples:
-            learnt = await asyncio.to_thread(self._trainer.step, samples)
-            server.update_weights()
+            learnt = await asyncio.to_thread(self._learn, samples, server)
         self._done = step
         ended = time.monotonic()
         row = {"step": step, "samples": len(samples), **metrics.of_step(groups)}
@@ -192,6 +191,12 @@ class EmbeddedRun:
         settled = env.model_copy(update={"agent": agent, "record_dir": record_dir})
         return source.model_copy(update={"env": settled})
 
+    def _learn(self, samples: Sequence[Sample], server: InferenceServer) -> dict[str, float]:
+        with server.exclusive():  # nothing is sampled while the weights change in place
+            learnt = self._trainer.step(samples)
+        server.update_weights()
+        return learnt
+
     def _watch(self, rollouts: Sequence[Rollout]) -> None:
         failures = [r.error for r in rollouts if not r.ok]
         for error in failures:
@@ -246,12 +251,6 @@ class EmbeddedRun:
         self.outcome.checkpoint = checkpoint.save(
             root, self._done, self._policy, self._trainer.state_dict(), keep_last=keep
         )
-
-    def _set_threads(self) -> None:
-        if self.config.embedded.threads is not None:
-            import torch
-
-            torch.set_num_threads(self.config.embedded.threads)
 
 
 def open_folder(config: RunConfig) -> None:

@@ -96,9 +96,7 @@ class Source:
 
 
 @asynccontextmanager
-async def serving(
-    configs: Sequence[SourceConfig], group_size: int
-) -> AsyncIterator[list[Source]]:
+async def serving(configs: Sequence[SourceConfig], group_size: int) -> AsyncIterator[list[Source]]:
     """Brings up the sources' environments for as long as the context is open.
 
     Raises:

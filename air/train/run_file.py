@@ -63,7 +63,9 @@ def parse(args: Sequence[str]) -> Sources:
             flags.append((flag, value if equals else rest.pop(0) if follows else None))
         else:
             raise ConfigError(
-                f"unexpected argument {arg!r}", where="command line", remedy="files are given as `@ FILE`"
+                f"unexpected argument {arg!r}",
+                where="command line",
+                remedy="files are given as `@ FILE`",
             )
     for flag, text in flags:
         _set_flag(sources, flag, text)
@@ -106,7 +108,13 @@ def _merge(
 
 def _note(sources: Sources, value: Any, origin: str, path: tuple[str, ...]) -> None:
     sources.origin[path] = origin
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in items:
         _note(sources, inner, origin, (*path, str(key)))
 
@@ -137,7 +145,9 @@ def _descend(here: Any, part: str, flag: str) -> Any:
 def _position(here: list[Any], part: str, flag: str) -> int:
     if not part.isdigit() or int(part) >= len(here):
         raise ConfigError(
-            f"{part!r} is not one of {len(here)} positions", where=f"--{flag}", remedy="positions count from 0"
+            f"{part!r} is not one of {len(here)} positions",
+            where=f"--{flag}",
+            remedy="positions count from 0",
         )
     return int(part)
 
@@ -165,5 +175,7 @@ def _explain(error: ValidationError, sources: Sources) -> ConfigError:
             f"python -m prime_rl.entrypoints.rl @ {sources.files[0] if sources.files else 'FILE'}",
         )
     message = first["msg"].removeprefix("Value error, ")
-    given = "" if first["type"] in ("missing", "value_error") else f", got {first.get('input')!r:.60}"
+    given = (
+        "" if first["type"] in ("missing", "value_error") else f", got {first.get('input')!r:.60}"
+    )
     return ConfigError(f"`{key}`: {message}{given}{more}", where=where, remedy="correct it")

@@ -109,6 +109,8 @@ class InferenceServer:
             lifespan="off",
             ws="none",
             timeout_graceful_shutdown=5,
+            # A client that reuses a connection just as it is closed for idleness sees a failure.
+            timeout_keep_alive=3600,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(

@@ -1,0 +1,289 @@
+"""Training runs of the embedded engine with a real small policy: token-exact, resumable, clean at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import verifiers.v1 as vf
+
+from air.cli.main import main
+from air.train import policy as policies
+from air.train import run_file
+from air.train.config import RunConfig
+from air.train.evaluate import served
+from air.train.options import SFTConfig
+from air.train.sft import tokenize, train_sft
+from tests.e2e.conftest import attempt, research
+
+SYSTEM = (
+    "Reply with a short thought and exactly one ```bash block. "
+    "Its last line may be `validate` (score the artefact) or `submit` (score it and finish)."
+)
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy of 0.1 M weights that can say two things: try something, or submit it."""
+    folder = tmp_path_factory.mktemp("small")
+    talks = [talk(m, level) for m in range(1, 5) for level in range(1, 5)]
+    texts = [message["content"] for one in talks for message in one]
+    policies.build(folder / "base", texts, hidden=64, layers=2, heads=2, kv_heads=1, vocab=400)
+    policy = policies.load(folder / "base")
+    config = SFTConfig.model_validate(
+        {
+            "max_steps": 70,
+            "data": {"batch_size": 8, "seq_len": 256},
+            "optim": {"lr": 1e-2, "weight_decay": 0.0},
+        }
+    )
+    train_sft(policy, talks, config)
+    policy.save(folder / "warm")
+    return folder / "warm"
+
+
+def talk(method: int, level: int) -> list[dict[str, str]]:
+    from air import tasks
+    from air.worlds.research import describe
+
+    return [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": describe(tasks.load("titanic"))},
+        {"role": "assistant", "content": attempt(method, level)},
+        {"role": "user", "content": f"[accuracy] 0.7{level}12 (best 0.7{method}34)\n[3 turns left]"},
+        {"role": "assistant", "content": attempt(level, method, "submit")},
+    ]
+
+
+def run_toml(folder: Path, model: Path, runtime: str, **more: Any) -> Path:
+    settings = {"max_steps": 2, "batch_size": 8, **more}
+    path = folder / "run.toml"
+    path.write_text(
+        f"""
+max_steps = {settings["max_steps"]}
+seq_len = 512
+output_dir = "{folder / "outputs"}"
+[run]
+name = "r"
+[model]
+name = "{model}"
+[ckpt]
+interval = 1
+[trainer.optim]
+lr = 1e-3
+[orchestrator]
+batch_size = {settings["batch_size"]}
+group_size = 4
+[orchestrator.train.sampling]
+max_completion_tokens = 64
+[[orchestrator.train.source]]
+[orchestrator.train.source.env]
+format_penalty = 0.25
+[orchestrator.train.source.env.taskset]
+id = "air"
+tasks = ["titanic"]
+[orchestrator.train.source.env.agent]
+max_turns = 3
+[orchestrator.train.source.env.agent.runtime]
+type = "{runtime}"
+[orchestrator.train.source.env.agent.harness]
+id = "air"
+max_observation_tokens = 64
+"""
+    )
+    return path
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    text = (folder / "outputs" / "r" / "metrics.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+async def test_an_episode_is_one_token_exact_sample(runtime: str, small: Path) -> None:
+    policy = policies.load(small)
+    config = research(["titanic"], runtime, harness={"tokenizer": str(small)}, max_turns=3)
+    env = vf.load_environment(config)
+    traces = []
+    async with served(policy, temperature=1.0, max_tokens=64, max_model_len=1024) as ctx:
+        async with env.serving():
+            task = next(iter(env.taskset))
+            for _ in range(6):
+                episode = await env.run_slot(env.slots(task)[0], ctx)
+                assert episode.ok, episode.errors or episode.traces[0].errors
+                traces += episode.traces
+    assert any(trace.num_turns > 1 for trace in traces)
+    for trace in traces:
+        check_exact(policy, trace)
+
+
+def check_exact(policy: policies.Policy, trace: Any) -> None:
+    """One branch; its tokens are the conversation's; the mask is what the policy drew, no more."""
+    (branch,) = trace.branches
+    messages = [{"role": m.role, "content": m.content or ""} for m in branch.messages]
+    renderer = policy.renderer()
+    if trace.calls[-1].finish_reason == "stop":
+        expected = tokenize(renderer, policy.tokenizer, messages)
+        decoded = policy.tokenizer.decode(expected.token_ids)
+        assert policy.tokenizer.decode(branch.token_ids) == decoded
+        if branch.token_ids == expected.token_ids:  # a reply may be drawn in other pieces
+            assert branch.sampled_mask == expected.mask
+    drawn = [n for n in branch.nodes if n.sampled]
+    assert len(drawn) == trace.num_turns
+    total = sum(call.usage.completion_tokens for call in trace.calls)
+    assert sum(branch.sampled_mask) == total
+    logprobs = [
+        x for x, sampled in zip(branch.logprobs, branch.sampled_mask, strict=True) if sampled
+    ]
+    assert all(x <= 0 for x in logprobs)
+    # What the trainer recomputes is what the sampler reported.
+    import torch
+
+    from air.train.loss import token_logprobs
+
+    ids = torch.tensor([branch.token_ids])
+    with torch.no_grad():
+        again = token_logprobs(policy.model, ids, 1.0)[0].tolist()
+    theirs = [x for x, sampled in zip(again, branch.sampled_mask, strict=True) if sampled]
+    assert theirs == pytest.approx(logprobs, abs=2e-3)
+
+
+def test_a_run_trains_and_leaves_what_it_should(
+    runtime: str, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run_toml(tmp_path, small, runtime)
+    assert main(["rl", f"@{file}"]) == 0
+    folder = tmp_path / "outputs" / "r"
+    first, second = rows(tmp_path)
+    assert (first["step"], second["step"]) == (1, 2)
+    assert first["episodes"] == 8
+    assert first["failed_episodes"] == 0
+    assert first["multi_branch_episodes"] == 0
+    assert first["train/mismatch_kl"] < 1e-4
+    assert second["train/mismatch_kl"] < 1e-4  # the server samples from the new weights
+    assert len(list((folder / "trajectories").glob("*.jsonl"))) == 16
+    assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["step_1", "step_2"]
+    resolved = run_file.build(RunConfig, run_file.parse([f"@{folder / 'config.json'}"]))
+    assert resolved.max_steps == 2
+    assert (folder / "log.txt").is_file()
+    out = capsys.readouterr().out
+    assert "step 2" in out
+    assert "titanic" in out
+    assert f"air eval {folder / 'checkpoints' / 'step_2'}" in out
+    weights = [policies.load(folder / "checkpoints" / f"step_{n}").model.state_dict() for n in (1, 2)]
+    assert any(not a.equal(b) for a, b in zip(weights[0].values(), weights[1].values(), strict=True))
+
+
+def test_a_run_goes_on_where_it_stopped(small: Path, tmp_path: Path) -> None:
+    file = run_toml(tmp_path, small, "subprocess", max_steps=1, batch_size=4)
+    assert main(["rl", f"@{file}"]) == 0
+    assert main(["rl", f"@{file}"]) == 2  # the run is there already
+    config = tmp_path / "outputs" / "r" / "config.json"
+    assert main(["rl", f"@{config}", "--resume", "--max-steps", "2"]) == 0
+    assert [row["step"] for row in rows(tmp_path)] == [1, 2]
+    assert main(["rl", f"@{config}", "--resume.step", "7", "--max-steps", "9"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--model.name", "/no/such/model"], ["/no/such/model"]),
+        (["--orchestrator.train.source.0.env.taskset.tasks", '["nope"]'], ["nope", "titanic"]),
+        (["--trainer.optim.lr", "quick"], ["--trainer.optim.lr", "quick"]),
+        (["--embedded.port", "{port}"], ["{port}"]),
+        (["--output-dir", "/proc/nowhere"], ["/proc/nowhere"]),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    flags: list[str],
+    words: list[str],
+    small: Path,
+    tmp_path: Path,
+    taken: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = run_toml(tmp_path, small, "subprocess")
+    flags = [flag.format(port=taken) for flag in flags]
+    assert main(["rl", f"@{file}", *flags]) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("error: ")
+    assert "\n" not in error
+    for word in words:
+        assert word.format(port=taken) in error
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that somebody listens on."""
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def started(file: Path) -> subprocess.Popen[str]:
+    """`rl` as a process of its own, with the first step under way."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "air.cli.main", "rl", f"@{file}", "--max-steps", "500"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=dict(os.environ),
+    )
+    metrics = file.parent / "outputs" / "r" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not metrics.is_file():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    return process
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(
+    runtime: str, small: Path, tmp_path: Path
+) -> None:
+    process = started(run_toml(tmp_path, small, runtime))
+    process.send_signal(signal.SIGINT)
+    out = process.communicate(timeout=60)[0]
+    assert process.returncode == 130, out
+    assert "--resume" in out
+    assert "Traceback" not in out
+    assert list((tmp_path / "outputs" / "r" / "checkpoints").glob("step_*"))
+    assert not boxes_of(process.pid)
+
+
+@pytest.mark.docker
+def test_sigkill_leaves_no_running_box(small: Path, tmp_path: Path) -> None:
+    process = started(run_toml(tmp_path, small, "docker"))
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 5
+    while boxes_of(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not boxes_of(process.pid)
+    process.communicate()
+
+
+def boxes_of(pid: int) -> list[str]:
+    """The running containers that a process of ours owns."""
+    from air.sandbox import docker_available
+
+    if docker_available():
+        return []
+    import docker
+
+    client = docker.from_env()
+    try:
+        found = client.api.containers(filters={"label": "air.owner", "status": "running"})
+        return [c["Id"] for c in found if c["Labels"]["air.owner"].split(":")[-2] == str(pid)]
+    finally:
+        client.close()
