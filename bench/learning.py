@@ -90,13 +90,25 @@ def warm_start(folder: Path, data: Path, seed: int) -> Path:
 
 
 def run_config(
-    args: argparse.Namespace, arm: str, rest: Sequence[str], *, seed: int = 0, model: Path | None = None
+    args: argparse.Namespace,
+    arm: str,
+    rest: Sequence[str],
+    *,
+    seed: int = 0,
+    model: Path | None = None,
 ) -> RunConfig:
     """The quickstart's run file, with the control's overlay where asked for."""
     files = [f"@{CONFIGS / 'quickstart.toml'}"]
     if arm == "control":
         files.append(f"@{CONFIGS / 'embedded' / 'shuffled.toml'}")
-    flags = ["--embedded.seed", str(seed), "--model.name", str(model), "--output-dir", str(args.out)]
+    flags = [
+        "--embedded.seed",
+        str(seed),
+        "--model.name",
+        str(model),
+        "--output-dir",
+        str(args.out),
+    ]
     flags += ["--run.name", f"seed{seed}/{arm}"]
     flags += ["--orchestrator.train.source.0.env.agent.runtime.type", args.runtime]
     return run_file.build(RunConfig, run_file.parse([*files, *flags, *rest]))

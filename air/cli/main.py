@@ -94,13 +94,17 @@ def _guarded(work: Callable[[], int], *, debug: bool) -> int:
         if debug or error.name is None or error.name.startswith("air"):
             raise
         print(
-            f"error: {error.name} is not installed — pip install 'air-agent[train]'", file=sys.stderr
+            f"error: {error.name} is not installed — pip install 'air-agent[train]'",
+            file=sys.stderr,
         )
         return 2
     except OSError as error:
         if debug or error.errno != errno.ENOSPC:
             raise
-        print(f"error: the disk is full: {error.filename or 'no file named'} — free space", file=sys.stderr)
+        print(
+            f"error: the disk is full: {error.filename or 'no file named'} — free space",
+            file=sys.stderr,
+        )
         return 2
 
 

@@ -85,8 +85,8 @@ def _check(config: RunConfig) -> dict[str, float]:
         env = source.env
         if not isinstance(env, ResearchEnvConfig):
             continue
-        for name in env.taskset.tasks:  # type: ignore[attr-defined]
-            baselines[name] = tasks.load(name, env.taskset.task_roots).baseline  # type: ignore[attr-defined]
+        for name in env.taskset.tasks:
+            baselines[name] = tasks.load(name, env.taskset.task_roots).baseline
         if env.provider == "docker" and (reason := docker_available()):
             raise UsageError(
                 f"needs Docker ({reason})",

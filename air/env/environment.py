@@ -39,7 +39,7 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
         await self._agents.__aenter__()
         await self._graders.__aenter__()
         self._grader = Grader(self._graders, config.provider)
-        for name in config.taskset.tasks:  # type: ignore[attr-defined]
+        for name in config.taskset.tasks:
             await asyncio.to_thread(tasks.data.prepare, self._spec(name))
 
     async def stop(self) -> None:
@@ -76,7 +76,7 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
 
     def _spec(self, task_id: str) -> TaskSpec:
         if task_id not in self._specs:
-            roots = self.config.taskset.task_roots  # type: ignore[attr-defined]
+            roots = self.config.taskset.task_roots
             self._specs[task_id] = tasks.load(task_id, roots)
         return self._specs[task_id]
 

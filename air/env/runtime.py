@@ -92,7 +92,7 @@ def lend(box: Box, episode: Episode) -> Runtime:
     runtime.info.id = box.id
     runtime.info.borrowed = True
     runtime.box, runtime.episode = box, episode
-    return runtime  # type: ignore[no-any-return]
+    return runtime
 
 
 def episode_of(runtime: Runtime) -> Episode:

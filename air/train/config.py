@@ -148,7 +148,6 @@ class EmbeddedConfig(BaseConfig):
     seed: int = 0
     """Seed of the order of prompts and of the control's shuffling."""
 
-
     def set_threads(self) -> None:
         """Tells torch; before any other thread uses it."""
         import torch

@@ -24,7 +24,9 @@ async def one(script: Any, config: Any) -> Any:
         return await play()
 
 
-async def test_two_validates_and_a_submit_are_paid_by_the_deltas(runtime: str, tmp_path: Path) -> None:
+async def test_two_validates_and_a_submit_are_paid_by_the_deltas(
+    runtime: str, tmp_path: Path
+) -> None:
     script = replies(attempt(1, 1), attempt(2, 3), attempt(3, 2, "submit"))
     episode = await one(script, research(["titanic"], runtime, record_dir=tmp_path))
     assert episode.ok, episode.errors or episode.traces[0].errors
@@ -123,8 +125,10 @@ def copied_task(folder: Path, limits: str) -> Path:
     toml = root / "titanic" / "task.toml"
     text = toml.read_text()
     text = re.sub(r"^exec_seconds.*\n", "", text, flags=re.MULTILINE)
-    text = text.replace("[limits]", f"[limits]\n{limits}") if "[limits]" in text else (
-        text + f"\n[limits]\n{limits}\n"
+    text = (
+        text.replace("[limits]", f"[limits]\n{limits}")
+        if "[limits]" in text
+        else (text + f"\n[limits]\n{limits}\n")
     )
     toml.write_text(text)
     return root

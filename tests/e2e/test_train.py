@@ -58,7 +58,10 @@ def talk(method: int, level: int) -> list[dict[str, str]]:
         {"role": "system", "content": SYSTEM},
         {"role": "user", "content": describe(tasks.load("titanic"))},
         {"role": "assistant", "content": attempt(method, level)},
-        {"role": "user", "content": f"[accuracy] 0.7{level}12 (best 0.7{method}34)\n[3 turns left]"},
+        {
+            "role": "user",
+            "content": f"[accuracy] 0.7{level}12 (best 0.7{method}34)\n[3 turns left]",
+        },
         {"role": "assistant", "content": attempt(level, method, "submit")},
     ]
 
@@ -112,13 +115,12 @@ async def test_an_episode_is_one_token_exact_sample(runtime: str, small: Path) -
     config = research(["titanic"], runtime, harness={"tokenizer": str(small)}, max_turns=3)
     env = vf.load_environment(config)
     traces = []
-    async with served(policy, temperature=1.0, max_tokens=64, max_model_len=1024) as ctx:
-        async with env.serving():
-            task = next(iter(env.taskset))
-            for _ in range(6):
-                episode = await env.run_slot(env.slots(task)[0], ctx)
-                assert episode.ok, episode.errors or episode.traces[0].errors
-                traces += episode.traces
+    async with served(policy, temperature=1.0, max_tokens=64, max_model_len=1024) as ctx, env.serving():
+        task = next(iter(env.taskset))
+        for _ in range(6):
+            episode = await env.run_slot(env.slots(task)[0], ctx)
+            assert episode.ok, episode.errors or episode.traces[0].errors
+            traces += episode.traces
     assert any(trace.num_turns > 1 for trace in traces)
     for trace in traces:
         check_exact(policy, trace)
@@ -177,8 +179,12 @@ def test_a_run_trains_and_leaves_what_it_should(
     assert "step 2" in out
     assert "titanic" in out
     assert f"air eval {folder / 'checkpoints' / 'step_2'}" in out
-    weights = [policies.load(folder / "checkpoints" / f"step_{n}").model.state_dict() for n in (1, 2)]
-    assert any(not a.equal(b) for a, b in zip(weights[0].values(), weights[1].values(), strict=True))
+    weights = [
+        policies.load(folder / "checkpoints" / f"step_{n}").model.state_dict() for n in (1, 2)
+    ]
+    assert any(
+        not a.equal(b) for a, b in zip(weights[0].values(), weights[1].values(), strict=True)
+    )
 
 
 def test_a_run_goes_on_where_it_stopped(small: Path, tmp_path: Path) -> None:

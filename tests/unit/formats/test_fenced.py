@@ -22,7 +22,10 @@ def block(body: str, language: str = "bash") -> str:
         (block("ls", language="sh") + "\nand an afterthought", Action("ls")),
         (block("validate"), Action("", "validate")),
         (block("  submit  "), Action("", "submit")),
-        (block("echo a > b\npython3 solve.py\nvalidate"), Action("echo a > b\npython3 solve.py", "validate")),
+        (
+            block("echo a > b\npython3 solve.py\nvalidate"),
+            Action("echo a > b\npython3 solve.py", "validate"),
+        ),
         (block("cat << 'EOF' > f\nx\nEOF"), Action("cat << 'EOF' > f\nx\nEOF")),
         (block("echo validate"), Action("echo validate")),
     ],
