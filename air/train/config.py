@@ -20,6 +20,7 @@ from air.train.options import (
     AdamWConfig,
     ConstantSchedulerConfig,
     DefaultLossConfig,
+    OptimizerConfig,
     SchedulerConfig,
     check_schedule,
 )
@@ -58,7 +59,7 @@ class ResumeConfig(BaseConfig):
 class TrainerConfig(BaseConfig):
     """`[trainer]`"""
 
-    optim: AdamWConfig = AdamWConfig()
+    optim: OptimizerConfig = AdamWConfig()
     """The optimiser."""
     scheduler: SchedulerConfig = ConstantSchedulerConfig()
     """The learning-rate schedule."""

@@ -9,19 +9,30 @@ import torch
 
 from air.errors import InfrastructureError
 from air.train.options import (
-    AdamWConfig,
     ConstantSchedulerConfig,
     CosineSchedulerConfig,
     LinearSchedulerConfig,
+    OptimizerConfig,
     SchedulerConfig,
+    SGDConfig,
 )
 
 _NEARLY_ZERO = 1e-8
 """The factor with which a linear schedule starts and ends where `min_lr` is 0, as in prime-rl."""
 
 
-def adamw(parameters: Iterable[torch.nn.Parameter], config: AdamWConfig) -> torch.optim.AdamW:
-    """An AdamW optimiser over all `parameters`."""
+def optimizer(
+    parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig
+) -> torch.optim.Optimizer:
+    """The optimiser of `config` over all `parameters`."""
+    if isinstance(config, SGDConfig):
+        return torch.optim.SGD(
+            parameters,
+            lr=config.lr,
+            momentum=config.momentum,
+            nesterov=config.nesterov and config.momentum > 0,
+            weight_decay=config.weight_decay,
+        )
     return torch.optim.AdamW(
         parameters,
         lr=config.lr,
@@ -69,7 +80,7 @@ def _linear_fall(
 
 
 def update(
-    optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], config: AdamWConfig
+    optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], config: OptimizerConfig
 ) -> float:
     """Clips the gradients, takes one step, clears them; returns their norm before clipping.
 

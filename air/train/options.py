@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from air.config import BaseConfig
 
@@ -28,21 +28,49 @@ class DefaultLossConfig(BaseConfig):
     """Factor on the squared log importance ratio."""
 
 
-class AdamWConfig(BaseConfig):
-    """The AdamW optimiser."""
+class _OptimizerConfig(BaseConfig):
+    """What all optimisers share."""
 
-    type: Literal["adamw"] = "adamw"
-    """Which optimiser."""
     lr: float = Field(1e-6, ge=0)
     """Peak learning rate."""
     weight_decay: float = Field(0.01, ge=0)
-    """Decoupled weight decay, on all parameters."""
+    """Weight decay, on all parameters."""
     max_norm: float | None = Field(1.0, ge=0)
     """Largest gradient norm; larger gradients are scaled down to it. None: no clipping."""
+
+
+class SGDConfig(_OptimizerConfig):
+    """Stochastic gradient descent with momentum."""
+
+    type: Literal["sgd"] = "sgd"
+    """Which optimiser."""
+    nesterov: bool = True
+    """Whether the momentum is Nesterov's."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """How much of the last step is kept."""
+
+
+class AdamWConfig(_OptimizerConfig):
+    """The AdamW optimiser; its weight decay is decoupled."""
+
+    type: Literal["adamw"] = "adamw"
+    """Which optimiser."""
     betas1: float = Field(0.9, ge=0, lt=1)
     """Decay of the first moment."""
     betas2: float = Field(0.999, ge=0, lt=1)
     """Decay of the second moment."""
+
+
+def _default_type(value: object) -> object:
+    """An optimiser without a `type` is AdamW, as in prime-rl."""
+    if isinstance(value, dict) and "type" not in value:
+        return {"type": "adamw", **value}
+    return value
+
+
+OptimizerConfig = Annotated[
+    SGDConfig | AdamWConfig, Field(discriminator="type"), BeforeValidator(_default_type)
+]
 
 
 class ConstantSchedulerConfig(BaseConfig):
@@ -123,7 +151,7 @@ class SFTConfig(BaseConfig):
     """The demonstrations."""
     val: SFTValConfig | None = None
     """The held-out demonstrations; None: no evaluation."""
-    optim: AdamWConfig = AdamWConfig()
+    optim: OptimizerConfig = AdamWConfig()
     """The optimiser."""
     scheduler: SchedulerConfig = ConstantSchedulerConfig()
     """The learning-rate schedule."""

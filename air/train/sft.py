@@ -21,7 +21,7 @@ import torch
 from air.errors import MissingError, UsageError
 from air.train.batches import micro_batches, pad
 from air.train.loss import cross_entropy, token_logprobs
-from air.train.optim import adamw, learning_rate, update
+from air.train.optim import learning_rate, optimizer, update
 from air.train.options import SFTConfig
 from air.train.policy import Policy
 
@@ -144,7 +144,7 @@ def train_sft(
     first: dict[str, float] = {}
     if config.val and unseen and config.val.eval_on_start:
         first = {"val_loss_before": evaluate(policy, unseen, micro_batch_tokens)}
-    optimizer = adamw(policy.model.parameters(), config.optim)
+    stepper = optimizer(policy.model.parameters(), config.optim)
     parameters = list(policy.model.parameters())
     batches = _batches(data, config)
     epoch = 0
@@ -152,14 +152,14 @@ def train_sft(
         begun = time.perf_counter()
         epoch, batch = next(batches)
         lr = learning_rate(step - 1, config.optim.lr, config.scheduler, config.max_steps)
-        for settings in optimizer.param_groups:
+        for settings in stepper.param_groups:
             settings["lr"] = lr
         loss, tokens = _loss(policy, batch, micro_batch_tokens, backward=True)
         metrics = {
             "step": float(step),
             "loss": loss,
             "lr": lr,
-            "grad_norm": update(optimizer, parameters, config.optim),
+            "grad_norm": update(stepper, parameters, config.optim),
             "tokens": float(tokens),
             "train_tokens": float(sum(len(e.token_ids) for e in batch)),
             "seconds": time.perf_counter() - begun,

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from air.train.batches import micro_batches, pad
 from air.train.loss import default_loss, token_statistics
-from air.train.optim import adamw, learning_rate, update
+from air.train.optim import learning_rate, optimizer, update
 from air.train.options import (
-    AdamWConfig,
     ConstantSchedulerConfig,
     DefaultLossConfig,
+    OptimizerConfig,
     SchedulerConfig,
 )
 from air.train.policy import Policy
@@ -72,7 +72,7 @@ class Trainer:
     def __init__(
         self,
         policy: Policy,
-        optim: AdamWConfig,
+        optim: OptimizerConfig,
         *,
         scheduler: SchedulerConfig | None = None,
         loss: DefaultLossConfig | None = None,
@@ -86,7 +86,7 @@ class Trainer:
         self.max_steps = max_steps
         self.micro_batch_tokens = micro_batch_tokens
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
-        self.optimizer = adamw(self.parameters, optim)
+        self.optimizer = optimizer(self.parameters, optim)
         self.steps = 0
 
     def step(self, samples: Sequence[Sample]) -> dict[str, float]:

@@ -115,7 +115,10 @@ async def test_an_episode_is_one_token_exact_sample(runtime: str, small: Path) -
     config = research(["titanic"], runtime, harness={"tokenizer": str(small)}, max_turns=3)
     env = vf.load_environment(config)
     traces = []
-    async with served(policy, temperature=1.0, max_tokens=64, max_model_len=1024) as ctx, env.serving():
+    async with (
+        served(policy, temperature=1.0, max_tokens=64, max_model_len=1024) as ctx,
+        env.serving(),
+    ):
         task = next(iter(env.taskset))
         for _ in range(6):
             episode = await env.run_slot(env.slots(task)[0], ctx)
