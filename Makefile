@@ -15,7 +15,7 @@ READY  := .venv/.ready
 AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test learning check bench clean env
+.PHONY: help quickstart test learning check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -37,10 +37,6 @@ check: $(READY)  ## style, types, and the direction of imports
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/unit/test_imports.py tests/unit/test_light.py
-
-bench: $(READY)  ## measure boxes, grading and training on this machine
-	@$(AIR_CLI) setup
-	@$(PY) -m bench $(ARGS)
 
 clean:  ## remove the environment and caches; outputs/ and Docker images stay
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache

@@ -30,12 +30,12 @@ from air.train import policy as policies
 from air.train.config import RunConfig
 from air.train.evaluate import evaluate, served
 from air.train.progress import Progress
-from air.train.rl import EmbeddedRun, open_folder
+from air.train.rl import EmbeddedRun
 from air.train.rollout import Rollout
 from air.train.sft_config import SFTRunConfig
 
 CONFIGS = paths.shipped("configs")
-MEASURES = ("reward", "delta", "valid", "well_formed", "phi", "test_score")
+MEASURES = ("reward", "delta", "penalties", "valid", "well_formed", "phi", "test_score")
 
 
 def main() -> int:
@@ -44,11 +44,19 @@ def main() -> int:
     parser.add_argument("--episodes", type=int, default=200, help="of each task, before and after")
     parser.add_argument("--demos", type=int, default=150, help="demonstrations of each task")
     parser.add_argument("--out", type=Path, default=Path("outputs/learning"))
-    parser.add_argument("--runtime", choices=("docker", "subprocess"), default="docker")
+    parser.add_argument(
+        "--runtime",
+        choices=("docker", "subprocess"),
+        default="subprocess",
+        help="process boxes start faster; what is learnt is the same",
+    )
     parser.add_argument("--only-real", action="store_true", help="leave the control out")
     args, rest = parser.parse_known_args()
+    if args.out.exists() and any(args.out.iterdir()) and not (args.out / "results.json").exists():
+        parser.error(f"{args.out} has content that is not this program's; name another --out")
     shutil.rmtree(args.out, ignore_errors=True)
     args.out.mkdir(parents=True)
+    (args.out / "results.json").write_text("[]")
     began = time.monotonic()
     tasks = run_config(args, "x", rest).orchestrator.train.source[0].env.taskset.tasks  # type: ignore[attr-defined]
     data = demos.write(args.out / "demos", tasks, args.demos, seed=0, runtime=args.runtime)
@@ -68,7 +76,6 @@ def one_seed(args: argparse.Namespace, rest: list[str], seed: int, data: Path) -
     for arm in arms:
         config = run_config(args, arm, rest, seed=seed, model=warm)
         began = time.monotonic()
-        open_folder(config)
         with Progress(config.max_steps, title=f"seed {seed} {arm}") as progress:
             outcome = asyncio.run(EmbeddedRun(config, progress).run())
         assert outcome.checkpoint is not None
@@ -144,6 +151,7 @@ async def _play(config: RunConfig, model: Path, episodes: int) -> list[Rollout]:
 def numbers(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     """The measures over episodes; `valid` x `phi` is the mean final score, what a gain is split by."""
     found = metrics.of_rollouts(rollouts)
+    found["penalties"] = (found["reward"] or 0.0) - (found["delta"] or 0.0)
     found["test_score"] = metrics.mean(r.metric("test_score") for r in rollouts)
     return {name: found[name] for name in MEASURES}
 
@@ -188,14 +196,17 @@ def report(results: Sequence[dict[str, Any]], seconds: float) -> None:
 
 def verdict(results: Sequence[dict[str, Any]]) -> int:
     """0 when the trained arm rises by more than two standard errors and the control does not."""
-    mean, error = mean_and_error(gains(results, "trained")["reward"])
-    learnt = mean > 2 * error
-    print(f"trained: {mean:+.4f} ± {error:.4f}: {'learns' if learnt else 'does NOT learn'}")
+    for measure in ("delta", "reward"):  # the score alone, then with what malformed replies cost
+        mean, error = mean_and_error(gains(results, "trained")[measure])
+        learnt = mean > 2 * error
+        print(
+            f"trained {measure}: {mean:+.4f} ± {error:.4f}: {'rises' if learnt else 'does NOT rise'}"
+        )
     if "control" not in results[0]:
         return 0 if learnt else 1
     mean, error = mean_and_error(gains(results, "control")["reward"])
     rises = mean > 2 * error
-    print(f"control: {mean:+.4f} ± {error:.4f}: {'RISES' if rises else 'does not rise'}")
+    print(f"control reward: {mean:+.4f} ± {error:.4f}: {'RISES' if rises else 'does not rise'}")
     return 0 if learnt and not rises else 1
 
 

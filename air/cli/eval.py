@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ async def _play(args: argparse.Namespace, names: list[str]) -> list[Rollout]:
     sampling = {"temperature": args.temperature, "max_tokens": args.max_tokens}
     common = {"runtime": args.runtime, "max_turns": args.max_turns, "record_dir": args.record_dir}
     if args.model.startswith(("http://", "https://")):
-        model = args.model_name or await _only_model(args.model)
+        model = args.model_name or await _only_model(args.model, args.api_key_var)
         ctx = endpoint(args.model, model, api_key_var=args.api_key_var, **sampling)
         return await evaluate(research_env(names, **common), ctx, args.episodes)
     EmbeddedConfig().set_threads()
@@ -74,13 +75,14 @@ async def _play(args: argparse.Namespace, names: list[str]) -> list[Rollout]:
         return await evaluate(env, ctx, args.episodes)
 
 
-async def _only_model(url: str) -> str:
+async def _only_model(url: str, api_key_var: str) -> str:
     import httpx
 
     from air.errors import UsageError
 
     try:
-        async with httpx.AsyncClient(timeout=10) as http:
+        headers = {"Authorization": f"Bearer {os.environ.get(api_key_var, 'EMPTY')}"}
+        async with httpx.AsyncClient(timeout=10, headers=headers) as http:
             answer = await http.get(f"{url.rstrip('/')}/models")
             models = [m["id"] for m in answer.raise_for_status().json()["data"]]
     except (httpx.HTTPError, KeyError, ValueError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import os
 import platform
 import sys
 import traceback
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in args
     args = [arg for arg in args if arg != "--debug"]
+    _spare_loopback_from_proxies()
     return _guarded(lambda: _run(args), debug=debug)
 
 
@@ -76,6 +78,13 @@ def _run(args: list[str]) -> int:
         known.rest = rest
         return int(module.run(known))
     return int(module.run(inner.parse_args(args[1:])))
+
+
+def _spare_loopback_from_proxies() -> None:
+    """Servers of ours are on loopback, where no proxy can reach them."""
+    for name in ("NO_PROXY", "no_proxy"):
+        given = [host for host in os.environ.get(name, "").split(",") if host]
+        os.environ[name] = ",".join(dict.fromkeys([*given, "127.0.0.1", "localhost", "::1"]))
 
 
 def _guarded(work: Callable[[], int], *, debug: bool) -> int:

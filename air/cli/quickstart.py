@@ -29,12 +29,12 @@ def run(args: argparse.Namespace) -> int:
     """Prepares and trains."""
     from air import paths
     from air.cli import rl
-    from air.sandbox import docker_available
+    from air.sandbox import images
     from air.train import run_file
     from air.train.config import RunConfig
 
     runtime = "docker"
-    if reason := docker_available():
+    if reason := images.unready():
         runtime = "subprocess"
         print(
             f"No Docker ({reason}): playing in process boxes. They separate episodes but do NOT isolate: "

@@ -6,10 +6,9 @@ import argparse
 import asyncio
 import logging
 import signal
+from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from air.errors import UsageError
 
 if TYPE_CHECKING:
     from air.train.config import RunConfig
@@ -45,18 +44,22 @@ def train(config: RunConfig) -> int:
     from rich.console import Console
 
     from air.train.progress import Progress, further, last_table
-    from air.train.rl import EmbeddedRun, open_folder, summary
+    from air.train.rl import EmbeddedRun, summary
 
-    baselines = _check(config)
+    baselines = _baselines(config)
     console = Console()
-    open_folder(config)
-    _log_to(config.folder / "log.txt")
+    early = MemoryHandler(1000)  # until there is a folder
+    logging.getLogger().addHandler(early)
+
+    def on_open() -> None:
+        _log_to(config.folder / "log.txt", early)
+
     with Progress(config.max_steps, title=f"run {config.run.name}", console=console) as progress:
-        engine = EmbeddedRun(config, progress)
+        engine = EmbeddedRun(config, progress, on_open)
         try:
             outcome = asyncio.run(_cancellable(engine))
         except (KeyboardInterrupt, asyncio.CancelledError):
-            progress.say(f"interrupted; what is done is kept. To go on: {engine.go_on}")
+            progress.say(f"interrupted; what is done is kept; {engine.go_on}")
             return 130
     last_table(console, summary(outcome.rows, baselines))
     further(console, config.folder, outcome.checkpoint)
@@ -70,38 +73,31 @@ async def _cancellable(engine: EmbeddedRun) -> Outcome:
     return await engine.run()
 
 
-def _check(config: RunConfig) -> dict[str, float]:
-    """What can be known before anything is started; returns the tasks' baselines.
+def _baselines(config: RunConfig) -> dict[str, float]:
+    """The tasks' declared baselines.
 
     Raises:
-        UsageError: a task is missing, or there is no Docker for a run that needs it.
+        MissingError: a task that does not exist; known before a model is loaded.
     """
     from air import tasks
     from air.env.config import ResearchEnvConfig
-    from air.sandbox import docker_available
 
-    baselines = {}
-    for source in config.orchestrator.train.source:
-        env = source.env
-        if not isinstance(env, ResearchEnvConfig):
-            continue
-        for name in env.taskset.tasks:
-            baselines[name] = tasks.load(name, env.taskset.task_roots).baseline
-        if env.provider == "docker" and (reason := docker_available()):
-            raise UsageError(
-                f"needs Docker ({reason})",
-                where=f"source {source.resolved_name}: env.agent.runtime.type",
-                remedy="run `air setup`, or play without isolation: "
-                "--orchestrator.train.source.0.env.agent.runtime.type subprocess",
-            )
-    return baselines
+    envs = [source.env for source in config.orchestrator.train.source]
+    return {
+        name: tasks.load(name, env.taskset.task_roots).baseline
+        for env in envs
+        if isinstance(env, ResearchEnvConfig)
+        for name in env.taskset.tasks
+    }
 
 
-def _log_to(path: Path) -> None:
-    """Sends the log to the run's file and nothing of it to the terminal."""
+def _log_to(path: Path, early: MemoryHandler) -> None:
+    """Sends the log to the run's file, what came early first, and nothing of it to the terminal."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    early.setTarget(handler)
+    early.flush()
     root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
+    root.removeHandler(early)
+    root.addHandler(handler)
     logging.getLogger("air").setLevel(logging.INFO)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Literal, Self
 
 import verifiers.v1 as vf
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from air.formats import FORMATS
 from air.sandbox.base import Isolation
 
 PROVIDERS: dict[str, Literal["docker", "process"]] = {"docker": "docker", "subprocess": "process"}
@@ -34,6 +35,14 @@ class AirHarnessConfig(vf.HarnessConfig):
     """The plugin: this one."""
     format: str = "fenced"
     """The action format by name (`air.formats`)."""
+
+    @field_validator("format")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in FORMATS:
+            raise ValueError(f"no action format named {value!r}; use one of: {', '.join(FORMATS)}")
+        return value
+
     max_observation_tokens: int = Field(1024, ge=16)
     """Longer observations lose their middle; the cut is marked and counted."""
     max_context_tokens: int | None = Field(None, ge=64)
@@ -70,6 +79,12 @@ class ResearchEnvConfig(vf.EnvConfig):
             raise ValueError(
                 f"agent.runtime.type {self.agent.runtime.type!r} cannot hold a research box; "
                 "use docker, or subprocess for the process box"
+            )
+        given = self.agent.timeout
+        if (given.setup, given.finalize, given.scoring) != (None, None, None):
+            raise ValueError(
+                "agent.timeout.setup, .finalize and .scoring would end our own work as if the agent "
+                "had; only agent.timeout.rollout can be set"
             )
         if self.agent.retries.max_retries or self.agent.retries.rules:
             raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import verifiers.v1 as vf
@@ -13,7 +14,9 @@ from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.env.episode import Episode
 from air.env.runtime import lend
 from air.env.taskset import ResearchTask
+from air.errors import MissingError
 from air.rewards.delta import DeltaReward
+from air.sandbox import images
 from air.sandbox.pool import Pool
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
@@ -28,26 +31,32 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
         super().__init__(config)
         self._specs: dict[str, TaskSpec] = {}
         self._agents: Pool | None = None
-        self._graders: Pool | None = None
+        self._stack = AsyncExitStack()
         self._grader: Grader | None = None
 
     async def start(self) -> None:
         """Opens the pools; grader boxes have one of their own, or they would wait for agents'."""
         config = self.config
-        self._agents = Pool(config.max_boxes, warm=config.warm_boxes)
-        self._graders = Pool(config.grader_boxes, warm=0)
-        await self._agents.__aenter__()
-        await self._graders.__aenter__()
-        self._grader = Grader(self._graders, config.provider)
-        for name in config.taskset.tasks:
-            await asyncio.to_thread(tasks.data.prepare, self._spec(name))
+        specs = [self._spec(name) for name in config.taskset.tasks]
+        if config.provider == "docker":
+            for image in sorted({spec.image for spec in specs}):
+                await asyncio.to_thread(_check_docker, image)
+        for spec in specs:
+            await asyncio.to_thread(tasks.data.prepare, spec)
+        self._agents = await self._stack.enter_async_context(
+            Pool(config.max_boxes, warm=config.warm_boxes)
+        )
+        graders = await self._stack.enter_async_context(
+            Pool(config.grader_boxes, warm=min(1, config.grader_boxes - 1))
+        )
+        self._grader = Grader(graders, config.provider)
+        for spec in specs:
+            self._agents.prepare(spec.box_spec(config.provider))
 
     async def stop(self) -> None:
         """Closes every box of this process."""
-        for pool in (self._agents, self._graders):
-            if pool is not None:
-                await pool.__aexit__(None, None, None)
-        self._agents = self._graders = self._grader = None
+        self._agents = self._grader = None
+        await self._stack.aclose()
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
         """One episode, in a box that is leased for it alone."""
@@ -88,6 +97,16 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
 
     def _record_dir(self) -> Path | None:
         return None if self.config.record_dir is None else self.config.record_dir.expanduser()
+
+
+def _check_docker(image: str) -> None:
+    if reason := images.unready(image):
+        raise MissingError(
+            f"Docker boxes cannot be started: {reason}",
+            where="env.agent.runtime.type",
+            remedy="run `air setup`, or play without isolation in process boxes: "
+            '`type = "subprocess"` (--orchestrator.train.source.0.env.agent.runtime.type subprocess)',
+        )
 
 
 def _record_end(episode: Episode, trace: vf.Trace | None) -> None:

@@ -98,7 +98,7 @@ class Episode:
             "validates": float(len(world.validations)),
             "scored_validates": float(len(scored)),
             "submitted": float(world.submitted),
-            "valid": float(bool(scored)),
+            "valid": float(world.score is not None),
             "turns": float(counters.turns),
             "format_errors": float(counters.format_errors),
             "cut_observations": float(counters.cut_observations),

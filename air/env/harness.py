@@ -99,6 +99,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         try:
             reply = await model.complete(messages)
         except _Stopped as stop:
+            if stop.reason == "context" and not episode.counters.turns:
+                raise InferenceError("the prompt alone is longer than the context") from None
             episode.why_ended = stop.reason
             episode.counters.context_ends += stop.reason == "context"
             return None
@@ -113,9 +115,12 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         """Does what the reply says; returns what the model is shown. May set `why_ended`."""
         footer = "" if left is None else f"\n[{left} turns left]"
         if reply.cut:
+            limit = self.config.max_context_tokens
+            full = limit is not None and reply.total_tokens >= limit
+            episode.counters.context_ends += full
             episode.counters.cut_replies += 1
-            episode.counters.format_errors += 1
-            episode.why_ended = "length"
+            episode.counters.format_errors += not full
+            episode.why_ended = "context" if full else "length"
             episode.record_step(reply.text, None, None, "")
             return ""
         try:
@@ -168,6 +173,7 @@ class _Model:
             headers={"Authorization": f"Bearer {secret}"},
             timeout=httpx.Timeout(None, connect=30),
             verify=_ssl(),
+            trust_env=False,  # the endpoint is on loopback; a proxy must not see it
         )
 
     async def __aenter__(self) -> _Model:

@@ -10,6 +10,7 @@ import verifiers.v1 as vf
 from air import tasks
 from air.env.config import AirTasksetConfig
 from air.env.runtime import episode_of
+from air.errors import GradingError
 from air.worlds.research import describe
 
 
@@ -49,6 +50,9 @@ class ResearchTask(vf.Task[ResearchData]):
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """The last validate and the test split: in every ending that is not our failure."""
         episode = episode_of(runtime)
+        if trace.is_timeout and episode.world.grading:
+            raise GradingError("the episode's time ran out while a validate was being graded")
+        episode.why_ended = episode.why_ended or str(trace.stop_condition)
         await episode.finish()
         trace.info["air"] = episode.summary()
 

@@ -133,13 +133,12 @@ class Batcher:
         while self._await_work():
             began = time.monotonic()
             try:
-                ended = self._advance()
+                for row in self._advance():
+                    self._deliver(self._running.pop(row))
             except Exception as error:
                 # Whatever the model raises belongs to the requests that were running, not to us.
                 self._fail_running(error)
                 continue
-            for row in ended:
-                self._deliver(self._running.pop(row))
             with self._changed:
                 self._metrics.busy_seconds += time.monotonic() - began
                 self._busy = bool(self._running)

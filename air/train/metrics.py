@@ -55,8 +55,8 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 
 def final_phi(rollout: Rollout) -> float | None:
-    """The normalised score of an episode's last validate that had one; None if it had none."""
-    phis = [phi for phi in rollout.info.get("phis", []) if phi is not None]
+    """The normalised score of an episode's last validate; None if that had none."""
+    phis = rollout.info.get("phis", [])
     return phis[-1] if phis else None
 
 

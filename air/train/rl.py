@@ -13,7 +13,7 @@ import os
 import random
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,11 +23,12 @@ import verifiers.v1 as vf
 
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.errors import InfrastructureError, MissingError, UsageError
+from air.sandbox.guestbox import to_the_end
 from air.train import checkpoint, metrics, policy, run_file
 from air.train.config import RunConfig, SourceConfig
-from air.train.estimators.grpo import grpo
+from air.train.estimators import ESTIMATORS
 from air.train.progress import Progress
-from air.train.rollout import Group, Rollout, Source, draw, play_group, serving
+from air.train.rollout import Group, Rollout, Source, draw, play_group, serving, together
 from air.train.server import InferenceServer
 from air.train.trainer import Sample, Trainer
 
@@ -51,9 +52,13 @@ class EmbeddedRun:
     Args:
         config: the run file; must be named.
         progress: where to show what happens.
+        on_open: called once everything is up and the run's folder is there.
     """
 
-    def __init__(self, config: RunConfig, progress: Progress) -> None:
+    def __init__(
+        self, config: RunConfig, progress: Progress, on_open: Callable[[], None] = lambda: None
+    ) -> None:
+        self._on_open = on_open
         self.config, self.progress = config, progress
         self.folder = config.folder
         self.outcome = Outcome(self.folder)
@@ -84,7 +89,7 @@ class EmbeddedRun:
             server = InferenceServer(
                 self._policy,
                 port=config.embedded.port,
-                max_model_len=min(config.seq_len, self._policy.max_length),
+                max_model_len=self._context_tokens,
                 max_batch=config.embedded.max_batch,
             )
             stack.callback(server.stop)
@@ -95,6 +100,8 @@ class EmbeddedRun:
                     config.orchestrator.group_size,
                 )
             )
+            open_folder(config)
+            self._on_open()
             try:
                 for step in range(self._done + 1, config.max_steps + 1):
                     await self._step(step, sources, server)
@@ -108,10 +115,7 @@ class EmbeddedRun:
         played = time.monotonic()
         self._watch([r for g in groups for r in g.rollouts])
         samples = self._samples(groups)
-        learnt: dict[str, float] = {}
-        if samples:
-            learnt = await asyncio.to_thread(self._learn, samples, server)
-        self._done = step
+        learnt = await to_the_end(asyncio.to_thread(self._learn, step, samples, server))
         ended = time.monotonic()
         row = {"step": step, "samples": len(samples), **metrics.of_step(groups)}
         row |= {f"train/{name}": value for name, value in learnt.items()}
@@ -136,7 +140,7 @@ class EmbeddedRun:
         ctx = self._context(server)
         tick = self.progress.episode
         plays = [play_group(source, ctx, lambda _: tick()) for source in chosen]
-        return list(await asyncio.gather(*plays))
+        return await together(plays)
 
     def _context(self, server: InferenceServer) -> vf.ModelContext:
         sampling = self.config.orchestrator.train.sampling
@@ -158,12 +162,13 @@ class EmbeddedRun:
     def _samples(self, groups: Sequence[Group]) -> list[Sample]:
         """One sample a branch; episodes that failed, and those without advantage, give none."""
         temperature = self.config.orchestrator.train.sampling.temperature
+        estimate = ESTIMATORS[self.config.orchestrator.algo.type]
         samples = []
         for group in groups:
             rewards = group.rewards
             if self.config.embedded.shuffle_rewards:
                 rewards = self._rng.sample(rewards, len(rewards))
-            for rollout, advantage in zip(group.rollouts, grpo(rewards), strict=True):
+            for rollout, advantage in zip(group.rollouts, estimate(rewards), strict=True):
                 if not rollout.ok or abs(advantage) < 1e-9:
                     continue
                 samples += [
@@ -183,7 +188,7 @@ class EmbeddedRun:
             harness = harness.model_copy(
                 update={
                     "tokenizer": harness.tokenizer or self._policy.name,
-                    "max_context_tokens": harness.max_context_tokens or self.config.seq_len,
+                    "max_context_tokens": harness.max_context_tokens or self._context_tokens,
                 }
             )
         record_dir = env.record_dir or self.folder / "trajectories"
@@ -191,10 +196,13 @@ class EmbeddedRun:
         settled = env.model_copy(update={"agent": agent, "record_dir": record_dir})
         return source.model_copy(update={"env": settled})
 
-    def _learn(self, samples: Sequence[Sample], server: InferenceServer) -> dict[str, float]:
+    def _learn(
+        self, step: int, samples: Sequence[Sample], server: InferenceServer
+    ) -> dict[str, float]:
         with server.exclusive():  # nothing is sampled while the weights change in place
             learnt = self._trainer.step(samples)
         server.update_weights()
+        self._done = step
         return learnt
 
     def _watch(self, rollouts: Sequence[Rollout]) -> None:
@@ -205,13 +213,19 @@ class EmbeddedRun:
         if self._failed_steps >= self.config.embedded.max_failed_steps:
             raise InfrastructureError(
                 f"no episode of the last {self._failed_steps} steps ended well; the last error: "
-                f"{failures[-1][:300]} — mend that, then go on with: {self.go_on}"
+                f"{failures[-1][:300]} — mend that, then {self.go_on}"
             )
 
     @property
+    def _context_tokens(self) -> int:
+        return min(self.config.seq_len, self._policy.max_length)
+
+    @property
     def go_on(self) -> str:
-        """How to go on with this run."""
-        return f"rl @ {self.folder / 'config.json'} --resume"
+        """How to go on with this run; from the start where no step was done."""
+        if self._done == 0:
+            return "start again, nothing was done yet"
+        return f"to go on: rl @ {self.folder / 'config.json'} --resume"
 
     def _start_from(self) -> str:
         """The folder or hub id of the first weights; with `resume`, the checkpoint's."""
@@ -261,7 +275,9 @@ def open_folder(config: RunConfig) -> None:
     """
     folder = config.folder
     try:
-        folder.mkdir(parents=True, exist_ok=config.resume is not None)
+        folder.mkdir(parents=True, exist_ok=True)
+        if config.resume is None and (folder / "metrics.jsonl").exists():
+            raise FileExistsError
         (folder / "config.json").write_text(run_file.dump(config) + "\n", encoding="utf-8")
     except FileExistsError:
         raise UsageError(

@@ -6,15 +6,17 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import verifiers.v1 as vf
 
 from air.errors import ConfigError, boundary
 from air.train.config import SourceConfig
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -133,7 +135,7 @@ async def play_group(
     """Plays one prompt `group_size` times at once."""
     task = source.prompt()
     plays = [play(source, task, ctx, on_done) for _ in range(source.group_size)]
-    return Group(list(await asyncio.gather(*plays)))
+    return Group(await together(plays))
 
 
 async def play(
@@ -175,4 +177,16 @@ async def play_many(
         async with gate:
             return await play(source, task, ctx, on_done)
 
-    return list(await asyncio.gather(*(one(task) for task in source.tasks * each)))
+    return await together([one(task) for task in source.tasks * each])
+
+
+async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Runs all at once; if one raises, the others are cancelled and have ended before it is raised."""
+    running = [asyncio.create_task(work) for work in works]
+    try:
+        return list(await asyncio.gather(*running))
+    except BaseException:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        raise

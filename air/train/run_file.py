@@ -127,8 +127,10 @@ def _set_flag(sources: Sources, flag: str, text: str | None) -> None:
     value = True if text is None else _value(text)
     if isinstance(here, list):
         here[_position(here, path[-1], flag)] = value
-    else:
+    elif isinstance(here, dict):
         here[path[-1]] = value
+    else:
+        raise ConfigError("goes below a value", where=f"--{flag}", remedy="check the dotted path")
     sources.origin = {k: v for k, v in sources.origin.items() if k[: len(path)] != path}
     # Flags come last and must be found first when a key is looked up.
     sources.origin = {path: f"--{flag}", **sources.origin}
@@ -139,7 +141,9 @@ def _descend(here: Any, part: str, flag: str) -> Any:
         return here[_position(here, part, flag)]
     if not isinstance(here, dict):
         raise ConfigError("goes below a value", where=f"--{flag}", remedy="check the dotted path")
-    return here.setdefault(part, {})
+    if here.get(part) is None:
+        here[part] = {}
+    return here[part]
 
 
 def _position(here: list[Any], part: str, flag: str) -> int:

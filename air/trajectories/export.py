@@ -12,9 +12,13 @@ Message = dict[str, str]
 
 
 def messages(path: Path) -> list[Message]:
-    """What the model of one episode saw and said, up to its last reply; empty if it said nothing."""
+    """What the model of one episode saw and said, up to its last reply.
+
+    Empty if it said nothing, and where the episode did not end or ended by a failure of ours.
+    """
     talk: list[Message] = []
     shown: Message | None = None
+    ended_well = False
     for line in read(path):
         if line["type"] == "start":
             talk.append({"role": "system", "content": line["system"]})
@@ -22,7 +26,9 @@ def messages(path: Path) -> list[Message]:
         elif line["type"] == "step" and shown is not None:
             talk += [shown, {"role": "assistant", "content": line["reply"]}]
             shown = {"role": "user", "content": line["observation"]}
-    return talk if any(m["role"] == "assistant" for m in talk) else []
+        elif line["type"] == "end":
+            ended_well = bool(line["ok"])
+    return talk if ended_well and any(m["role"] == "assistant" for m in talk) else []
 
 
 def to_sft(paths: Iterable[Path], out: Path) -> int:

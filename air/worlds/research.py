@@ -46,6 +46,8 @@ class ResearchWorld:
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
     submitted: bool = False
+    grading: bool = False
+    """Whether a validate is being graded; time that runs out then is not the agent's fault."""
     test_score: float | None = None
     """The primary metric on the test split, measured once, at the end; None if not gradable."""
     _closed: bool = False
@@ -78,7 +80,9 @@ class ResearchWorld:
     async def validate(self, *, automatic: bool = False) -> Validation:
         """Grades the artefact as it is now, on the validation split, and pays for it."""
         began = time.monotonic()
+        self.grading = True  # stays so if we are cancelled
         validation = await self._grade(began, automatic)
+        self.grading = False
         self.times.grading += validation.seconds
         self.validations.append(validation)
         return validation
@@ -112,8 +116,8 @@ class ResearchWorld:
 
     @property
     def score(self) -> float | None:
-        """The score of the last validate that had one."""
-        return next((v.score for v in reversed(self.validations) if v.score is not None), None)
+        """The score of the last validate; None if its artefact was missing or malformed."""
+        return self.validations[-1].score if self.validations else None
 
     @property
     def best(self) -> float | None:
