@@ -112,7 +112,7 @@ def run_config(
         "--embedded.seed",
         str(seed),
         "--model.name",
-        str(model),
+        str(model or "unset"),
         "--output-dir",
         str(args.out),
     ]
