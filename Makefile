@@ -22,7 +22,7 @@ help:  ## this list
 
 quickstart: $(READY)  ## set everything up, then train a small agent on three tasks
 	@$(AIR_CLI) setup
-	@$(AIR_CLI) quickstart $(ARGS)
+	@AIR_SETUP_SAID_SO=1 $(AIR_CLI) quickstart $(ARGS)
 
 test: $(READY)  ## set everything up, then run every test (AIR_REQUIRE_DOCKER=1: none may be skipped)
 	@$(AIR_CLI) setup

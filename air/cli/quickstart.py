@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -30,17 +31,15 @@ def run(args: argparse.Namespace) -> int:
     from air import paths
     from air.cli import rl
     from air.sandbox import images
+    from air.sandbox.base import NOT_ISOLATED
     from air.train import run_file
     from air.train.config import RunConfig
 
     runtime = "docker"
     if reason := images.unready():
         runtime = "subprocess"
-        print(
-            f"No Docker ({reason}): playing in process boxes. They separate episodes but do NOT isolate: "
-            "an agent's commands see this machine's files, network and processes.",
-            flush=True,
-        )
+        if not os.environ.get("AIR_SETUP_SAID_SO"):  # `make quickstart` has just shown that line
+            print(f"No Docker boxes: {reason}. {NOT_ISOLATED}.", flush=True)
     policy = prepare(paths.cache() / "quickstart", runtime=runtime, fresh=args.fresh)
     if args.prepare:
         print(f"policy: {policy}")
@@ -98,12 +97,15 @@ def prepare(folder: Path, *, runtime: str, fresh: bool = False, seed: int = 0) -
 def _stamp(runtime: str, seed: int) -> str:
     """Changes whenever the warm start would come out differently."""
     from air import formats, tasks
-    from air.train import demos, policy, tokenizer
+    from air.env import harness
+    from air.train import demos, policy, sft, tokenizer
+    from air.worlds import research
 
     digest = hashlib.sha256(f"{runtime} {seed} {DEMOS_PER_TASK}".encode())
     for name in tasks.available():
         digest.update(tasks.load(name).hash.encode())
-    sources = [demos.__file__, policy.__file__, tokenizer.__file__, formats.fenced.__file__]
+    modules = (demos, policy, tokenizer, sft, harness, research, formats.fenced)
+    sources = [module.__file__ for module in modules]
     for path in [*map(Path, filter(None, sources)), _config("sft/warmstart.toml")]:
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -10,6 +10,8 @@ from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from air.sandbox.base import NOT_ISOLATED
+
 if TYPE_CHECKING:
     from air.train.config import RunConfig
     from air.train.rl import EmbeddedRun, Outcome
@@ -36,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(run_file.dump(config))
         return 0
+    if any(getattr(s.env, "provider", "") == "process" for s in config.orchestrator.train.source):
+        print(f"{NOT_ISOLATED}.", flush=True)
     return train(config)
 
 

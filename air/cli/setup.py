@@ -17,12 +17,9 @@ import time
 from pathlib import Path
 
 from air.errors import AirError, BoxStartError, InfrastructureError, MissingError
+from air.sandbox.base import NOT_ISOLATED
 
 HELP = "make Docker and the base image ready (done once; harmless to repeat)"
-PROCESS_BOX = (
-    "boxes will be plain processes, which are NOT isolated: agents' code runs as this user, sees "
-    "this machine's files, network and processes, and is held by no CPU, disk or GPU limit"
-)
 _START_SECONDS = 60
 _CAP_SYS_ADMIN = 1 << 21
 
@@ -44,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         if os.environ.get("AIR_REQUIRE_DOCKER") == "1":
             print(f"air setup: AIR_REQUIRE_DOCKER=1, and {error}", file=sys.stderr)
             return 1
-        print(f"WARNING: no Docker boxes ({error}). So {PROCESS_BOX}.", flush=True)
+        print(f"No Docker boxes: {error}. {NOT_ISOLATED}.", flush=True)
         return 0
     _say(f"Docker {version} and image air-base are ready.")
     return 0

@@ -23,6 +23,11 @@ Isolation = Literal["container", "process"]
 WORKSPACE = "/workspace"
 SECOND_UID_ENV = "AIR_SECOND_UID"
 MAX_OUTPUT = 64_000
+NOT_ISOLATED = (
+    "WARNING: boxes are plain processes, which are NOT isolated: agents' code runs as this user, sees "
+    "this machine's files, network and processes, and is held by no CPU, disk or GPU limit"
+)
+"""What a person must see once before anything is played in process boxes."""
 
 
 class BoxLimits(BaseConfig):

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from air import paths
 from air.config import read_toml
 from air.errors import ConfigError
 
@@ -90,8 +91,17 @@ def dump(config: BaseModel) -> str:
 
 
 def _merge_file(sources: Sources, path: Path) -> None:
+    path = _found(path)
     sources.files.append(path)
     _merge(sources, sources.data, read_toml(path), str(path), ())
+
+
+def _found(path: Path) -> Path:
+    """`path`, or the shipped file of that name where there is none: `configs/…` from any folder."""
+    if path.exists() or path.is_absolute() or path.parts[:1] != ("configs",):
+        return path
+    shipped = paths.shipped("configs").joinpath(*path.parts[1:])
+    return shipped if shipped.is_file() else path
 
 
 def _merge(
