@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from air.train.rollout import Rollout
 
 HELP = "play tasks with a model folder, a checkpoint, a hub id or an endpoint; print the scores"
@@ -98,28 +101,24 @@ async def _only_model(url: str, api_key_var: str) -> str:
     return str(models[0])
 
 
-def _table(rows: list[dict[str, object]]) -> object:
-    from rich.table import Table
+def _table(rows: list[dict[str, Any]]) -> Table:
+    from air.train.progress import number, percent, plain_table
 
-    from air.train.progress import number, percent
-
-    table = Table()
-    table.add_column("task")
-    for name in (
-        "baseline",
-        "mean score",
-        "best",
-        "test",
-        "reward",
-        "valid",
-        "well-formed",
-        "episodes",
-        "failed",
-    ):
-        table.add_column(name, justify="right")
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "baseline": lambda r: number(r["baseline"], ".4f"),
+        "mean": lambda r: number(r["score"], ".4f"),
+        "best": lambda r: number(r["best"], ".4f"),
+        "test": lambda r: number(r["test"], ".4f"),
+        "reward": lambda r: number(r["reward"], "+.3f"),
+        "valid": lambda r: percent(r["valid"]),
+        "format": lambda r: percent(r["well_formed"]),
+        "played": lambda r: str(r["episodes"]),
+        "failed": lambda r: str(r["failed"]),
+    }
+    table = plain_table("scores on the validation split, at the last validate of each episode")
+    table.add_column("task", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        cells = [number(row[k], ".4f") for k in ("baseline", "score", "best", "test")]  # type: ignore[arg-type]
-        cells += [number(row["reward"], "+.3f"), percent(row["valid"])]  # type: ignore[arg-type]
-        cells += [percent(row["well_formed"]), str(row["episodes"]), str(row["failed"])]  # type: ignore[arg-type]
-        table.add_row(str(row["task"]), *cells)
+        table.add_row(str(row["task"]), *(cell(row) for cell in columns.values()))
     return table

@@ -64,6 +64,7 @@ def train(config: object) -> Path:
         if config.model.name.startswith("~")
         else config.model.name
     )
+    policy.renderer_config = config.renderer
     held_out = read_examples(Path(config.val.data.name).expanduser()) if config.val else []
     config.folder.mkdir(parents=True, exist_ok=True)
     columns = (

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
@@ -131,21 +132,17 @@ class Progress:
         return Group(table, self._bars)
 
 
+def plain_table(title: str = "") -> Table:
+    """A table whose cells stay whole on a narrow terminal."""
+    return Table(title=title or None, title_justify="left", box=box.SIMPLE, padding=(0, 1))
+
+
 def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     """Per task: baseline, then mean and best score of the first and the last quarter of the steps."""
-    table = Table(
-        title="scores on the validation split, last validate of each episode", title_justify="left"
-    )
-    table.add_column("task")
-    for name in (
-        "baseline",
-        "first ¼ mean",
-        "first ¼ best",
-        "last ¼ mean",
-        "last ¼ best",
-        "reward first→last",
-    ):
-        table.add_column(name, justify="right")
+    table = plain_table("scores on the validation split, at the last validate of each episode")
+    table.add_column("task", no_wrap=True)
+    for name in ("baseline", "first ¼", "best", "last ¼", "best", "reward first → last ¼"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             row["task"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pydantic import Field
+from renderers import RendererConfig
 
 from air.train.config import EmbeddedConfig, ModelConfig, RunNameConfig
 from air.train.options import SFTConfig
@@ -19,6 +20,8 @@ class SFTRunConfig(SFTConfig):
     """The run's name."""
     model: ModelConfig = ModelConfig()
     """The policy to start from."""
+    renderer: RendererConfig | None = None
+    """How messages become tokens. None: by the model's family."""
     embedded: EmbeddedConfig = Field(EmbeddedConfig(), exclude=True)
     """The embedded engine's own settings."""
 
