@@ -105,15 +105,14 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     from air.train.progress import number, percent, plain_table
 
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
-        "baseline": lambda r: number(r["baseline"], ".4f"),
-        "mean": lambda r: number(r["score"], ".4f"),
-        "best": lambda r: number(r["best"], ".4f"),
-        "test": lambda r: number(r["test"], ".4f"),
+        "base": lambda r: number(r["baseline"], ".3f"),
+        "mean": lambda r: number(r["score"], ".3f"),
+        "best": lambda r: number(r["best"], ".3f"),
+        "test": lambda r: number(r["test"], ".3f"),
         "reward": lambda r: number(r["reward"], "+.3f"),
         "valid": lambda r: percent(r["valid"]),
         "format": lambda r: percent(r["well_formed"]),
-        "played": lambda r: str(r["episodes"]),
-        "failed": lambda r: str(r["failed"]),
+        "played": lambda r: f"{r['episodes'] - r['failed']}/{r['episodes']}",
     }
     table = plain_table("scores on the validation split, at the last validate of each episode")
     table.add_column("task", no_wrap=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
@@ -134,7 +133,7 @@ class Progress:
 
 def plain_table(title: str = "") -> Table:
     """A table whose cells stay whole on a narrow terminal."""
-    return Table(title=title or None, title_justify="left", box=box.SIMPLE, padding=(0, 1))
+    return Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0))
 
 
 def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
