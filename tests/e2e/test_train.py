@@ -18,7 +18,7 @@ import verifiers.v1 as vf
 from air.cli.main import main
 from air.train import policy as policies
 from air.train import run_file
-from air.train.config import RunConfig
+from air.train.config import EmbeddedConfig, RunConfig
 from air.train.evaluate import served
 from air.train.options import SFTConfig
 from air.train.sft import tokenize, train_sft
@@ -36,12 +36,13 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("small")
     talks = [talk(m, level) for m in range(1, 5) for level in range(1, 5)]
     texts = [message["content"] for one in talks for message in one]
-    policies.build(folder / "base", texts, hidden=64, layers=2, heads=2, kv_heads=1, vocab=400)
+    policies.build(folder / "base", texts, hidden=64, layers=2, heads=2, kv_heads=1, vocab=512)
+    EmbeddedConfig().set_threads()
     policy = policies.load(folder / "base")
     config = SFTConfig.model_validate(
         {
-            "max_steps": 70,
-            "data": {"batch_size": 8, "seq_len": 256},
+            "max_steps": 50,
+            "data": {"batch_size": 6, "seq_len": 640},
             "optim": {"lr": 1e-2, "weight_decay": 0.0},
         }
     )
@@ -72,7 +73,7 @@ def run_toml(folder: Path, model: Path, runtime: str, **more: Any) -> Path:
     path.write_text(
         f"""
 max_steps = {settings["max_steps"]}
-seq_len = 512
+seq_len = 896
 output_dir = "{folder / "outputs"}"
 [run]
 name = "r"
