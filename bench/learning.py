@@ -35,7 +35,7 @@ from air.train.rollout import Rollout
 from air.train.sft_config import SFTRunConfig
 
 CONFIGS = paths.shipped("configs")
-MEASURES = ("reward", "delta", "penalties", "valid", "well_formed", "phi", "test_score")
+MEASURES = ("reward", "delta", "penalties", "valid", "well_formed", "phi")
 
 
 def main() -> int:
@@ -127,7 +127,10 @@ def measure(args: argparse.Namespace, rest: Sequence[str], model: Path) -> dict[
     rollouts = asyncio.run(_play(config, model, args.episodes))
     good = [r for r in rollouts if r.ok]
     found = numbers(good) | {"episodes": len(rollouts), "failed": len(rollouts) - len(good)}
-    found["tasks"] = {task: numbers(played) for task, played in metrics.by_task(good).items()}
+    found["tasks"] = {
+        task: numbers(played) | {"test_score": metrics.mean(r.metric("test_score") for r in played)}
+        for task, played in metrics.by_task(good).items()
+    }
     return found
 
 
@@ -152,7 +155,6 @@ def numbers(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     """The measures over episodes; `valid` x `phi` is the mean final score, what a gain is split by."""
     found = metrics.of_rollouts(rollouts)
     found["penalties"] = (found["reward"] or 0.0) - (found["delta"] or 0.0)
-    found["test_score"] = metrics.mean(r.metric("test_score") for r in rollouts)
     return {name: found[name] for name in MEASURES}
 
 

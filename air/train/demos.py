@@ -1,8 +1,9 @@
 """Demonstrations: scripted agents of mixed quality that really play the tasks in boxes.
 
 They know only what every shipped task of the quickstart shares: `config` holds `method=M level=L`, both
-from 1 to 4, and `solve.py` makes the artefact. Some try at random and submit whatever came last, some
-go back to the best that they saw, so there is everything to learn about which choice is good where.
+from 1 to 4, and `solve.py` makes the artefact. Novices choose at random; experienced ones remember what
+paid on this task in earlier episodes. Some submit whatever came last, some go back to the best that
+they saw. So the policy starts with a faint idea of what is good where, and most is left to learn.
 """
 
 from __future__ import annotations
@@ -30,32 +31,44 @@ _SCORE = re.compile(r"^\[(\w+)\] (-?[\d.]+)", re.MULTILINE)
 
 
 class ScriptedAgent:
-    """Draws choices; with probability `careful` it ends on the best choice that it saw.
+    """Agents of mixed quality behind one script; who plays is drawn anew at every turn.
 
     Args:
         seed: of the draws.
-        careful: how often it goes back to the best one before submitting.
+        experienced: how often a choice is one of the four that paid best on this task so far.
+        careful: how often it goes back to the episode's best one before submitting.
         stop: chance to submit at a turn; a quarter of it at the first.
     """
 
-    def __init__(self, seed: int, *, careful: float = 0.5, stop: float = 0.4) -> None:
+    def __init__(
+        self, seed: int, *, experienced: float = 0.3, careful: float = 0.3, stop: float = 0.4
+    ) -> None:
         self._rng = random.Random(seed)
         self._lock = threading.Lock()
-        self._careful, self._stop = careful, stop
+        self._experienced, self._careful, self._stop = experienced, careful, stop
+        self._known: dict[str, dict[Choice, float]] = {}
 
     def __call__(self, conversation: Sequence[Message]) -> str:
         """The next reply."""
         seen = _seen(conversation)
         left = _turns_left(conversation)
+        task = str(conversation[1]["content"]).split(maxsplit=1)[0]
         with self._lock:
-            fresh = (self._rng.randint(1, 4), self._rng.randint(1, 4))
+            known = self._known.setdefault(task, {})
+            known.update(seen)
+            fresh = self._choose(known)
             stop = self._stop if seen else self._stop / 4
             last = left == 1 or self._rng.random() < stop
             careful = self._rng.random() < self._careful
         if last and careful and seen:
             best = max(seen, key=lambda pair: pair[1])[0]
-            return _reply("Back to", best, "submit")
-        return _reply("Try", fresh, "submit" if last else "validate")
+            return _reply(task, "back to", best, "submit")
+        return _reply(task, "try", fresh, "submit" if last else "validate")
+
+    def _choose(self, known: dict[Choice, float]) -> Choice:
+        if len(known) >= 8 and self._rng.random() < self._experienced:
+            return self._rng.choice(sorted(known, key=lambda choice: -known[choice])[:4])
+        return (self._rng.randint(1, 4), self._rng.randint(1, 4))
 
 
 async def demonstrate(
@@ -87,10 +100,12 @@ async def demonstrate(
     return played
 
 
-def _reply(word: str, choice: Choice, ending: Any) -> str:
+def _reply(task: str, word: str, choice: Choice, ending: Any) -> str:
     method, level = choice
     script = f'echo "method={method} level={level}" > config\npython3 solve.py'
-    return get("fenced").render(f"{word} method {method} level {level}.", Action(script, ending))
+    return get("fenced").render(
+        f"{task}: {word} method {method} level {level}.", Action(script, ending)
+    )
 
 
 def _seen(conversation: Sequence[Message]) -> list[tuple[Choice, float]]:
