@@ -14,21 +14,23 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from air import paths
+
 HELP = "build a small policy, warm-start it on demonstrations, train it: the whole way"
 TAKES_REST = True
-DEMOS_PER_TASK = 150
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's flags; further dotted keys go to the run file."""
     parser.usage = "air quickstart [--fresh] [--prepare] [--dotted.key VALUE …]"
     parser.add_argument("--fresh", action="store_true", help="redo the warm start, too")
+    parser.add_argument("--demos", type=int, default=150, help="demonstrations of each task (150)")
+    parser.add_argument("--sft-steps", type=int, default=220, help="steps of the warm start (220)")
     parser.add_argument("--prepare", action="store_true", help="stop before training")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prepares and trains."""
-    from air import paths
     from air.cli import rl
     from air.sandbox import images
     from air.sandbox.base import NOT_ISOLATED
@@ -40,7 +42,13 @@ def run(args: argparse.Namespace) -> int:
         runtime = "subprocess"
         if not os.environ.get("AIR_SETUP_SAID_SO"):  # `make quickstart` has just shown that line
             print(f"No Docker boxes: {reason}. {NOT_ISOLATED}.", flush=True)
-    policy = prepare(paths.cache() / "quickstart", runtime=runtime, fresh=args.fresh)
+    policy = prepare(
+        paths.cache() / "quickstart",
+        runtime=runtime,
+        fresh=args.fresh,
+        demos_per_task=args.demos,
+        sft_steps=args.sft_steps,
+    )
     if args.prepare:
         print(f"policy: {policy}")
         return 0
@@ -55,53 +63,56 @@ def run(args: argparse.Namespace) -> int:
     return rl.train(run_file.build(RunConfig, sources).named())
 
 
-def prepare(folder: Path, *, runtime: str, fresh: bool = False, seed: int = 0) -> Path:
+def prepare(
+    folder: Path, *, runtime: str, fresh: bool, demos_per_task: int, sft_steps: int
+) -> Path:
     """The warm-started policy's folder, made unless it is there already.
 
     Raises:
         UsageError: a step's input or output cannot be used.
     """
+    stamp, policy = _stamp(runtime, demos_per_task, sft_steps), folder / "policy"
+    with paths.locked(folder.with_suffix(".lock")):
+        if not fresh and _read(folder / "stamp") == stamp and (policy / "config.json").is_file():
+            print(f"warm-started policy: {policy} (cached; --fresh redoes it)", flush=True)
+            return policy
+        shutil.rmtree(folder, ignore_errors=True)
+        _make(folder, runtime, demos_per_task, sft_steps)
+        (folder / "stamp").write_text(stamp)
+    return policy
+
+
+def _make(folder: Path, runtime: str, demos_per_task: int, sft_steps: int) -> None:
     from air.cli import demos, sft
     from air.train import policy as policies
     from air.train import run_file
     from air.train.sft_config import SFTRunConfig
 
-    stamp, policy = _stamp(runtime, seed), folder / "policy"
-    if not fresh and _read(folder / "stamp") == stamp and (policy / "config.json").is_file():
-        print(f"warm-started policy: {policy} (cached; --fresh redoes it)", flush=True)
-        return policy
-    shutil.rmtree(folder, ignore_errors=True)
     tasks = _run_data()["orchestrator"]["train"]["source"][0]["env"]["taskset"]["tasks"]
     print("scripted agents play demonstrations in boxes …", flush=True)
-    data = demos.write(folder / "demos", tasks, DEMOS_PER_TASK, seed=seed, runtime=runtime)
+    data = demos.write(folder / "demos", tasks, demos_per_task, seed=0, runtime=runtime)
     texts = [
         m["content"] for line in data.read_text().splitlines() for m in json.loads(line)["messages"]
     ]
-    policies.build(folder / "base", texts, seed=seed)
-    flags = [
-        "--model.name",
-        str(folder / "base"),
-        "--data.name",
-        str(data),
-        "--data.seed",
-        str(seed),
-    ]
-    flags += ["--output-dir", str(folder), "--run.name", "policy"]
+    policies.build(folder / "base", texts)
+    rise = min(20, sft_steps // 10)
+    flags = ["--model.name", str(folder / "base"), "--data.name", str(data)]
+    flags += ["--output-dir", str(folder), "--run.name", "policy", "--max-steps", str(sft_steps)]
+    flags += ["--scheduler.warmup-steps", str(rise)]
+    flags += ["--scheduler.decay-steps", str(sft_steps - rise)]
     sft.train(
         run_file.build(SFTRunConfig, run_file.parse([f"@{_config('sft/warmstart.toml')}", *flags]))
     )
-    (folder / "stamp").write_text(stamp)
-    return policy
 
 
-def _stamp(runtime: str, seed: int) -> str:
+def _stamp(*settings: object) -> str:
     """Changes whenever the warm start would come out differently."""
     from air import formats, tasks
     from air.env import harness
     from air.train import demos, policy, sft, tokenizer
     from air.worlds import research
 
-    digest = hashlib.sha256(f"{runtime} {seed} {DEMOS_PER_TASK}".encode())
+    digest = hashlib.sha256(repr(settings).encode())
     for name in tasks.available():
         digest.update(tasks.load(name).hash.encode())
     modules = (demos, policy, tokenizer, sft, harness, research, formats.fenced)
@@ -118,8 +129,6 @@ def _run_data() -> dict[str, Any]:
 
 
 def _config(name: str) -> Path:
-    from air import paths
-
     return paths.shipped("configs") / name
 
 

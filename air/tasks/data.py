@@ -7,15 +7,12 @@ A folder appears whole or not at all; processes that want the same one wait for 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,7 +56,7 @@ def prepare(task: TaskSpec, split_seed: int = SPLIT_SEED) -> PreparedData:
     done = root / f"{task.id}-{key}"
     if not done.is_dir():
         root.mkdir(parents=True, exist_ok=True)
-        with _locked(root / f"{task.id}-{key}.lock"):
+        with paths.locked(root / f"{task.id}-{key}.lock"):
             if not done.is_dir():
                 _make(task, split_seed, done)
     digest = (done / "digest").read_text(encoding="ascii")
@@ -109,10 +106,3 @@ def _copy(source: Path, dest: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
         target.chmod(0o755 if os.access(file, os.X_OK) else 0o644)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
