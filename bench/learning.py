@@ -31,7 +31,7 @@ from air.train.config import RunConfig
 from air.train.evaluate import evaluate, served
 from air.train.progress import Progress
 from air.train.rl import EmbeddedRun
-from air.train.rollout import Rollout
+from air.train.rollout import Rollout, settled
 from air.train.sft_config import SFTRunConfig
 
 CONFIGS = paths.shipped("configs")
@@ -136,11 +136,9 @@ def measure(args: argparse.Namespace, rest: Sequence[str], model: Path) -> dict[
 
 async def _play(config: RunConfig, model: Path, episodes: int) -> list[Rollout]:
     policy = policies.load(model)
-    env = config.orchestrator.train.source[0].env
-    harness = env.agent.harness.model_copy(  # type: ignore[attr-defined]
-        update={"tokenizer": policy.name, "max_context_tokens": config.seq_len}
+    env = settled(
+        config.orchestrator.train.source[0].env, policy, max_context_tokens=config.seq_len
     )
-    agent = env.agent.model_copy(update={"harness": harness})  # type: ignore[attr-defined]
     sampling = config.orchestrator.train.sampling
     async with served(
         policy,
@@ -148,7 +146,7 @@ async def _play(config: RunConfig, model: Path, episodes: int) -> list[Rollout]:
         max_tokens=sampling.max_completion_tokens or 512,
         max_model_len=config.seq_len,
     ) as ctx:
-        return await evaluate(env.model_copy(update={"agent": agent}), ctx, episodes)  # type: ignore[arg-type]
+        return await evaluate(env, ctx, episodes)  # type: ignore[arg-type]
 
 
 def numbers(rollouts: Sequence[Rollout]) -> dict[str, Any]:

@@ -18,12 +18,11 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from air.env.config import AirTasksetConfig, ResearchEnvConfig
 from air.errors import InfrastructureError
 from air.formats import Action, get
 from air.testing import Message, ScriptedServer
-from air.train.config import SourceConfig
-from air.train.rollout import Rollout, play_many, serving
+from air.train.evaluate import evaluate, research_env
+from air.train.rollout import Rollout
 
 Choice = tuple[int, int]
 _CHOICE = re.compile(r"method=(\d) level=(\d)")
@@ -79,19 +78,10 @@ async def demonstrate(
     Raises:
         InfrastructureError: more than one in ten failed.
     """
-    env = ResearchEnvConfig(
-        taskset=AirTasksetConfig(tasks=list(tasks)),
-        agent=vf.AgentConfig.model_validate(
-            {"harness": {"id": "air"}, "runtime": {"type": runtime}, "max_turns": 4}
-        ),
-        record_dir=record_dir,
-    )
-    config = SourceConfig.model_construct(name="demos", ratio=1.0, group_size=None, env=env)
+    env = research_env(tasks, runtime=runtime, max_turns=4, record_dir=record_dir)
     with ScriptedServer(ScriptedAgent(seed)) as server:
         client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_SCRIPTED_KEY")
-        ctx = vf.ModelContext(model="scripted", client=client)
-        async with serving([config], 1) as (source,):
-            played = await play_many(source, ctx, episodes)
+        played = await evaluate(env, vf.ModelContext(model="scripted", client=client), episodes)
     failed = [r for r in played if not r.ok]
     if len(failed) * 10 > len(played):
         raise InfrastructureError(

@@ -11,10 +11,10 @@ from typing import Any
 import verifiers.v1 as vf
 
 from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
-from air.train import metrics, policy
+from air.train import metrics
 from air.train.config import SourceConfig
 from air.train.policy import Policy
-from air.train.rollout import Rollout, play_many, serving
+from air.train.rollout import Rollout, context, play_many, serving
 from air.train.server import InferenceServer
 
 
@@ -63,16 +63,7 @@ async def served(
     server = InferenceServer(model, max_model_len=min(max_model_len, model.max_length))
     await asyncio.to_thread(server.start)
     try:
-        yield vf.ModelContext(
-            model=model.name,
-            client=vf.TrainClientConfig(
-                base_url=f"{server.url}/v1",
-                api_key_var="AIR_EMBEDDED_KEY",
-                renderer=policy.default_renderer(model.model.config.model_type),
-                renderer_model_name=model.name,
-            ),
-            sampling=vf.SamplingConfig(temperature=temperature, max_tokens=max_tokens),
-        )
+        yield context(model, server.url, temperature=temperature, max_tokens=max_tokens)
     finally:
         await asyncio.to_thread(server.stop)
 

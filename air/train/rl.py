@@ -21,14 +21,23 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.errors import InfrastructureError, MissingError, UsageError
 from air.sandbox.guestbox import to_the_end
 from air.train import checkpoint, metrics, policy, run_file
 from air.train.config import RunConfig, SourceConfig
 from air.train.estimators import ESTIMATORS
 from air.train.progress import Progress
-from air.train.rollout import Group, Rollout, Source, draw, play_group, serving, together
+from air.train.rollout import (
+    Group,
+    Rollout,
+    Source,
+    context,
+    draw,
+    play_group,
+    serving,
+    settled,
+    together,
+)
 from air.train.server import InferenceServer
 from air.train.trainer import Sample, Trainer
 
@@ -144,19 +153,12 @@ class EmbeddedRun:
 
     def _context(self, server: InferenceServer) -> vf.ModelContext:
         sampling = self.config.orchestrator.train.sampling
-        renderer = self.config.orchestrator.renderer
-        client = vf.TrainClientConfig(
-            base_url=f"{server.url}/v1",
-            api_key_var="AIR_EMBEDDED_KEY",
-            renderer=renderer or policy.default_renderer(self._policy.model.config.model_type),
-            renderer_model_name=self._policy.name,
-        )
-        return vf.ModelContext(
-            model=self._policy.name,
-            client=client,
-            sampling=vf.SamplingConfig(
-                temperature=sampling.temperature, max_tokens=sampling.max_completion_tokens
-            ),
+        return context(
+            self._policy,
+            server.url,
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_completion_tokens,
+            renderer=self.config.orchestrator.renderer,
         )
 
     def _samples(self, groups: Sequence[Group]) -> list[Sample]:
@@ -179,22 +181,13 @@ class EmbeddedRun:
         return samples
 
     def _settled(self, source: SourceConfig) -> SourceConfig:
-        """The source with what the run decides: where to record, how long a context is."""
-        env = source.env
-        if not isinstance(env, ResearchEnvConfig):
-            return source
-        harness = env.agent.harness or AirHarnessConfig()
-        if isinstance(harness, AirHarnessConfig):
-            harness = harness.model_copy(
-                update={
-                    "tokenizer": harness.tokenizer or self._policy.name,
-                    "max_context_tokens": harness.max_context_tokens or self._context_tokens,
-                }
-            )
-        record_dir = env.record_dir or self.folder / "trajectories"
-        agent = env.agent.model_copy(update={"harness": harness})
-        settled = env.model_copy(update={"agent": agent, "record_dir": record_dir})
-        return source.model_copy(update={"env": settled})
+        env = settled(
+            source.env,
+            self._policy,
+            max_context_tokens=self._context_tokens,
+            record_dir=self.folder / "trajectories",
+        )
+        return source.model_copy(update={"env": env})
 
     def _learn(
         self, step: int, samples: Sequence[Sample], server: InferenceServer

@@ -9,12 +9,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import verifiers.v1 as vf
 
+from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.errors import ConfigError, boundary
 from air.train.config import SourceConfig
+from air.train.policy import Policy, default_renderer
 
 T = TypeVar("T")
 
@@ -95,6 +98,49 @@ class Source:
     def prompt(self) -> vf.Task:
         """The next prompt; they come in turn."""
         return next(self._next)
+
+
+def context(
+    policy: Policy,
+    url: str,
+    *,
+    temperature: float,
+    max_tokens: int | None,
+    renderer: Any = None,
+) -> vf.ModelContext:
+    """How verifiers' training client reaches our server of `policy` at `url`, token-exactly.
+
+    Args:
+        renderer: a `renderers` config; None: by the policy's family.
+    """
+    return vf.ModelContext(
+        model=policy.name,
+        client=vf.TrainClientConfig(
+            base_url=f"{url}/v1",
+            api_key_var="AIR_EMBEDDED_KEY",
+            renderer=renderer or default_renderer(policy.model.config.model_type),
+            renderer_model_name=policy.name,
+        ),
+        sampling=vf.SamplingConfig(temperature=temperature, max_tokens=max_tokens),
+    )
+
+
+def settled(
+    env: vf.EnvConfig, policy: Policy, *, max_context_tokens: int, record_dir: Path | None = None
+) -> vf.EnvConfig:
+    """`env` with what it leaves to the run: the tokenizer, the context's length, where to record."""
+    if not isinstance(env, ResearchEnvConfig):
+        return env
+    harness = env.agent.harness or AirHarnessConfig()
+    if isinstance(harness, AirHarnessConfig):
+        harness = harness.model_copy(
+            update={
+                "tokenizer": harness.tokenizer or policy.name,
+                "max_context_tokens": harness.max_context_tokens or max_context_tokens,
+            }
+        )
+    agent = env.agent.model_copy(update={"harness": harness})
+    return env.model_copy(update={"agent": agent, "record_dir": env.record_dir or record_dir})
 
 
 @asynccontextmanager
