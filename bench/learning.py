@@ -35,7 +35,8 @@ from air.train.rollout import Rollout, settled
 from air.train.sft_config import SFTRunConfig
 
 CONFIGS = paths.shipped("configs")
-MEASURES = ("reward", "delta", "penalties", "valid", "well_formed", "phi")
+MEASURES = ("reward", "delta", "penalties", "well_formed", "turns", "scored", "worth")
+"""`scored`: share of episodes with a scored validate. `worth`: what such an episode earns by its scores."""
 
 
 def main() -> int:
@@ -146,26 +147,27 @@ async def _play(config: RunConfig, model: Path, episodes: int) -> list[Rollout]:
         max_tokens=sampling.max_completion_tokens or 512,
         max_model_len=config.seq_len,
     ) as ctx:
-        return await evaluate(env, ctx, episodes)  # type: ignore[arg-type]
+        return await evaluate(env, ctx, episodes)
 
 
 def numbers(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """The measures over episodes; `valid` x `phi` is the mean final score, what a gain is split by."""
+    """The measures over episodes; `scored` x `worth` is `delta`, by which a gain is split."""
     found = metrics.of_rollouts(rollouts)
+    found["scored"] = metrics.mean(float(bool(r.metric("scored_validates"))) for r in rollouts)
+    found["worth"] = (found["delta"] or 0.0) / (found["scored"] or 1.0)
     found["penalties"] = (found["reward"] or 0.0) - (found["delta"] or 0.0)
     return {name: found[name] for name in MEASURES}
 
 
 def gains(results: Sequence[dict[str, Any]], arm: str) -> dict[str, list[float]]:
-    """Per seed: after minus before, and the gain in final score split into validity and score."""
+    """Per seed: after minus before, and the gain in `delta` split into validity and score."""
     table: dict[str, list[float]] = {name: [] for name in (*MEASURES, "by_validity", "by_score")}
     for result in results:
         before, after = result["before"], result[arm]
         for name in MEASURES:
             table[name].append((after[name] or 0.0) - (before[name] or 0.0))
-        phi = before["phi"] or 0.0
-        table["by_validity"].append((after["valid"] - before["valid"]) * phi)
-        table["by_score"].append(after["valid"] * ((after["phi"] or 0.0) - phi))
+        table["by_validity"].append((after["scored"] - before["scored"]) * before["worth"])
+        table["by_score"].append(after["scored"] * (after["worth"] - before["worth"]))
     return table
 
 
