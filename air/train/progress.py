@@ -140,17 +140,17 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     """Per task: baseline, then mean and best score of the first and the last quarter of the steps."""
     table = plain_table("scores on the validation split, at the last validate of each episode")
     table.add_column("task", no_wrap=True)
-    for name in ("baseline", "first ¼", "best", "last ¼", "best", "reward first → last ¼"):
+    for name in ("baseline", "first ¼", "best", "last ¼", "best", "reward"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             row["task"],
-            number(row["baseline"], ".4f"),
-            number(row["first_mean"], ".4f"),
-            number(row["first_best"], ".4f"),
-            number(row["last_mean"], ".4f"),
-            number(row["last_best"], ".4f"),
-            f"{number(row['first_reward'], '+.3f')} → {number(row['last_reward'], '+.3f')}",
+            number(row["baseline"], ".3f"),
+            number(row["first_mean"], ".3f"),
+            number(row["first_best"], ".3f"),
+            number(row["last_mean"], ".3f"),
+            number(row["last_best"], ".3f"),
+            f"{number(row['first_reward'], '+.2f')} → {number(row['last_reward'], '+.2f')}",
         )
     console.print(table)
 
