@@ -23,6 +23,8 @@ from air.errors import BoxDiedError, BoxFileError
 
 MAX_HEADER = 1 << 25
 MAX_BODY = 1 << 28
+PATIENCE = 4
+"""Seconds that a started box waits for its program."""
 _MODULES = ("guest_exec", "guest_files", "guest")
 _STDOUT, _STDERR = 1, 2
 
@@ -76,9 +78,15 @@ def program() -> bytes:
 
 
 def interpreter(python: str) -> list[str]:
-    """The command that starts the guest: a bootstrap that reads `program()` from its stdin."""
+    """The command that starts the guest: a bootstrap that reads `program()` from its stdin.
+
+    It gives up after `PATIENCE` seconds of silence: a harness that died while the engine was starting
+    the box may have left a stream that never ends.
+    """
     size = len(program())
-    boot = f"import os\ns=b''\nwhile len(s)<{size}:\n d=os.read(0,{size}-len(s))\n"
+    boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"
+    boot += f" if not select.select([0],[],[],{PATIENCE})[0]: os._exit(0)\n"
+    boot += f" d=os.read(0,{size}-len(s))\n"
     boot += " if not d: os._exit(0)\n s+=d\nexec(s)"
     return [python, "-I", "-S", "-E", "-X", "utf8", "-c", boot]
 

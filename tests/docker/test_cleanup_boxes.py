@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -131,3 +132,17 @@ def test_air_box(created: Any, dead_owner: str, capsys: pytest.CaptureFixture[st
     assert main(["box", "gc"]) == 0
     assert "air-test-listed\n" in capsys.readouterr().out
     assert not _exists("air-test-listed")
+
+
+def test_a_box_whose_harness_never_speaks_ends_by_itself() -> None:
+    """As after a SIGKILL between the engine's start of a box and our first word to it."""
+    engine = docker.client()
+    made = engine.create_container(**docker.container(BoxSpec(), "air-box-silent", "test"))["Id"]
+    try:
+        engine.start(made)  # never attached: its stdin is open and stays silent
+        deadline = time.monotonic() + 15
+        while any(found["Id"] == made for found in engine.containers()):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    finally:
+        docker.remove(made)
