@@ -70,7 +70,7 @@ class DockerBox(GuestBox):
         box = cls(spec, run)
         try:
             await box._start()
-        except BaseException as error:
+        except BaseException as error:  # cancellation too: no container is left
             await box.close()
             if isinstance(error, _FOREIGN) and not isinstance(error, TimeoutError):
                 raise _translated(error, spec.image) from error

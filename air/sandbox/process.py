@@ -49,7 +49,7 @@ class ProcessBox(GuestBox):
         box = cls(spec)
         try:
             await box._start()
-        except BaseException as error:
+        except BaseException as error:  # cancellation too: nothing is left running
             await box.close()
             if isinstance(error, (OSError, TimeoutError, AirError)):
                 raise BoxStartError(f"a process box did not start: {error}") from error

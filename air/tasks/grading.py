@@ -259,7 +259,7 @@ class _Store:
             with os.fdopen(handle, "w", encoding="utf-8") as out:
                 json.dump(entry, out)
             Path(name).replace(file)
-        except BaseException:
+        except BaseException:  # cancellation too: no half-written file is left
             Path(name).unlink(missing_ok=True)
             raise
 

@@ -231,7 +231,7 @@ async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     running = [asyncio.create_task(work) for work in works]
     try:
         return list(await asyncio.gather(*running))
-    except BaseException:
+    except BaseException:  # cancellation too: nothing is left running
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
