@@ -34,7 +34,7 @@ from air.sandbox import cleanup
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation
 from air.sandbox.failure import TransientStartError, engine_missing, start_error
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders, to_the_end
-from air.sandbox.protocol import Connection, interpreter
+from air.sandbox.protocol import Connection, interpreter, opening
 
 MIB = 1 << 20
 TMP_MB = 64
@@ -85,16 +85,14 @@ class DockerBox(GuestBox):
         assert self._socket is not None
         reader, writer = await asyncio.open_connection(sock=self._socket, limit=MIB)
         self._connection = Connection(reader, writer, stderr=None, name=self.id)
-        config = {
-            "roots": list(self._folders.items()),
-            "remove": None,
-            "rlimits": [],
-            "env": base_env(self.spec),
-        }
-        await self._connection.handshake(config, seconds=START_SECONDS)
+        await self._connection.ready(seconds=START_SECONDS)
 
     def _launch(self) -> None:
-        """Creates, attaches, starts. What exists already is known to `close` if a step fails."""
+        """Creates, attaches, starts, speaks; what exists already is known to `close` if a step fails.
+
+        The guest hears its first word from this thread: its patience is shorter than what an event
+        loop may be busy for.
+        """
         engine = client()
         created = engine.create_container(**container(self.spec, self.id, self._run))
         self.container = created["Id"]
@@ -105,8 +103,16 @@ class DockerBox(GuestBox):
         finally:
             attached._response.close()
             attached.close()
-        self._socket.setblocking(False)
+        config = {
+            "roots": list(self._folders.items()),
+            "remove": None,
+            "rlimits": [],
+            "env": base_env(self.spec),
+        }
         engine.start(self.container)
+        self._socket.settimeout(START_SECONDS)
+        self._socket.sendall(opening(config))
+        self._socket.setblocking(False)
 
     async def _close(self) -> None:
         if self._connection is not None:

@@ -322,8 +322,8 @@ def _configuration() -> dict[str, Any]:
     """The first frame, read exactly, so that nothing after it is lost."""
     data = b""
     while len(data) < 8 or len(data) < 8 + int.from_bytes(data[:4], "big"):
-        if not select.select([0], [], [], 4.0)[0]:
-            sys.exit(0)  # whoever started us is gone; see `protocol.interpreter`
+        if not select.select([0], [], [], 2.0)[0]:
+            sys.exit(0)  # whoever started us is gone; see `protocol.PATIENCE`
         want = 8 if len(data) < 8 else 8 + int.from_bytes(data[:4], "big")
         piece = os.read(0, want - len(data))
         if not piece:

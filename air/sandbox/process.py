@@ -22,7 +22,7 @@ from air.errors import AirError, BoxDiedError, BoxStartError
 from air.sandbox import cleanup
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, to_the_end
-from air.sandbox.protocol import Connection, interpreter
+from air.sandbox.protocol import Connection, interpreter, opening
 
 MIB = 1 << 20
 END_SECONDS = 10.0
@@ -79,7 +79,8 @@ class ProcessBox(GuestBox):
         self._connection = Connection(
             self._process.stdout, self._process.stdin, stderr=self._process.stderr, name=self.id
         )
-        await self._connection.handshake(self._config(), seconds=START_SECONDS)
+        self._process.stdin.write(opening(self._config()))
+        await self._connection.ready(seconds=START_SECONDS)
 
     def _make_folders(self) -> Path:
         root = self._root = Path(tempfile.mkdtemp(prefix=cleanup.folder_prefix()))

@@ -23,8 +23,9 @@ from air.errors import BoxDiedError, BoxFileError
 
 MAX_HEADER = 1 << 25
 MAX_BODY = 1 << 28
-PATIENCE = 4
-"""Seconds that a started box waits for its program."""
+PATIENCE = 2
+"""Seconds that a started box waits for its program: a harness that died while the engine was starting
+the box may have left a stream that never ends, and nothing of it may run for 5 s."""
 _MODULES = ("guest_exec", "guest_files", "guest")
 _STDOUT, _STDERR = 1, 2
 
@@ -77,11 +78,15 @@ def program() -> bytes:
     return "\n".join([*parts, "m.main()"]).encode()
 
 
+def opening(config: Mapping[str, Any]) -> bytes:
+    """What a started box is told first: its program and its configuration."""
+    return program() + frame(config)
+
+
 def interpreter(python: str) -> list[str]:
     """The command that starts the guest: a bootstrap that reads `program()` from its stdin.
 
-    It gives up after `PATIENCE` seconds of silence: a harness that died while the engine was starting
-    the box may have left a stream that never ends.
+    It gives up after `PATIENCE` seconds of silence.
     """
     size = len(program())
     boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"
@@ -121,14 +126,13 @@ class Connection:
         """Why the stream is over; empty while it is not."""
         return self._reason
 
-    async def handshake(self, config: Mapping[str, Any], *, seconds: float) -> None:
-        """Sends the program and its configuration; returns when the guest is ready.
+    async def ready(self, *, seconds: float) -> None:
+        """Returns when the guest, which was sent its `opening`, is ready.
 
         Raises:
             BoxDiedError: the guest ended instead.
             TimeoutError: it said nothing within `seconds`.
         """
-        self._writer.write(program() + frame(config))
         await asyncio.wait_for(asyncio.shield(self._ready), seconds)
 
     def new_id(self) -> int:
@@ -274,5 +278,5 @@ class Connection:
             queue.put_nowait(None)
         if not self._ready.done():
             self._ready.set_exception(BoxDiedError(f"box {self._name}: {reason}"))
-            self._ready.exception()  # it is looked at by `handshake`, if anyone still is there
+            self._ready.exception()  # it is looked at by `ready`, if anyone still is there
         self._writer.close()

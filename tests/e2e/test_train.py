@@ -281,12 +281,11 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(
 def test_sigkill_leaves_no_running_box(small: Path, tmp_path: Path) -> None:
     process = started(run_toml(tmp_path, small, "docker"))
     process.kill()
-    process.wait()
+    process.communicate()
     deadline = time.monotonic() + 5
     while boxes_of(process.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not boxes_of(process.pid)
-    process.communicate()
 
 
 def boxes_of(pid: int) -> list[str]:

@@ -104,7 +104,7 @@ async def test_a_stream_that_ends_tells_everyone_why(answer: bytes, reason: str)
     with pytest.raises(BoxDiedError, match=reason):
         await connection.request({"op": "exec"})
     with pytest.raises(BoxDiedError, match=reason):
-        await connection.handshake({}, seconds=1)
+        await connection.ready(seconds=1)
     await connection.close()
 
 
