@@ -93,6 +93,25 @@ class ExecResult:
         return (self.stdout + self.stderr).decode("utf-8", "replace")
 
 
+class Snapshot(ABC):
+    """A frozen workspace, from which any number of boxes can start. Use through `async with`.
+
+    Boxes that started from it live on when it is closed.
+    """
+
+    id: str
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Gives up what it holds. Calling it twice is harmless."""
+
+    async def __aenter__(self) -> Snapshot:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
 class Box(ABC):
     """A live box. Use through `async with`; closing twice is harmless.
 
@@ -161,6 +180,27 @@ class Box(ABC):
 
         Raises:
             BoxFileError: absent, larger than `max_bytes` in all, or holds something not copied.
+        """
+
+    @abstractmethod
+    async def snapshot(self) -> Snapshot:
+        """Freezes the workspace, without other folders, and ends the box: every process in it is
+        killed. To go on, start a box from the snapshot.
+
+        Raises:
+            BoxStartError: what keeps snapshots could not be started; the box is dead all the same.
+        """
+
+    @abstractmethod
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Puts a copy of a frozen workspace in place of this box's, in which nothing was done yet.
+
+        `BoxLimits.disk_mb` bounds what is written on top of it. What either writes later never
+        shows in the other, nor in the snapshot.
+
+        Raises:
+            ConfigError: it was taken from another kind of box.
+            BoxDiedError: the snapshot is gone.
         """
 
     @abstractmethod

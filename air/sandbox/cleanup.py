@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from air.errors import MissingError
+from air.errors import BoxDiedError, MissingError
 
 RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
 FOLDER_PREFIX = "air-box-"
@@ -96,6 +96,20 @@ def collect_folders() -> list[str]:
             if not folder.exists():
                 removed.append(str(folder))
     return removed
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes a folder of a box; one that is gone already is fine. Blocks.
+
+    Raises:
+        BoxDiedError: it cannot be removed.
+    """
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return  # the guest removed it
+    except OSError as error:
+        raise BoxDiedError(f"the folder {folder} of a box cannot be removed: {error}") from error
 
 
 def folder_prefix() -> str:

@@ -20,7 +20,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
@@ -29,9 +29,9 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, NotFound
 
-from air.errors import AirError, BoxDiedError
-from air.sandbox import cleanup
-from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation
+from air.errors import AirError, BoxDiedError, ConfigError
+from air.sandbox import cleanup, keeper
+from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.failure import TransientStartError, engine_missing, start_error
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders, to_the_end
 from air.sandbox.protocol import Connection, interpreter, opening
@@ -42,7 +42,7 @@ REMOVE_SECONDS = 30.0
 USER = "1000:1000"
 _THREADS = 16
 _INODES_PER_MIB = 256
-_FOREIGN = (DockerException, requests.RequestException, OSError)
+FOREIGN = (DockerException, requests.RequestException, OSError)
 T = TypeVar("T")
 
 
@@ -53,10 +53,9 @@ class DockerBox(GuestBox):
 
     def __init__(self, spec: BoxSpec, run: str) -> None:
         super().__init__(spec)
-        self.container = ""
-        """The engine's id of the container; empty until it exists."""
         self._run = run
-        self._socket: socket.socket | None = None
+        self._attached = Attached(self.id)
+        self._keeper: keeper.Keeper | None = None
 
     @classmethod
     async def start(cls, spec: BoxSpec, *, run: str = "") -> DockerBox:
@@ -72,7 +71,7 @@ class DockerBox(GuestBox):
             await box._start()
         except BaseException as error:  # cancellation too: no container is left
             await box.close()
-            if isinstance(error, _FOREIGN) and not isinstance(error, TimeoutError):
+            if isinstance(error, FOREIGN) and not isinstance(error, TimeoutError):
                 raise _translated(error, spec.image) from error
             if isinstance(error, (TimeoutError, BoxDiedError)):
                 text = str(error) or f"its guest was not ready within {START_SECONDS:.0f} s"
@@ -81,21 +80,74 @@ class DockerBox(GuestBox):
         return box
 
     async def _start(self) -> None:
-        await _in_thread(self._launch)
-        assert self._socket is not None
-        reader, writer = await asyncio.open_connection(sock=self._socket, limit=MIB)
-        self._connection = Connection(reader, writer, stderr=None, name=self.id)
+        config = {
+            "roots": list(self._folders.items()),
+            "remove": None,
+            "rlimits": [],
+            "env": base_env(self.spec),
+        }
+        arguments = container(self.spec, self.id, self._run)
+        self._connection = await self._attached.start(arguments, opening(config))
         await self._connection.ready(seconds=START_SECONDS)
 
-    def _launch(self) -> None:
-        """Creates, attaches, starts, speaks; what exists already is known to `close` if a step fails.
+    async def snapshot(self) -> Snapshot:
+        """Freezes the workspace; see `Box.snapshot`. Costs the same for a workspace of any size."""
+        await self._guest.request({"op": "freeze"})
+        held = await keeper.hold(self._run)
+        try:
+            snapshot = await held.take(self, await self._attached.pid())
+        except BaseException:
+            await held.release()
+            raise
+        self._closing = asyncio.create_task(self._close())
+        return snapshot
 
-        The guest hears its first word from this thread: its patience is shorter than what an event
-        loop may be busy for.
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Lays a frozen workspace over this box's; see `Box.restore`."""
+        if not isinstance(snapshot, keeper.KeptSnapshot):
+            raise ConfigError("a container starts only from a snapshot of a container")
+        self._keeper = snapshot.keeper.again()
+        await self._keeper.fork(self, await self._attached.pid(), snapshot)
+        await self._guest.request({"op": "reroot"})
+
+    async def _close(self) -> None:
+        try:
+            await self._attached.close()
+        finally:
+            if self._keeper is not None:
+                await self._keeper.drop(self.id)
+                await self._keeper.release()
+
+
+class Attached:
+    """A container whose first process is a program of ours that reads the attached stream."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.container = ""
+        """The engine's id of the container; empty until it exists."""
+        self._socket: socket.socket | None = None
+        self._connection: Connection | None = None
+        self._pid = 0
+
+    async def start(self, arguments: dict[str, Any], first: bytes) -> Connection:
+        """Starts the container and speaks to it; whatever it raises, `close` takes all away.
+
+        Args:
+            arguments: of `create_container`.
+            first: what the program is told first.
         """
+        await in_thread(lambda: self._launch(arguments, first))
+        assert self._socket is not None
+        reader, writer = await asyncio.open_connection(sock=self._socket, limit=MIB)
+        self._connection = Connection(reader, writer, stderr=None, name=self.name)
+        return self._connection
+
+    def _launch(self, arguments: dict[str, Any], first: bytes) -> None:
+        """Creates, attaches, starts, speaks. The program hears its first word from this thread: its
+        patience is shorter than what an event loop may be busy for."""
         engine = client()
-        created = engine.create_container(**container(self.spec, self.id, self._run))
-        self.container = created["Id"]
+        self.container = engine.create_container(**arguments)["Id"]
         params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         attached = engine.attach_socket(self.container, params=params)
         try:
@@ -103,27 +155,34 @@ class DockerBox(GuestBox):
         finally:
             attached._response.close()
             attached.close()
-        config = {
-            "roots": list(self._folders.items()),
-            "remove": None,
-            "rlimits": [],
-            "env": base_env(self.spec),
-        }
         engine.start(self.container)
         self._socket.settimeout(START_SECONDS)
-        self._socket.sendall(opening(config))
+        self._socket.sendall(first)
         self._socket.setblocking(False)
 
-    async def _close(self) -> None:
+    async def pid(self) -> int:
+        """The process id of its first process, as the engine's host sees it."""
+        if not self._pid:
+            with translating(self.name):
+                found = await in_thread(lambda: client().inspect_container(self.container))
+            self._pid = int(found["State"]["Pid"])
+        return self._pid
+
+    async def close(self) -> None:
+        """Ends the container, and returns when it is gone.
+
+        Raises:
+            BoxDiedError: it could not be removed.
+        """
         if self._connection is not None:
             await self._connection.close()
         elif self._socket is not None:
             self._socket.close()
         if self.container:
             try:
-                await _in_thread(lambda: remove(self.container))
-            except _FOREIGN as error:
-                raise BoxDiedError(f"box {self.id} could not be removed: {error}") from error
+                await in_thread(lambda: remove(self.container))
+            except FOREIGN as error:
+                raise BoxDiedError(f"box {self.name} could not be removed: {error}") from error
 
 
 def container(spec: BoxSpec, name: str, run: str) -> dict[str, Any]:
@@ -151,7 +210,7 @@ def container(spec: BoxSpec, name: str, run: str) -> dict[str, Any]:
             docker.types.Ulimit(name="core", soft=0, hard=0),
             docker.types.Ulimit(name="nofile", soft=4096, hard=4096),
         ],
-        log_config=docker.types.LogConfig(type="none"),
+        log_config=no_log(),
     )
     return {
         "image": spec.image,
@@ -174,6 +233,11 @@ def container(spec: BoxSpec, name: str, run: str) -> dict[str, Any]:
     }
 
 
+def no_log() -> docker.types.LogConfig:
+    """The engine keeps no copy of a stream that carries frames."""
+    return docker.types.LogConfig(type="none")
+
+
 def _environment(spec: BoxSpec) -> dict[str, str]:
     second = {SECOND_UID_ENV: str(SECOND_UID)} if spec.second_user else {}
     return {"HOME": WORKSPACE} | second
@@ -184,13 +248,17 @@ def _tmpfs(spec: BoxSpec) -> dict[str, str]:
     user = 0 if spec.second_user else USER.partition(":")[0]
 
     def options(size: int, mode: str) -> str:
-        inodes = max(1024, size * _INODES_PER_MIB)
-        limits = f"size={size}m,nr_inodes={inodes}"
+        limits = f"size={size}m,nr_inodes={inodes(size)}"
         return f"rw,exec,nosuid,nodev,{limits},uid={user},gid={user},mode={mode}"
 
     closed = "0700" if spec.second_user else "0755"
     mounts = {WORKSPACE: options(disk, "0755"), "/tmp": options(TMP_MB, "1777")}
     return mounts | {folder: options(disk, closed) for folder in folders(spec)[1:]}
+
+
+def inodes(size: int) -> int:
+    """How many files a folder of `size` MiB may hold."""
+    return max(1024, size * _INODES_PER_MIB)
 
 
 def remove(name: str) -> None:
@@ -222,7 +290,7 @@ def boxes() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = client().containers(
             all=True, filters={"label": [cleanup.OWNER_LABEL, cleanup.EXPIRES_LABEL]}
         )
-    except _FOREIGN as error:
+    except FOREIGN as error:
         raise _translated(error, "") from error
     return found
 
@@ -240,7 +308,7 @@ def remove_left_behind() -> list[str]:
             continue
         try:
             remove(found["Id"])
-        except _FOREIGN as error:
+        except FOREIGN as error:
             raise _translated(error, found["Image"]) from error
         removed.append(found["Names"][0].lstrip("/"))
     return removed
@@ -266,10 +334,19 @@ def _threads(_pid: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="air-docker")
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Runs blocking work to its end, whatever happens to the caller."""
+async def in_thread(work: Callable[[], T]) -> T:
+    """Runs blocking work of the engine to its end, whatever happens to the caller."""
     loop = asyncio.get_running_loop()
     return await to_the_end(loop.run_in_executor(_threads(os.getpid()), work))
+
+
+@contextlib.contextmanager
+def translating(name: str) -> Iterator[None]:
+    """Turns a failure of the engine about a live box into `BoxDiedError`."""
+    try:
+        yield
+    except FOREIGN as error:
+        raise BoxDiedError(f"box {name}: its engine failed: {error}") from error
 
 
 def _translated(error: Exception, image: str) -> AirError:
@@ -284,6 +361,6 @@ def unusable() -> str | None:
     try:
         with contextlib.closing(docker.APIClient(version="auto", timeout=10, **settings)) as engine:
             engine.ping()
-    except _FOREIGN as error:
+    except FOREIGN as error:
         return engine_missing(str(error)) or " ".join(str(error).split())[:200]
     return None

@@ -53,7 +53,7 @@ class Guest:
         self.commands: dict[int, processes.Command] = {}
         self.pipes: dict[int, processes.Command | None] = {}
         self.deadline: float | None = None
-        self.writing = self.over = False
+        self.writing = self.over = self.frozen = False
         self._prepare()
 
     def _prepare(self) -> None:
@@ -173,6 +173,14 @@ class Guest:
             elif op == "mkdir":
                 self.files.mkdir(header)
                 self.send({"id": ident})
+            elif op == "ping":
+                self.send({"id": ident})
+            elif op == "freeze":
+                self._freeze()
+                self.send({"id": ident})
+            elif op == "reroot":
+                self.files.reopen()
+                self.send({"id": ident})
             elif op == "write":
                 if self.files.write(ident, header, body):
                     self.send({"id": ident})
@@ -183,7 +191,24 @@ class Guest:
 
     # Commands
 
+    def _freeze(self) -> None:
+        """Kills every process, and lets no further one begin: nothing writes from now on."""
+        self.frozen = True
+        for command in list(self.commands.values()):
+            command.cancelled = True
+        for _ in range(200):
+            tree = self._tree() if self.me != 1 else set(processes.processes()) - {1}
+            if not tree:
+                return
+            processes.signal_all(tree, signal.SIGSTOP)
+            processes.signal_all(tree, signal.SIGKILL)
+            self._reap()
+            time.sleep(0.001)
+        raise Refused("its processes do not end")
+
     def _exec(self, ident: int, header: dict[str, Any], body: bytes) -> None:
+        if self.frozen:
+            raise Refused("it is frozen")
         header["now"] = time.monotonic()
         fds: list[int] = []
         try:

@@ -22,6 +22,7 @@ CHUNK = 1 << 18
 MAX_ENTRIES = 50_000
 MAX_DEPTH = 100
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ROOT = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -68,9 +69,14 @@ class Files:
     """The writable folders of a box, each known by the name it was asked for and by where it is."""
 
     def __init__(self, roots: list[tuple[str, str]]) -> None:
-        flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-        self.roots = [(named, seen, os.open(seen, flags)) for named, seen in roots]
+        self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen in roots]
         self.uploads: dict[int, Upload | None] = {}
+
+    def reopen(self) -> None:
+        """Looks at the roots anew: something was mounted over one of them."""
+        for _, _, fd in self.roots:
+            os.close(fd)
+        self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen, _ in self.roots]
 
     def write(self, ident: int, header: dict[str, Any], data: bytes) -> bool:
         """Takes one piece of a file; True when it was the last and the file is in place.

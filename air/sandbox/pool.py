@@ -25,7 +25,7 @@ from tenacity import (
 
 from air.errors import AirError, BoxStartError, InfrastructureError
 from air.sandbox import cleanup, start_box
-from air.sandbox.base import Box, BoxSpec, BoxStats
+from air.sandbox.base import Box, BoxSpec, BoxStats, Snapshot
 from air.sandbox.failure import TransientStartError
 from air.sandbox.guestbox import GuestBox, to_the_end
 
@@ -96,9 +96,13 @@ class Pool:
         self._shelves.clear()
         await to_the_end(self._drain())
 
-    def lease(self, spec: BoxSpec) -> Lease:
-        """The right to one box of `spec`, taken on entering and given back on leaving."""
-        return Lease(self, spec)
+    def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> Lease:
+        """The right to one box of `spec`, taken on entering and given back on leaving.
+
+        Args:
+            snapshot: a frozen workspace that the box starts with, instead of an empty one.
+        """
+        return Lease(self, spec, snapshot)
 
     def prepare(self, spec: BoxSpec) -> None:
         """Starts spares of `spec` ahead of the first lease. Returns at once."""
@@ -263,8 +267,8 @@ class Pool:
 class Lease:
     """One box of a pool, from entering to leaving."""
 
-    def __init__(self, pool: Pool, spec: BoxSpec) -> None:
-        self._pool, self._spec = pool, spec
+    def __init__(self, pool: Pool, spec: BoxSpec, snapshot: Snapshot | None = None) -> None:
+        self._pool, self._spec, self._snapshot = pool, spec, snapshot
         self._box: GuestBox | None = None
 
     @property
@@ -276,6 +280,12 @@ class Lease:
         if self._box is not None:
             raise RuntimeError("a lease is used once")
         self._box = await self._pool.take(self._spec)
+        if self._snapshot is not None:
+            try:
+                await self._box.restore(self._snapshot)
+            except BaseException:
+                self._pool.give_back(self._box)
+                raise
         return self._box
 
     async def __aexit__(self, *exc: object) -> None:

@@ -12,15 +12,15 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from air.errors import AirError, BoxDiedError, BoxStartError
+from air.errors import AirError, BoxStartError, ConfigError
 from air.sandbox import cleanup
-from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation
+from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
+from air.sandbox.copied import CopiedSnapshot
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, to_the_end
 from air.sandbox.protocol import Connection, interpreter, opening
 
@@ -125,6 +125,19 @@ class ProcessBox(GuestBox):
             env[SECOND_UID_ENV] = str(SECOND_UID)
         return env | base_env(self.spec)
 
+    async def snapshot(self) -> Snapshot:
+        """Freezes the workspace, which is copied; see `Box.snapshot`."""
+        await self._guest.request({"op": "freeze"})
+        snapshot = await CopiedSnapshot.of(Path(self.workspace))
+        self._closing = asyncio.create_task(self._close())
+        return snapshot
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Copies a frozen workspace into this box's; see `Box.restore`."""
+        if not isinstance(snapshot, CopiedSnapshot):
+            raise ConfigError("a process box starts only from a snapshot of a process box")
+        await snapshot.fill(Path(self.workspace))
+
     async def _close(self) -> None:
         if self._process is not None:
             if self._connection is None:  # it waits for its program
@@ -137,13 +150,4 @@ class ProcessBox(GuestBox):
                 self._process.kill()
                 await self._process.wait()
         if self._root is not None:
-            await to_the_end(asyncio.to_thread(_remove, self._root))
-
-
-def _remove(root: Path) -> None:
-    try:
-        shutil.rmtree(root)
-    except FileNotFoundError:
-        return  # the guest removed it
-    except OSError as error:
-        raise BoxDiedError(f"the folder {root} of a box cannot be removed: {error}") from error
+            await to_the_end(asyncio.to_thread(cleanup.remove_folder, self._root))

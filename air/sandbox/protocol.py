@@ -26,7 +26,10 @@ MAX_BODY = 1 << 28
 PATIENCE = 2
 """Seconds that a started box waits for its program: a harness that died while the engine was starting
 the box may have left a stream that never ends, and nothing of it may run for 5 s."""
-_MODULES = ("guest_exec", "guest_files", "guest")
+GUEST = ("guest_exec", "guest_files", "guest")
+"""The modules of the program in a box."""
+PULSE_SECONDS, MOST_MISSED = 10.0, 6
+"""How often a silent guest is asked for a sign of life, and how many it may owe."""
 _STDOUT, _STDERR = 1, 2
 
 Reply = tuple[dict[str, Any], bytes]
@@ -58,8 +61,9 @@ def take(buffer: bytearray) -> Reply | None:
 
 
 @cache
-def program() -> bytes:
-    """The guest's source as one script: its modules under their own names, then a call of `main`.
+def program(modules: tuple[str, ...] = GUEST) -> bytes:
+    """The guest's source as one script: its modules under their own names, then a call of `main`
+    of the last one.
 
     Inside a box there is no `air`; an empty module stands in for the package.
     """
@@ -69,7 +73,7 @@ def program() -> bytes:
         "p = type(sys)('air')",
         "sys.modules['air'] = sys.modules['air.sandbox'] = p",
     ]
-    for name in _MODULES:
+    for name in modules:
         source = (here / f"{name}.py").read_text(encoding="utf-8")
         parts += [
             f"m = p.{name} = sys.modules['air.sandbox.{name}'] = type(sys)('air.sandbox.{name}')",
@@ -78,17 +82,17 @@ def program() -> bytes:
     return "\n".join([*parts, "m.main()"]).encode()
 
 
-def opening(config: Mapping[str, Any]) -> bytes:
+def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:
     """What a started box is told first: its program and its configuration."""
-    return program() + frame(config)
+    return program(modules) + frame(config)
 
 
-def interpreter(python: str) -> list[str]:
+def interpreter(python: str, modules: tuple[str, ...] = GUEST) -> list[str]:
     """The command that starts the guest: a bootstrap that reads `program()` from its stdin.
 
     It gives up after `PATIENCE` seconds of silence.
     """
-    size = len(program())
+    size = len(program(modules))
     boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"
     boot += f" if not select.select([0],[],[],{PATIENCE})[0]: os._exit(0)\n"
     boot += f" d=os.read(0,{size}-len(s))\n"
@@ -103,6 +107,8 @@ class Connection:
         reader, writer: the stream.
         stderr: the guest's standard error; None where the reader carries both, with Docker's headers.
         name: what to call the box in errors.
+        pulse: seconds of silence after which the guest is asked for a sign of life; one that owes
+            `MOST_MISSED` of them, though its stream is open, is taken for dead.
     """
 
     def __init__(
@@ -112,6 +118,7 @@ class Connection:
         *,
         stderr: asyncio.StreamReader | None,
         name: str,
+        pulse: float = PULSE_SECONDS,
     ) -> None:
         self._reader, self._writer, self._errors = reader, writer, stderr
         self._name, self._ids = name, itertools.count(1)
@@ -119,7 +126,9 @@ class Connection:
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._stderr = bytearray()
         self._reason = ""
+        self._pulse, self._heard = pulse, 0
         self._pump = asyncio.create_task(self._read())
+        self._beat: asyncio.Task[None] | None = None
 
     @property
     def reason(self) -> str:
@@ -134,6 +143,7 @@ class Connection:
             TimeoutError: it said nothing within `seconds`.
         """
         await asyncio.wait_for(asyncio.shield(self._ready), seconds)
+        self._beat = asyncio.create_task(self._watch())
 
     def new_id(self) -> int:
         """A fresh request id."""
@@ -224,11 +234,26 @@ class Connection:
             raise BoxFileError(str(reply[0]["error"]))
         return reply
 
+    async def _watch(self) -> None:
+        """Gives up a guest that says nothing, not even when it is asked (it is paused, say).
+
+        Turns of this loop are counted, not seconds, so that a harness which was busy, or suspended
+        with its machine, does not blame the guest.
+        """
+        missed, heard = 0, self._heard
+        while missed < MOST_MISSED and not self._reason:
+            await asyncio.sleep(self._pulse)
+            missed, heard = (missed + 1 if heard == self._heard else 0), self._heard
+            if missed:
+                self.post({"op": "ping", "id": 0})
+        self._end(f"its guest has been silent for {MOST_MISSED * self._pulse:.0f} s")
+
     async def _read(self) -> None:
         buffer = bytearray()
         said, reason = "", "its stream ended"
         try:
             while data := await self._piece():
+                self._heard += 1
                 buffer += data
                 while reply := take(buffer):
                     said = self._route(reply) or said
@@ -274,6 +299,8 @@ class Connection:
         if self._reason:
             return
         self._reason = reason
+        if self._beat is not None:
+            self._beat.cancel()
         for queue in self._waiting.values():
             queue.put_nowait(None)
         if not self._ready.done():

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from air.sandbox import open_box
 from air.sandbox.base import BoxSpec
-from air.sandbox.conformance import attacks, commands, copies, paths
+from air.sandbox.conformance import attacks, commands, copies, paths, snapshots
 from air.sandbox.conformance.check import Check, Unmet
 
 CHECKS: tuple[Check, ...] = (
     *commands.CHECKS,
     *paths.CHECKS,
     *copies.CHECKS,
+    *snapshots.CHECKS,
     *attacks.CHECKS,
 )
 """Every check, in the order of reading."""

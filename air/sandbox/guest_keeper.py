@@ -1,0 +1,215 @@
+"""The keeper: the program that freezes workspaces and lays copies of them over those of other boxes.
+
+It runs as root in a mount namespace of its own, reaches into a box's mount namespace by process id,
+and answers frames one at a time. A frozen workspace is the tmpfs of the box it came from, held by a
+mount of the keeper's after that box has ended; a fork is an overlay whose upper layer is a fresh
+tmpfs. Nothing is copied, so neither takes longer for a larger workspace. All of it is mounts of this
+one namespace: when the keeper ends, for whatever reason, nothing is left.
+
+Standard library only, Python >= 3.8, no import of `air`.
+"""
+
+# ruff: noqa: PTH101, PTH102, PTH106, PTH116
+# Python of the box's image, which may lack what is newer; no import that a start would pay for.
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MOST_LAYERS = 120
+"""The layers of one overlay are named in one page of memory."""
+HOME = "/k"
+"""A tmpfs of the keeper's own; paths are short since all layers of an overlay share one page."""
+_OPEN_TREE, _MOVE_MOUNT = 428, 429  # the same number on every architecture
+_OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH = 1, 4
+_AT_FDCWD = -100
+_CLONE_NEWNS = 0x20000
+_MS_NOSUID, _MS_NODEV, _MNT_DETACH = 2, 4, 2
+_FLAGS = _MS_NOSUID | _MS_NODEV
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def _called(doing: str, result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, "%s: %s" % (doing, os.strerror(number)))  # noqa: UP031
+    return result
+
+
+def _mount(kind: str, target: str, flags: int, options: str) -> None:
+    arguments = (kind.encode(), target.encode(), kind.encode(), flags, options.encode())
+    _called(f"mounting {kind}", _LIBC.mount(*arguments))
+
+
+def _unmount(target: str) -> None:
+    _called("unmounting", _LIBC.umount2(target.encode(), _MNT_DETACH))
+
+
+def _clone(path: str) -> int:
+    """A descriptor of a new, unattached mount of what is mounted at `path`."""
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC
+    return _called("open_tree", _LIBC.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), flags))
+
+
+def _attach(mount: int, path: str) -> None:
+    arguments = (mount, b"", _AT_FDCWD, path.encode(), _MOVE_MOUNT_F_EMPTY_PATH)
+    _called("move_mount", _LIBC.syscall(_MOVE_MOUNT, *arguments))
+
+
+class Keeper:
+    """Frozen workspaces and forks by name, each a list of layers, the newest first.
+
+    A layer is the folder that holds its files; `mounts` says which mount that folder is part of.
+    """
+
+    def __init__(self) -> None:
+        self.layers: dict[str, list[str]] = {}
+        self.mounts: dict[str, str] = {}
+        self.users: dict[str, int] = {}
+        self.count = 0
+        self.home = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+
+    def handle(self, header: dict[str, Any]) -> None:
+        """Does what one frame asks; OSError, KeyError and ValueError say why it could not be done."""
+        op, name = header["op"], header.get("name", "")
+        if op == "take":
+            self.take(name, header)
+        elif op == "fork":
+            self.fork(name, header)
+        elif op == "drop":
+            for layer in self.layers.pop(name, []):
+                self._release(layer)
+        elif op != "ping":
+            raise ValueError(f"unknown operation {op!r}")
+
+    def take(self, name: str, header: dict[str, Any]) -> None:
+        """Keeps the workspace of a box that no longer writes, as the snapshot `name`."""
+        layers = self.layers.get(header["box"])
+        if layers is None:
+            place = self._place()
+            with _Inside(self.home, header["pid"]):
+                mount = _clone(header["path"])
+            try:
+                _attach(mount, place)
+            finally:
+                os.close(mount)
+            self.mounts[place] = place
+            layers = [place]
+        self._hold(name, layers)
+
+    def fork(self, name: str, header: dict[str, Any]) -> None:
+        """Lays a writable copy of the snapshot `of` over the workspace of the box `name`."""
+        below = self.layers[header["of"]]
+        if len(below) >= MOST_LAYERS:
+            raise ValueError(f"snapshots nest {MOST_LAYERS} deep at most")
+        room = self._place()
+        limits = f"size={header['disk_mb']}m,nr_inodes={header['inodes']},mode=0700"
+        _mount("tmpfs", room, _FLAGS, limits)
+        try:
+            mount = self._overlay(room, below)
+            try:
+                with _Inside(self.home, header["pid"]):
+                    _attach(mount, header["path"])
+            finally:
+                os.close(mount)
+        except BaseException:
+            _unmount(room)
+            raise
+        self.mounts[room + "/u"] = room
+        self._hold(name, [room + "/u", *below])
+
+    def _overlay(self, room: str, below: list[str]) -> int:
+        """A descriptor of an unattached overlay over `below` that writes into `room`."""
+        upper, work, whole = room + "/u", room + "/w", room + "/m"
+        for folder in (upper, work, whole):
+            os.mkdir(folder)
+        was = os.stat(below[0])
+        os.chmod(upper, was.st_mode & 0o7777)
+        os.chown(upper, was.st_uid, was.st_gid)
+        folders = f"lowerdir={':'.join(below)},upperdir={upper},workdir={work}"
+        _mount("overlay", whole, _FLAGS, folders + ",redirect_dir=on,index=off")
+        try:
+            return _clone(whole)
+        finally:
+            _unmount(whole)
+
+    def _place(self) -> str:
+        self.count += 1
+        path = f"{HOME}/{self.count}"
+        os.mkdir(path)
+        return path
+
+    def _hold(self, name: str, layers: list[str]) -> None:
+        for layer in layers:
+            self.users[layer] = self.users.get(layer, 0) + 1
+        self.layers[name] = list(layers)
+
+    def _release(self, layer: str) -> None:
+        self.users[layer] -= 1
+        if not self.users[layer]:
+            del self.users[layer]
+            mount = self.mounts.pop(layer)
+            _unmount(mount)
+            os.rmdir(mount)
+
+
+class _Inside:
+    """The mount namespace of another process, while the context lasts."""
+
+    def __init__(self, home: int, pid: int) -> None:
+        self.home, self.path = home, f"/proc/{pid}/ns/mnt"
+
+    def __enter__(self) -> None:
+        there = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _called("entering the box", _LIBC.setns(there, _CLONE_NEWNS))
+        finally:
+            os.close(there)
+
+    def __exit__(self, *exc: object) -> None:
+        if _LIBC.setns(self.home, _CLONE_NEWNS) != 0:
+            os._exit(1)  # nothing may go on in a box's namespace
+
+
+def _exactly(size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = os.read(0, size - len(data))
+        if not piece:
+            os._exit(0)
+        data += piece
+    return data
+
+
+def _frame() -> dict[str, Any]:
+    sizes = _exactly(8)
+    header: dict[str, Any] = json.loads(_exactly(int.from_bytes(sizes[:4], "big")))
+    _exactly(int.from_bytes(sizes[4:], "big"))
+    return header
+
+
+def _answer(header: dict[str, Any]) -> None:
+    head = json.dumps(header).encode()
+    view = memoryview(len(head).to_bytes(4, "big") + bytes(4) + head)
+    while view:
+        view = view[os.write(1, view) :]
+
+
+def main() -> None:
+    """Serves until standard input closes."""
+    _frame()  # the configuration, which is empty
+    keeper = Keeper()
+    _answer({"op": "ready"})
+    while True:
+        header = _frame()
+        try:
+            keeper.handle(header)
+            _answer({"id": header["id"]})
+        except (OSError, ValueError, KeyError) as error:
+            text = getattr(error, "strerror", None) or repr(error)
+            _answer({"id": header["id"], "error": text})
