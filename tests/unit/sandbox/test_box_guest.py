@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from air.errors import BoxDiedError
-from air.sandbox import guest_exec, protocol
+from air.sandbox import keeper, guest_exec, protocol
 from air.sandbox.protocol import Connection, frame, take
 
 SOURCES = sorted(Path(protocol.__file__).parent.glob("guest*.py"))
-GUEST = [path for path in SOURCES if path.stem in protocol._MODULES]
+GUEST = [path for path in SOURCES if path.stem in (*protocol.GUEST, *keeper.PROGRAM)]
 
 
 @pytest.mark.parametrize("path", GUEST, ids=lambda path: path.stem)
@@ -27,7 +27,7 @@ def test_the_guest_is_standard_library_and_python_3_8(path: Path) -> None:
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
-            ours = any(name.startswith(f"air.sandbox.{part}") for part in protocol._MODULES)
+            ours = any(name.startswith(f"air.sandbox.{part}") for part in protocol.GUEST)
             assert ours or name.split(".")[0] in sys.stdlib_module_names, name
 
 
@@ -119,4 +119,22 @@ async def test_docker_stream_pieces_are_put_together() -> None:
         for start in range(0, len(answer), 3):
             theirs.sendall(_mixed(2, b"noise") + _mixed(1, answer[start : start + 3]))
         assert await waiting == ({"id": 1, "code": 0}, b"body")
+    await connection.close()
+
+
+async def test_a_guest_that_is_silent_on_an_open_stream_is_taken_for_dead() -> None:
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    connection = Connection(reader, writer, stderr=None, name="b", pulse=0.02)
+    with theirs:
+        theirs.sendall(_mixed(1, frame({"op": "ready"})))
+        await connection.ready(seconds=5)
+        waiting = asyncio.create_task(connection.request({"op": "exec"}))
+        for _ in range(3 * protocol.MOST_MISSED):  # whoever answers is alive, however long it takes
+            await asyncio.sleep(0.01)
+            theirs.sendall(_mixed(1, frame({"id": 0})))
+        assert not connection.reason
+        with pytest.raises(BoxDiedError, match="silent"):
+            await waiting
+        assert b'"ping"' in theirs.recv(10_000)
     await connection.close()

@@ -1,0 +1,138 @@
+"""Snapshots of containers: the keeper's life, and what is left when something of it breaks off."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import Any
+
+import pytest
+
+from air.errors import BoxDiedError, ConfigError
+from air.sandbox import cleanup, docker, keeper, open_box
+from air.sandbox.base import BoxLimits, BoxSpec
+from air.sandbox.pool import Pool
+
+pytestmark = pytest.mark.docker
+SPEC = BoxSpec(limits=BoxLimits(disk_mb=16))
+
+
+def _of(run: str) -> list[dict[str, Any]]:
+    return [c for c in docker.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+
+
+async def test_a_pool_lends_forks_and_the_keeper_ends_with_the_last_of_them() -> None:
+    async with Pool(4, warm=1, run="forks") as pool:
+        async with pool.lease(SPEC) as box:
+            await box.write("a", b"0")
+            snapshot = await box.snapshot()
+        async with snapshot:
+
+            async def fork(index: int) -> bytes:
+                async with pool.lease(SPEC, snapshot=snapshot) as box:
+                    await box.exec(f"echo -n {index} >> a", timeout=20)
+                    return await box.read("a")
+
+            assert await asyncio.gather(*map(fork, range(6))) == [b"0%d" % i for i in range(6)]
+            assert [c for c in _of("forks") if c["Names"][0].startswith("/air-keeper")]
+    assert not _of("forks")
+    assert pool.stats.live == 0
+
+
+async def test_a_keeper_that_dies_loses_its_snapshots_and_nothing_else() -> None:
+    async with await open_box(SPEC, run="lost") as box:
+        await box.write("a", b"1")
+        snapshot = await box.snapshot()
+    async with await open_box(SPEC, run="lost") as fork, await open_box(SPEC, run="lost") as late:
+        await fork.restore(snapshot)
+        name = next(c["Names"][0] for c in _of("lost") if "keeper" in c["Names"][0])
+        await asyncio.to_thread(docker.remove, name.lstrip("/"))
+        assert await fork.read("a") == b"1"
+        with pytest.raises(BoxDiedError):
+            await late.restore(snapshot)
+        await snapshot.close()
+        async with await fork.snapshot() as again, await open_box(SPEC, run="lost") as child:
+            await child.restore(again)  # by a new keeper
+            assert await child.read("a") == b"1"
+    assert not _of("lost")
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.001, 0.01, 0.1, 0.3])
+async def test_a_cancelled_snapshot_leaves_nothing(delay: float) -> None:
+    async with await open_box(SPEC, run="cut") as box:
+        task = asyncio.create_task(box.snapshot())
+        await asyncio.sleep(delay)
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            await task.result().close()
+    assert not _of("cut")
+
+
+async def test_what_a_keeper_mounts_is_given_back() -> None:
+    async with await open_box(SPEC, run="mounts") as box:
+        await box.write("a", b"1")
+        snapshot = await box.snapshot()
+    kept = await keeper.hold("mounts")
+    try:
+        for _ in range(3):
+            async with await open_box(SPEC, run="mounts") as fork:
+                await fork.restore(snapshot)
+                older, snapshot = snapshot, await fork.snapshot()
+            await older.close()
+        assert len(await _mounts(kept)) == 1 + 4
+        await snapshot.close()
+        assert len(await _mounts(kept)) == 1
+    finally:
+        await kept.release()
+    assert not _of("mounts")
+
+
+async def _mounts(kept: keeper.Keeper) -> list[str]:
+    """What is mounted in the keeper's own folder, that folder included."""
+    pid = await kept._attached.pid()
+    with open(f"/proc/{pid}/mounts") as table:  # noqa: ASYNC230, PTH123
+        return [line.split()[1] for line in table if line.split()[1].startswith("/k")]
+
+
+HARNESS = """
+import asyncio, sys
+from air.sandbox import open_box
+from air.sandbox.base import BoxSpec
+
+async def main():
+    box = await open_box(BoxSpec(), run=sys.argv[1])
+    await box.snapshot()
+    print("ready", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def test_sigkill_of_the_harness_ends_the_keeper() -> None:
+    harness = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HARNESS, "killed-keeper", stdout=asyncio.subprocess.PIPE
+    )
+    assert harness.stdout is not None
+    assert await asyncio.wait_for(harness.stdout.readline(), 60) == b"ready\n"
+    assert _of("killed-keeper")
+    harness.send_signal(signal.SIGKILL)
+    await harness.wait()
+    for _ in range(100):
+        if not _of("killed-keeper"):
+            break
+        await asyncio.sleep(0.05)
+    assert not _of("killed-keeper")
+
+
+async def test_a_container_does_not_start_from_another_kind_of_box() -> None:
+    process = SPEC.model_copy(update={"provider": "process"})
+    async with (
+        await open_box(process) as box,
+        await box.snapshot() as snapshot,
+        await open_box(SPEC) as other,
+    ):
+        with pytest.raises(ConfigError):
+            await other.restore(snapshot)
