@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from air.errors import BoxDiedError
-from air.sandbox import keeper, guest_exec, protocol
+from air.sandbox import guest_exec, keeper, protocol
 from air.sandbox.protocol import Connection, frame, take
 
 SOURCES = sorted(Path(protocol.__file__).parent.glob("guest*.py"))
