@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -244,6 +245,33 @@ def taken() -> Iterator[int]:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a file system of its own, too small for a checkpoint."""
+    folder = tmp_path / "outputs"
+    folder.mkdir()
+    argv = ["mount", "-t", "tmpfs", "-o", "size=300k", "air-test", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(argv, check=False).returncode:
+        pytest.skip("this user may not mount a small file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("left_kib", [0, 200])
+def test_a_full_disk_is_one_line_and_exit_code_2(
+    left_kib: int, full: Path, small: Path, tmp_path: Path
+) -> None:
+    with (full / "ballast").open("wb", buffering=0) as ballast:
+        ballast.write(b"x" * ((300 - left_kib) << 10))
+    done = command("rl", f"@{run_toml(tmp_path, small, 'subprocess')}", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr[-2000:]
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1, done.stderr[-2000:]
+    assert re.search("disk full|disk is full|No space left", lines[0])
+    assert str(full) in lines[0]
+    assert "Traceback" not in done.stderr
 
 
 def started(file: Path) -> subprocess.Popen[str]:
