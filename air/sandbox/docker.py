@@ -1,7 +1,8 @@
 """The Docker box: closed by default, gone with its harness.
 
 The container has no network, no capabilities, no new privileges, a read-only root, one non-root
-user, and limits on processes, memory, CPU and every writable folder. The writable folders are
+user, and limits on processes, memory, CPU and every writable folder. Names that `BoxSpec.network`
+lists are reached through a proxy that the harness answers (`allow`). The writable folders are
 tmpfs: they live in memory, so the container may use `memory_mb` for processes plus the sizes of
 these folders, and filling them takes nothing from the processes. Swap is not added.
 
@@ -30,7 +31,7 @@ import requests
 from docker.errors import APIError, DockerException, NotFound
 
 from air.errors import AirError, BoxDiedError
-from air.sandbox import cleanup
+from air.sandbox import allow, cleanup
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation
 from air.sandbox.failure import TransientStartError, engine_missing, start_error
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders, to_the_end
@@ -86,6 +87,8 @@ class DockerBox(GuestBox):
         reader, writer = await asyncio.open_connection(sock=self._socket, limit=MIB)
         self._connection = Connection(reader, writer, stderr=None, name=self.id)
         await self._connection.ready(seconds=START_SECONDS)
+        if self.spec.network:
+            await self.forward(allow.PORT, allow.Proxy(self.spec.network).serve)
 
     def _launch(self) -> None:
         """Creates, attaches, starts, speaks; what exists already is known to `close` if a step fails.
@@ -107,7 +110,7 @@ class DockerBox(GuestBox):
             "roots": list(self._folders.items()),
             "remove": None,
             "rlimits": [],
-            "env": base_env(self.spec),
+            "env": (allow.environment() if self.spec.network else {}) | base_env(self.spec),
         }
         engine.start(self.container)
         self._socket.settimeout(START_SECONDS)
