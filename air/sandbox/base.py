@@ -12,11 +12,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from air.config import BaseConfig
+from air.errors import ConfigError
+from air.sandbox.names import Names
+
+if TYPE_CHECKING:
+    from air.sandbox.relay import Handler
 
 Command = Sequence[str] | str
 Isolation = Literal["container", "process"]
@@ -60,9 +65,19 @@ class BoxSpec(BaseConfig):
     """Environment variables of every command."""
     scratch: tuple[str, ...] = ()
     """More writable folders by absolute path (e.g. `/grader`); see `Box.path`."""
+    network: Names = ()
+    """What commands may reach, by name (see `air.sandbox.names`), over HTTP and HTTPS: a container
+    has no network, and the harness answers a proxy's port in it, which `http_proxy` and its like
+    name. A process box has the machine's network, whatever stands here."""
     second_user: bool = False
     """Grader boxes only: commands run as root with SETUID, SETGID and KILL so that a grader can run
     an agent's code as the uid in `AIR_SECOND_UID`. Never set for a box in which an agent acts."""
+
+    @model_validator(mode="after")
+    def _closed_graders(self) -> BoxSpec:
+        if self.second_user and self.network:
+            raise ValueError("a grader's box (second_user) has no network: leave `network` empty")
+        return self
 
 
 @dataclass(frozen=True)
@@ -181,6 +196,27 @@ class Box(ABC):
         Raises:
             BoxFileError: absent, larger than `max_bytes` in all, or holds something not copied.
         """
+
+    async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
+        """Opens a loopback port of the box, answered on the host as long as the box lives; the box
+        needs no network for it. In a process box it is a loopback port of the machine.
+
+        Args:
+            port: 0 takes any free one.
+            target: an async function of a reader and a writer, called for every connection, or the
+                host and port to connect to.
+
+        Returns:
+            The port.
+
+        Raises:
+            BoxStartError: the port is taken or may not be opened.
+            ConfigError: the box has no guest that could listen.
+        """
+        raise ConfigError(
+            f"box {self.id} has no guest, which could listen in it",
+            remedy="use an image with Python >= 3.8",
+        )
 
     @abstractmethod
     async def snapshot(self) -> Snapshot:

@@ -1,7 +1,8 @@
 """The Docker box: closed by default, gone with its harness.
 
 The container has no network, no capabilities, no new privileges, a read-only root, one non-root
-user, and limits on processes, memory, CPU and every writable folder. The writable folders are
+user, and limits on processes, memory, CPU and every writable folder. Names that `BoxSpec.network`
+lists are reached through a proxy that the harness answers (`allow`). The writable folders are
 tmpfs: they live in memory, so the container may use `memory_mb` for processes plus the sizes of
 these folders, and filling them takes nothing from the processes. Swap is not added.
 
@@ -30,7 +31,7 @@ import requests
 from docker.errors import APIError, DockerException, NotFound
 
 from air.errors import AirError, BoxDiedError, ConfigError
-from air.sandbox import cleanup, keeper
+from air.sandbox import allow, cleanup, keeper
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.failure import TransientStartError, engine_missing, start_error
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders, to_the_end
@@ -84,11 +85,13 @@ class DockerBox(GuestBox):
             "roots": list(self._folders.items()),
             "remove": None,
             "rlimits": [],
-            "env": base_env(self.spec),
+            "env": (allow.environment() if self.spec.network else {}) | base_env(self.spec),
         }
         arguments = container(self.spec, self.id, self._run)
         self._connection = await self._attached.start(arguments, opening(config))
         await self._connection.ready(seconds=START_SECONDS)
+        if self.spec.network:
+            await self.forward(allow.PORT, allow.Proxy(self.spec.network).serve)
 
     async def snapshot(self) -> Snapshot:
         """Freezes the workspace; see `Box.snapshot`. Costs the same for a workspace of any size."""
@@ -99,7 +102,7 @@ class DockerBox(GuestBox):
         except BaseException:
             await held.release()
             raise
-        self._closing = asyncio.create_task(self._close())
+        self._closing = asyncio.create_task(self._end())
         return snapshot
 
     async def restore(self, snapshot: Snapshot) -> None:

@@ -24,9 +24,10 @@ import signal
 import sys
 import time
 
-# Inside a box these two are loaded by the bootstrap under the same names; `air` is not there.
+# Inside a box these are loaded by the bootstrap under the same names; `air` is not there.
 from air.sandbox import guest_exec as processes
 from air.sandbox.guest_files import Files, Refused
+from air.sandbox.guest_relay import Relay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Guest:
         for fd in (0, self.wake):
             self.epoll.register(fd, select.EPOLLIN)
         self.epoll.register(1, 0)
+        self.relay = Relay(self.epoll, self._queue)
 
     def _interrupted(self, *_: object) -> None:
         self.over = True  # an exception could fall into `end`, and leave what it had only stopped
@@ -92,6 +94,8 @@ class Guest:
                     os.read(self.wake, 4096)
                 elif fd in self.pipes:
                     self._drain(fd)
+                elif self.relay.event(fd, events):
+                    self._flush()
             self._reap()
             now = time.monotonic()
             for command in list(self.commands.values()):
@@ -131,7 +135,7 @@ class Guest:
         self.outbox.append(memoryview(sizes + head + body))
 
     def _flush(self) -> None:
-        if self.streams and not self.outbox:
+        if not self.outbox:
             self._pull()
         while self.outbox:
             try:
@@ -141,12 +145,16 @@ class Guest:
             self.outbox[0] = self.outbox[0][sent:]
             if not self.outbox[0]:
                 self.outbox.popleft()
-        if self.writing != bool(self.outbox or self.streams):
+        if self.writing != bool(self.outbox or self.streams or self.relay.ready):
             self.writing = not self.writing
             self.epoll.modify(1, select.EPOLLOUT if self.writing else 0)
 
     def _pull(self) -> None:
-        """Queues the next piece of one `get`: files are read only as fast as they are taken."""
+        """Queues the next piece of one relayed connection and of one `get`: what comes from sockets
+        and files is read only as fast as it is taken."""
+        self.relay.pull()
+        if not self.streams:
+            return
         ident, stream = self.streams.popleft()
         try:
             header, body = next(stream)
@@ -165,6 +173,11 @@ class Guest:
                 self._exec(ident, header, body)
             elif op == "kill":
                 self._cancel(header["target"])
+            elif op == "relay":
+                self.relay.take(header, body)
+                self._flush()
+            elif op == "listen":
+                self.send({"id": ident, "port": self.relay.listen(header)})
             elif op == "lease":
                 self.deadline = time.monotonic() + header["seconds"]
             elif op == "get":

@@ -22,6 +22,7 @@ from air.errors import BoxDiedError, BoxFileError, ConfigError
 from air.sandbox import files
 from air.sandbox.base import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, Command, ExecResult
 from air.sandbox.protocol import Connection
+from air.sandbox.relay import Handler, Relay, to
 
 START_SECONDS = 60.0
 GRACE_SECONDS = 30.0
@@ -42,6 +43,7 @@ class GuestBox(Box):
         self._connection: Connection | None = None
         self.born = time.monotonic()
         self._closing: asyncio.Task[None] | None = None
+        self._relay: Relay | None = None
         self.workspace = WORKSPACE
 
     @property
@@ -152,11 +154,24 @@ class GuestBox(Box):
         _join(entries, pieces)
         return entries
 
+    async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
+        """Answers a loopback port of the box from the host; see `Box.forward`."""
+        if self._relay is None:
+            self._relay = Relay(self._guest, self.id)
+        return await self._relay.listen(port, target if callable(target) else to(*target))
+
     async def close(self) -> None:
         """Kills everything in the box and removes it; the removal survives a cancelled caller."""
         if self._closing is None:
-            self._closing = asyncio.create_task(self._close())
+            self._closing = asyncio.create_task(self._end())
         await to_the_end(self._closing)
+
+    async def _end(self) -> None:
+        try:
+            await self._close()
+        finally:
+            if self._relay is not None:
+                await self._relay.close()
 
     @abstractmethod
     async def _close(self) -> None:

@@ -2,8 +2,8 @@
 
 It separates runs; it does not isolate them. A command sees the host's files and network, and what
 binds it is per process only: memory (data segment), size of one file, no core dumps. `cpus`,
-`pids`, `shm_mb` and the size of the workspace as a whole are not enforced. What is held as in a
-container: fresh commands, timeouts that kill whole trees, bounded output, file operations that
+`pids`, `shm_mb`, `network` and the size of the workspace as a whole are not enforced. What is held
+as in a container: fresh commands, timeouts that kill whole trees, bounded output, file operations that
 follow no link, and an end together with the harness.
 """
 
@@ -129,7 +129,7 @@ class ProcessBox(GuestBox):
         """Freezes the workspace, which is copied; see `Box.snapshot`."""
         await self._guest.request({"op": "freeze"})
         snapshot = await CopiedSnapshot.of(Path(self.workspace))
-        self._closing = asyncio.create_task(self._close())
+        self._closing = asyncio.create_task(self._end())
         return snapshot
 
     async def restore(self, snapshot: Snapshot) -> None:

@@ -17,16 +17,19 @@ import struct
 from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from air.errors import BoxDiedError, BoxFileError
+
+if TYPE_CHECKING:
+    from air.sandbox.relay import Relay
 
 MAX_HEADER = 1 << 25
 MAX_BODY = 1 << 28
 PATIENCE = 2
 """Seconds that a started box waits for its program: a harness that died while the engine was starting
 the box may have left a stream that never ends, and nothing of it may run for 5 s."""
-GUEST = ("guest_exec", "guest_files", "guest")
+GUEST = ("guest_exec", "guest_files", "guest_relay", "guest")
 """The modules of the program in a box."""
 PULSE_SECONDS, MOST_MISSED = 10.0, 6
 """How often a silent guest is asked for a sign of life, and how many it may owe."""
@@ -127,6 +130,7 @@ class Connection:
         self._stderr = bytearray()
         self._reason = ""
         self._pulse, self._heard = pulse, 0
+        self.relay: Relay | None = None
         self._pump = asyncio.create_task(self._read())
         self._beat: asyncio.Task[None] | None = None
 
@@ -165,7 +169,7 @@ class Connection:
         queue = self._expect(ident)
         try:
             self._writer.write(frame({**header, "id": ident}, body))
-            await self._drain()
+            await self.drain()
             return await self._answer(queue)
         finally:
             del self._waiting[ident]
@@ -194,7 +198,7 @@ class Connection:
                 last = start + piece >= len(view)
                 part = {**header, "op": "write", "id": ident, "last": last}
                 self._writer.write(frame(part, bytes(view[start : start + piece])))
-                await self._drain()
+                await self.drain()
                 if not queue.empty() and not last:
                     self._writer.write(frame({**part, "last": True}))
                     break
@@ -220,7 +224,8 @@ class Connection:
         queue = self._waiting[ident] = asyncio.Queue()
         return queue
 
-    async def _drain(self) -> None:
+    async def drain(self) -> None:
+        """Returns when the stream takes more, or is over."""
         try:
             await self._writer.drain()
         except ConnectionError as error:
@@ -293,6 +298,8 @@ class Connection:
             return str(header.get("reason"))
         elif isinstance(ident := header.get("id"), int) and ident in self._waiting:
             self._waiting[ident].put_nowait(reply)
+        elif header.get("op") == "relay" and self.relay is not None:
+            self.relay.receive(*reply)
         return ""
 
     def _end(self, reason: str) -> None:
@@ -303,6 +310,8 @@ class Connection:
             self._beat.cancel()
         for queue in self._waiting.values():
             queue.put_nowait(None)
+        if self.relay is not None:
+            self.relay.lose(reason)
         if not self._ready.done():
             self._ready.set_exception(BoxDiedError(f"box {self._name}: {reason}"))
             self._ready.exception()  # it is looked at by `ready`, if anyone still is there

@@ -16,6 +16,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from air.config import BaseConfig
 from air.errors import ConfigError
 from air.sandbox.base import BoxLimits, BoxSpec
+from air.sandbox.names import Names
 
 GRADER_DIR = "/grader"
 ID_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
@@ -122,8 +123,8 @@ class TaskSpec(RewardScale):
     """What is graded, relative to the workspace; a folder ends in `/`."""
     image: str = "air-base"
     """The image of its boxes."""
-    network: tuple[str, ...] = ()
-    """Hosts that the agent's box may reach."""
+    network: Names = ()
+    """Hosts that the agent's box may reach, by name (see `air.sandbox.names`); graders reach none."""
     gpus: int = Field(0, ge=0)
     """GPUs of a box."""
     trust: Literal["data", "code"] = "data"
@@ -177,6 +178,7 @@ class TaskSpec(RewardScale):
             provider=provider,
             image=self.image,
             limits=self.limits.box(self.limits.episode_seconds),
+            network=self.network,
         )
 
     def grader_spec(self, provider: Provider) -> BoxSpec:
@@ -208,8 +210,6 @@ class TaskSpec(RewardScale):
         where = f"task {self.id}"
         if self.gpus:
             raise ConfigError("boxes with GPUs are not there yet", where=f"{where}: gpus")
-        if self.network:
-            raise ConfigError("boxes have no network", where=f"{where}: network")
 
 
 def usable(score: object) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from air.sandbox import open_box
 from air.sandbox.base import BoxSpec
-from air.sandbox.conformance import attacks, commands, copies, paths, snapshots
+from air.sandbox.conformance import attacks, commands, copies, paths, ports, snapshots
 from air.sandbox.conformance.check import Check, Unmet
 
 CHECKS: tuple[Check, ...] = (
@@ -18,6 +18,7 @@ CHECKS: tuple[Check, ...] = (
     *copies.CHECKS,
     *snapshots.CHECKS,
     *attacks.CHECKS,
+    *ports.CHECKS,
 )
 """Every check, in the order of reading."""
 

@@ -70,6 +70,8 @@ def test_roots_replace_the_shipped_tasks(make_task: MakeTask) -> None:
         ('name = "Tiny"', 'name = "Tiny"\nnormalise = "none"', "needs phi_clip"),
         ('name = "Tiny"', 'name = "Tiny"\nphi_clip = [1, -1]', "low < high"),
         ('name = "Tiny"', 'name = "Tiny"\nfolder = "/etc"', "folder"),
+        ('name = "Tiny"', 'name = "Tiny"\nnetwork = ["1.2.3.4"]', "hosts are listed by name"),
+        ('name = "Tiny"', 'name = "Tiny"\nnetwork = ["https://a.org"]', "`network`"),
     ],
 )
 def test_a_bad_file_is_named_with_its_key(
@@ -109,11 +111,20 @@ def test_the_hash_covers_every_file_and_its_name(make_task: MakeTask) -> None:
 
 
 def test_needs_that_no_box_has_are_refused(make_task: MakeTask) -> None:
-    for extra, key in (("gpus = 1\n", "gpus"), ('network = ["example.org"]\n', "network")):
-        task = make_task(toml=extra)
-        with pytest.raises(ConfigError, match=key):
-            task.box_spec("docker")
-        assert key.rstrip("s") in task.needs()
+    task = make_task(toml="gpus = 1\n")
+    with pytest.raises(ConfigError, match="gpus"):
+        task.box_spec("docker")
+    assert "1 gpu" in task.needs()
+
+
+@pytest.mark.parametrize("trust", ["data", "code"])
+def test_the_agents_box_reaches_the_listed_names_and_the_graders_none(
+    make_task: MakeTask, trust: str
+) -> None:
+    task = make_task(toml=f'network = ["example.org", "*.example.com:8443"]\ntrust = "{trust}"\n')
+    assert task.box_spec("docker").network == ("example.org", "*.example.com:8443")
+    assert task.grader_spec("docker").network == ()
+    assert "network example.org" in task.needs()
 
 
 def test_the_reward_scale_is_the_tasks(make_task: MakeTask) -> None:

@@ -1,0 +1,234 @@
+"""What the guest knows of relayed connections: loopback ports of the box that the harness answers.
+
+Part of the guest: standard library only, Python >= 3.8, no import of `air`.
+
+A connection is frames `{"op": "relay", "conn": N, "do": …}`: `open` by the guest; `data` and `eof`
+both ways; `credit`, with which each side lets the other send `bytes` more; `close` by either side
+(the harness's comes after its data; `abort` does not wait for it). At most `most` connections exist
+at once, and more wait in the kernel's queue: the place of one is free when its socket is closed and
+the harness has said `free`.
+
+Bytes for the harness are read from a socket only when the stream has room for them (`pull`), a piece
+of each connection in turn: a transfer neither grows the guest nor goes before the answers of commands.
+"""
+
+from __future__ import annotations
+
+import collections
+import select
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from typing import Any
+
+    Queue = Callable[[dict[str, Any], bytes], None]
+
+PIECE = 1 << 16
+BACKLOG = 128
+FULL_SECONDS = 0.01
+
+
+class Stream:
+    """One connection of a program in the box."""
+
+    def __init__(self, ident: int, sock: socket.socket, window: int) -> None:
+        self.ident, self.fd = ident, sock.fileno()
+        self.sock: socket.socket | None = sock
+        self.credit = window  # bytes that the harness still takes
+        self.out: collections.deque[memoryview] = collections.deque()
+        self.owed = 0  # bytes written out, and not yet said to the harness
+        self.last = ""  # what is done when all is written: "eof" or "close"
+        self.ended = False  # the program sends nothing more
+        self.queued = False  # it waits for its turn to be read
+        self.free = False  # the harness has done with it
+
+
+class Relay:
+    """Listens, accepts, and turns connections into frames and back.
+
+    Args:
+        epoll: the guest's; sockets are armed in it for one event at a time.
+        queue: takes one frame for the harness; the caller flushes.
+    """
+
+    def __init__(self, epoll: select.epoll, queue: Queue) -> None:
+        self.epoll, self.queue = epoll, queue
+        self.window = self.most = self.last_ident = 0
+        self.listeners: dict[int, tuple[socket.socket, int]] = {}
+        self.streams: dict[int, Stream] = {}
+        self.by_fd: dict[int, Stream] = {}
+        self.ready: collections.deque[Stream] = collections.deque()
+
+    def listen(self, header: dict[str, Any]) -> int:
+        """Opens a loopback port (0: any free one), named `key` to the harness; returns the port."""
+        import socket  # too slow to import at every start of a box
+
+        self.window, self.most = header["window"], header["most"]
+        listener = socket.socket()
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", header["port"]))
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+            self.epoll.register(listener.fileno(), 0)
+        except OSError:
+            listener.close()
+            raise
+        self.listeners[listener.fileno()] = (listener, header["key"])
+        self._arm_listeners()
+        port: int = listener.getsockname()[1]
+        return port
+
+    def event(self, fd: int, events: int) -> bool:
+        """Serves an event of a socket; returns whether it is one of these."""
+        if fd in self.listeners:
+            self._accept(*self.listeners[fd])
+            self._arm_listeners()
+            return True
+        stream = self.by_fd.get(fd)
+        if stream is None:
+            return False
+        if events & ~select.EPOLLIN and stream.out:
+            self._write(stream)
+        if events & ~select.EPOLLOUT and stream.sock and not (stream.ended or stream.queued):
+            stream.queued = True
+            self.ready.append(stream)
+        self._arm(stream)
+        return True
+
+    def pull(self) -> None:
+        """Queues the next piece of the connection whose turn it is, if one has something to say."""
+        if not self.ready:
+            return
+        stream = self.ready.popleft()
+        stream.queued = False
+        if stream.sock is None:
+            return
+        try:
+            data = stream.sock.recv(min(PIECE, stream.credit)) if stream.credit else None
+        except BlockingIOError:
+            data = None
+        except OSError:
+            self._lose(stream)
+            return
+        if data:
+            stream.credit -= len(data)
+            self._say(stream, "data", data)
+        elif data is not None:
+            stream.ended = True
+            self._say(stream, "eof")
+        self._arm(stream)
+
+    def take(self, header: dict[str, Any], body: bytes) -> None:
+        """Does what a frame of the harness says; one for a connection that is gone is late."""
+        stream, do = self.streams.get(header["conn"]), header["do"]
+        if stream is None:
+            return
+        if do == "free":
+            stream.free = True
+            self._forget(stream)
+        elif stream.sock is None:
+            return
+        elif do == "abort":
+            self._close(stream, reset=True)
+        elif do == "credit":
+            stream.credit += header["bytes"]
+            self._arm(stream)
+        else:
+            if do == "data":
+                stream.out.append(memoryview(body))
+            else:
+                stream.last = do
+            self._write(stream)
+            self._arm(stream)
+
+    def _accept(self, listener: socket.socket, key: int) -> None:
+        import socket
+
+        if len(self.streams) >= self.most:
+            return
+        try:
+            sock, _ = listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError:  # no descriptor is left: it waits, and we do not spin meanwhile
+            time.sleep(FULL_SECONDS)
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.last_ident += 1
+        stream = Stream(self.last_ident, sock, self.window)
+        self.streams[stream.ident] = self.by_fd[stream.fd] = stream
+        self.epoll.register(stream.fd, 0)
+        self.queue({"op": "relay", "conn": stream.ident, "do": "open", "key": key}, b"")
+        self._arm(stream)
+
+    def _arm_listeners(self) -> None:
+        if len(self.streams) < self.most:
+            for fd in self.listeners:
+                self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
+
+    def _arm(self, stream: Stream) -> None:
+        """Asks for the next event, if there is something to do about it."""
+        if stream.sock is None:
+            return
+        events = select.EPOLLOUT if stream.out else 0
+        if stream.credit and not (stream.ended or stream.queued):
+            events |= select.EPOLLIN
+        if events:
+            self.epoll.modify(stream.fd, events | select.EPOLLONESHOT)
+
+    def _write(self, stream: Stream) -> None:
+        """Writes what the program takes, and after the last of it ends as the harness asked."""
+        sock = stream.sock
+        assert sock is not None
+        try:
+            while stream.out:
+                sent = sock.send(stream.out[0])
+                stream.owed += sent
+                stream.out[0] = stream.out[0][sent:]
+                if not stream.out[0]:
+                    stream.out.popleft()
+            if stream.last == "eof":
+                sock.shutdown(1)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._lose(stream)
+            return
+        if stream.last == "close" and not stream.out:
+            self._close(stream)
+        elif stream.owed >= self.window // 2:
+            self._say(stream, "credit", bytes=stream.owed)
+            stream.owed = 0
+
+    def _lose(self, stream: Stream) -> None:
+        """The program is gone from its end."""
+        self._close(stream)
+        self._say(stream, "close")
+
+    def _close(self, stream: Stream, *, reset: bool = False) -> None:
+        assert stream.sock is not None
+        if reset:
+            import socket
+            import struct
+
+            stream.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.epoll.unregister(stream.fd)
+        del self.by_fd[stream.fd]
+        stream.sock.close()
+        stream.sock = None
+        stream.out.clear()
+        self._forget(stream)
+
+    def _forget(self, stream: Stream) -> None:
+        """Makes place for another connection once both ends have done with this one."""
+        if stream.free and stream.sock is None:
+            del self.streams[stream.ident]
+            self._arm_listeners()
+
+    def _say(self, stream: Stream, do: str, body: bytes = b"", **more: int) -> None:
+        self.queue(dict(more, op="relay", conn=stream.ident, do=do), body)
