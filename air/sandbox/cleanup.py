@@ -23,6 +23,8 @@ from air.sandbox import events
 
 RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
 FOLDER_PREFIX = "air-box-"
+OWNER_ENV = "AIR_OWNER"
+"""The variable by which a process that one of ours started says whose it is."""
 WARM_SECONDS = 3600.0
 """How long a box may wait for its hand-out; its label expires that much later."""
 
@@ -30,6 +32,11 @@ WARM_SECONDS = 3600.0
 def owner() -> str:
     """This process as `host:pid:start`; `host` names the machine, its boot and its pid namespace."""
     return f"{_host()}:{os.getpid()}:{_start_time(os.getpid())}"
+
+
+def mark_children() -> None:
+    """Lets every process that this one starts from now on say whose it is, in `OWNER_ENV`."""
+    os.environ[OWNER_ENV] = owner()
 
 
 def run_id() -> str:
