@@ -26,6 +26,7 @@ COMMANDS = {
     "tasks": "air.cli.tasks",
     "images": "air.cli.images",
     "box": "air.cli.box",
+    "doctor": "air.cli.doctor",
 }
 """Every command and its module, which has `HELP`, `add_arguments(parser)` and `run(args) -> int`."""
 
@@ -33,8 +34,9 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """`air COMMAND …`"""
     args = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in args
-    args = [arg for arg in args if arg != "--debug"]
+    ours = args.index("--") if "--" in args else len(args)  # what follows is another program's
+    debug = "--debug" in args[:ours]
+    args = [arg for arg in args[:ours] if arg != "--debug"] + args[ours:]
     _spare_loopback_from_proxies()
     return _guarded(lambda: _run(args), debug=debug)
 

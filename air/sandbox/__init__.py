@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 
+from air.sandbox import cleanup
 from air.sandbox.base import Box, BoxSpec
 from air.sandbox.guestbox import GuestBox
 
@@ -38,6 +39,8 @@ async def start_box(spec: BoxSpec, *, run: str = "") -> GuestBox:
     module, name = PROVIDERS[spec.provider]
     provider = getattr(importlib.import_module(module), name)
     box: GuestBox = await provider.start(spec, run=run)
+    run = run or cleanup.run_id()
+    box.events.start(spec, run=run, owner=cleanup.owner(), workspace=box.workspace)
     return box
 
 

@@ -14,14 +14,17 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 from air.errors import BoxDiedError, MissingError
+from air.sandbox import events
 
 RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
 FOLDER_PREFIX = "air-box-"
+OWNER_ENV = "AIR_OWNER"
+"""The variable by which a process that one of ours started says whose it is."""
 WARM_SECONDS = 3600.0
 """How long a box may wait for its hand-out; its label expires that much later."""
 
@@ -29,6 +32,11 @@ WARM_SECONDS = 3600.0
 def owner() -> str:
     """This process as `host:pid:start`; `host` names the machine, its boot and its pid namespace."""
     return f"{_host()}:{os.getpid()}:{_start_time(os.getpid())}"
+
+
+def mark_children() -> None:
+    """Lets every process that this one starts from now on say whose it is, in `OWNER_ENV`."""
+    os.environ[OWNER_ENV] = owner()
 
 
 def run_id() -> str:
@@ -71,6 +79,8 @@ def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
 def collect() -> list[str]:
     """Removes what dead owners left; returns the names. Blocks for as long as the engine takes.
 
+    Records of what was run in boxes go too, where they are old or many; they are not named.
+
     Without an engine there are no containers to look for, and only folders are collected.
 
     Raises:
@@ -79,6 +89,7 @@ def collect() -> list[str]:
     from air.sandbox import docker
 
     removed = collect_folders()
+    events.collect()
     try:
         return removed + docker.remove_left_behind()
     except MissingError:
@@ -88,10 +99,8 @@ def collect() -> list[str]:
 def collect_folders() -> list[str]:
     """Removes folders of process boxes whose owner is dead."""
     removed = []
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
-        pid, _, rest = folder.name.removeprefix(FOLDER_PREFIX).partition("-")
-        start = rest.partition("-")[0]
-        if pid.isdigit() and start and is_dead(f"{_host()}:{pid}:{start}"):
+    for folder, label in box_folders():
+        if is_dead(label):
             shutil.rmtree(folder, ignore_errors=True)  # another user's, or collected by another
             if not folder.exists():
                 removed.append(str(folder))
@@ -112,8 +121,23 @@ def remove_folder(folder: Path) -> None:
         raise BoxDiedError(f"the folder {folder} of a box cannot be removed: {error}") from error
 
 
+def box_folders() -> Iterator[tuple[Path, str]]:
+    """Every folder of a process box on this machine, with its owner."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        if label := folder_owner(folder.name):
+            yield folder, label
+
+
+def folder_owner(name: str) -> str:
+    """The owner of the process box whose folder is called `name`; empty if it is no such name."""
+    pid, _, rest = name.removeprefix(FOLDER_PREFIX).partition("-")
+    start = rest.partition("-")[0]
+    ours = name.startswith(FOLDER_PREFIX) and pid.isdigit() and start.isdigit()
+    return f"{_host()}:{pid}:{start}" if ours else ""
+
+
 def folder_prefix() -> str:
-    """The beginning of the names of this process's box folders."""
+    """The beginning of the names of this process's box folders; a box's name without `air-` follows."""
     return f"{FOLDER_PREFIX}{os.getpid()}-{_start_time(os.getpid())}-"
 
 

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from air.errors import BoxDiedError, BoxFileError, ConfigError
 from air.sandbox import files
 from air.sandbox.base import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, Command, ExecResult
+from air.sandbox.events import Events, recorded
 from air.sandbox.protocol import Connection
 from air.sandbox.relay import Handler, Relay, to
 
@@ -42,6 +43,7 @@ class GuestBox(Box):
         self._folders = {folder: folder for folder in (*folders(spec), "/tmp")}
         self._connection: Connection | None = None
         self.born = time.monotonic()
+        self.events = Events(self.id)
         self._closing: asyncio.Task[None] | None = None
         self._relay: Relay | None = None
         self.workspace = WORKSPACE
@@ -68,6 +70,7 @@ class GuestBox(Box):
         """Starts the box's time to live."""
         self._guest.post({"op": "lease", "id": 0, "seconds": self.spec.limits.seconds})
 
+    @recorded
     async def exec(
         self,
         command: Command,
@@ -163,6 +166,7 @@ class GuestBox(Box):
     async def close(self) -> None:
         """Kills everything in the box and removes it; the removal survives a cancelled caller."""
         if self._closing is None:
+            self.events.end((self._connection and self._connection.reason) or "closed")
             self._closing = asyncio.create_task(self._end())
         await to_the_end(self._closing)
 

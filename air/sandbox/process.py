@@ -83,7 +83,10 @@ class ProcessBox(GuestBox):
         await self._connection.ready(seconds=START_SECONDS)
 
     def _make_folders(self) -> Path:
-        root = self._root = Path(tempfile.mkdtemp(prefix=cleanup.folder_prefix()))
+        name = cleanup.folder_prefix() + self.id.removeprefix("air-")
+        root = Path(tempfile.gettempdir(), name)
+        root.mkdir(mode=0o700)
+        self._root = root  # only now: what was there before is not ours to remove
         for folder in self._folders:
             (root / folder[1:]).mkdir(parents=True)
             self._folders[folder] = f"{root}{folder}"

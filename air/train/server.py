@@ -34,6 +34,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from air.errors import InferenceError, UsageError
+from air.sandbox import cleanup
 from air.train import protocol
 from air.train.batching import Batcher, Metrics, Reply
 from air.train.generate import Sampler
@@ -102,6 +103,7 @@ class InferenceServer:
             InferenceError: the server did not come up.
         """
         listener = self._bind()
+        cleanup.mark_children()
         config = uvicorn.Config(
             self._app(),
             log_config=None,

@@ -1,0 +1,116 @@
+"""The boxes that are on this machine, of whatever provider and owner, and one of them by its name."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from air.errors import MissingError, UsageError
+from air.sandbox import cleanup, events
+
+
+@dataclass(frozen=True)
+class Live:
+    """A box that exists now: a container, or a process box's folder."""
+
+    name: str
+    provider: str
+    state: str
+    """The engine's word (`running`, `created`, …); `running` for a folder."""
+    run: str
+    owner: str
+    """The owner's label; see `cleanup.owner`."""
+    seconds_left: float | None
+    """Seconds until it may be collected; None where it does not say."""
+    where: str
+    """The container's id, or the box's folder."""
+
+    @property
+    def pid(self) -> str:
+        """The owner's process."""
+        return self.owner.rsplit(":", 2)[-2] if self.owner.count(":") > 1 else "?"
+
+    @property
+    def dead(self) -> bool:
+        """Whether its owner is certainly gone."""
+        return cleanup.is_dead(self.owner)
+
+
+def containers() -> list[Live]:
+    """Boxes that are containers, by name.
+
+    Raises:
+        MissingError: no engine answers.
+        BoxStartError: the engine failed.
+    """
+    from air.sandbox import docker
+
+    now, found = time.time(), []
+    for one in docker.boxes():
+        labels = one["Labels"]
+        try:
+            left = float(labels[cleanup.EXPIRES_LABEL]) - now
+        except ValueError:
+            left = None
+        box = Live(
+            name=one["Names"][0].lstrip("/"),
+            provider="docker",
+            state=one["State"],
+            run=labels.get(cleanup.RUN_LABEL, ""),
+            owner=labels[cleanup.OWNER_LABEL],
+            seconds_left=left,
+            where=one["Id"],
+        )
+        found.append(box)
+    return sorted(found, key=lambda box: box.name)
+
+
+def folders() -> list[Live]:
+    """Process boxes, by name."""
+    found = []
+    for folder, owner in cleanup.box_folders():
+        name = "air-" + folder.name.rpartition("-")[2]
+        run, left = _recorded(name)
+        found.append(Live(name, "process", "running", run, owner, left, str(folder)))
+    return sorted(found, key=lambda box: box.name)
+
+
+def _recorded(name: str) -> tuple[str, float | None]:
+    """The run of a process box, and its seconds left, from its record; a folder has no labels."""
+    file = events.folder() / f"{name}.jsonl"
+    try:
+        found, _ = events.read(file)
+    except OSError:  # recorded elsewhere, or another user's
+        return "", None
+    if not found or (start := found[0])["type"] != "start":
+        return "", None
+    ends = start["t"] + start["limits"]["seconds"] + cleanup.WARM_SECONDS
+    return str(start["run"]), ends - time.time()
+
+
+def find(name: str) -> Live:
+    """The one live box whose name, with or without `air-`, begins with `name`.
+
+    Raises:
+        MissingError: there is none, or no engine answers and it is no process box.
+        UsageError: there are several.
+        BoxStartError: the engine failed.
+    """
+    short = name.removeprefix("air-")
+
+    def named(box: Live) -> bool:
+        return box.name.removeprefix("air-").startswith(short)
+
+    found = [box for box in folders() if named(box)]
+    try:
+        found += [box for box in containers() if named(box)]
+    except MissingError:
+        if not found:
+            raise
+    if not found:
+        raise MissingError(f"there is no live box `{name}`", remedy="see `air box ls`")
+    if len(found) > 1:
+        names = ", ".join(box.name for box in found[:4])
+        begins = f"`{name}` begins the names of {len(found)} boxes"
+        raise UsageError(begins, remedy=f"say which: {names}")
+    return found[0]

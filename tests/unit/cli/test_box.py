@@ -1,0 +1,164 @@
+"""`air box` where boxes are processes: what is listed, what was run, and what cannot be entered."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from air.cli.main import main
+from air.sandbox import cleanup, events, open_box
+from air.sandbox.base import BoxSpec
+from air.sandbox.events import Events
+
+SPEC = BoxSpec(provider="process")
+HOLDER = """
+import asyncio, sys
+from air.sandbox import open_box
+from air.sandbox.base import BoxSpec
+
+async def main():
+    async with await open_box(BoxSpec(provider="process"), run="held") as box:
+        await box.exec("echo begun", timeout=20)
+        print(box.id, box.workspace, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+        await box.exec("echo later", timeout=20)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(autouse=True)
+def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of its own, and no engine."""
+    monkeypatch.setenv("AIR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+
+
+async def _box(*args: str) -> tuple[int, str, str]:
+    """`air box ARGS` as a process: exit code, standard output, standard error."""
+    argv = [sys.executable, "-m", "air.cli.main", "box", *args]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=pipe)
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_process_boxes_are_listed_and_without_an_engine_nothing_else() -> None:
+    async with await open_box(SPEC, run="listed") as box:
+        code, out, err = await _box("ls")
+        (row,) = [line.split() for line in out.splitlines() if line.startswith(box.id)]
+        assert row == [
+            box.id,
+            "process",
+            "running",
+            "listed",
+            "180",
+            "min",
+            "pid",
+            f"{os.getpid()}",
+        ]
+    assert code == 0
+    assert err.startswith("no containers are listed: no Docker engine answers")
+    code, out, _ = await _box("ls")
+    assert (code, box.id in out) == (0, False)
+
+
+async def test_a_process_box_is_a_folder_and_its_path_is_told() -> None:
+    async with await open_box(SPEC) as box:
+        for name in (box.id, box.id[4:], box.id[:9]):
+            code, out, err = await _box("exec", name, "--", "ls")
+            assert (code, out) == (2, "")
+            assert f"box {box.id} is a process box: a folder" in err
+            assert err.rstrip().endswith(f"cd {box.workspace}")
+
+
+async def test_what_cannot_be_found_is_said() -> None:
+    async with await open_box(SPEC), await open_box(SPEC):
+        code, _, err = await _box("exec", "air-", "--", "ls")
+        assert code == 2
+        assert "begins the names of" in err
+    code, _, err = await _box("exec", "air-0", "--")
+    assert (code, "no command is given" in err) == (2, True)
+    code, _, err = await _box("exec", "nowhere", "--", "ls")
+    assert (code, "no Docker engine answers" in err) == (2, True)
+    code, _, err = await _box("logs", "nowhere")
+    assert (code, "nothing is recorded of a box `nowhere`" in err) == (2, True)
+    for name in ("air-a1", "air-a2"):
+        record = Events(name)
+        record.start(SPEC, run="", owner=cleanup.owner(), workspace="/w")
+        record.end("closed")
+    code, _, err = await _box("logs", "a")
+    assert (code, "begins the names of 2 boxes" in err) == (2, True)
+
+
+async def test_logs_of_a_live_box_and_of_one_that_is_gone() -> None:
+    async with await open_box(SPEC, run="told") as box:
+        await box.exec("echo one", timeout=20)
+        await box.exec("exit 3", timeout=20)
+        code, live, _ = await _box("logs", box.id)
+        assert code == 0
+    code, ended, _ = await _box("logs", box.id[:10])
+    assert code == 0
+    told = [line.partition("  ")[2] for line in ended.splitlines()]
+    assert told[0].startswith(f"{box.id}: process {box.workspace}, run told, pid {os.getpid()}")
+    assert "memory_mb=1024" in told[0]
+    assert told[1] == "#1 $ echo one"
+    assert told[2].startswith("#1 exit 0 in 0.0")
+    assert told[2].endswith(" s, 4 + 0 bytes")
+    assert told[3:4] == ["#2 $ exit 3"]
+    assert told[4].startswith("#2 exit 3 in ")
+    assert told[5:] == ["end: closed; 2 commands"]
+    assert live.splitlines() == ended.splitlines()[:-1]
+
+
+async def _held() -> tuple[asyncio.subprocess.Process, str]:
+    """A process that holds a box, and the box's name."""
+    pipe = asyncio.subprocess.PIPE
+    holder = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOLDER, stdin=pipe, stdout=pipe
+    )
+    assert holder.stdout is not None
+    name, _ = (await asyncio.wait_for(holder.stdout.readline(), 60)).decode().split()
+    return holder, name
+
+
+async def test_following_a_box_to_its_end() -> None:
+    holder, name = await _held()
+    argv = [sys.executable, "-m", "air.cli.main", "box", "logs", "-f", name]
+    follower = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
+    assert follower.stdout is not None
+    assert holder.stdin is not None
+    for word in (name.encode(), b"#1 $ echo begun", b"#1 exit 0"):
+        assert word in await asyncio.wait_for(follower.stdout.readline(), 60)
+    holder.stdin.close()
+    rest = await asyncio.wait_for(follower.stdout.read(), 60)
+    assert b"#2 $ echo later" in rest
+    assert b"end: closed; 2 commands" in rest
+    assert await follower.wait() == await holder.wait() == 0
+
+
+async def test_a_box_whose_process_was_killed_has_no_end() -> None:
+    holder, name = await _held()
+    holder.send_signal(signal.SIGKILL)
+    await holder.wait()
+    code, out, _ = await _box("logs", "-f", name)
+    assert code == 0
+    assert out.splitlines()[-1] == "no end is written: its process was killed"
+
+
+def test_a_terminal_obeys_nothing_that_an_agent_wrote(capsys: pytest.CaptureFixture[str]) -> None:
+    record = Events("air-sly")
+    record.start(SPEC, run="", owner=cleanup.owner(), workspace="/w")
+    record.run("echo \x1b[2J\x07\udcff\ncat ü")
+    assert main(["box", "logs", "sly"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[1].endswith("#1 $ echo \\x1b[2J\\x07\\udcff")
+    assert told[2].strip() == "cat ü"
+    record.end("closed")
+    assert events.find("sly")
