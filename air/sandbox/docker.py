@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -29,10 +30,10 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, NotFound
 
-from air.errors import AirError, BoxDiedError
+from air.errors import AirError, BoxDiedError, MissingError
 from air.sandbox import cleanup
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation
-from air.sandbox.failure import TransientStartError, engine_missing, start_error
+from air.sandbox.failure import TransientStartError, engine_missing, no_engine, start_error
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders, to_the_end
 from air.sandbox.protocol import Connection, interpreter, opening
 
@@ -43,6 +44,7 @@ USER = "1000:1000"
 _THREADS = 16
 _INODES_PER_MIB = 256
 _FOREIGN = (DockerException, requests.RequestException, OSError)
+_LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -54,7 +56,7 @@ class DockerBox(GuestBox):
     def __init__(self, spec: BoxSpec, run: str) -> None:
         super().__init__(spec)
         self.container = ""
-        """The engine's id of the container; empty until it exists."""
+        """The engine's id of the container, or its name; empty until it may exist."""
         self._run = run
         self._socket: socket.socket | None = None
 
@@ -64,14 +66,18 @@ class DockerBox(GuestBox):
 
         Raises:
             MissingError: no engine answers, or the image is not built.
-            TransientStartError: it failed for a reason that may pass.
+            EngineAwayError: the engine answered before, and does not now.
+            TransientStartError: it failed for another reason that may pass.
             BoxStartError: it failed for good.
         """
         box = cls(spec, run)
         try:
             await box._start()
         except BaseException as error:  # cancellation too: no container is left
-            await box.close()
+            try:
+                await box.close()
+            except BoxDiedError as left:  # why it did not start matters more; see `cleanup`
+                _LOG.warning("%s", left)
             if isinstance(error, _FOREIGN) and not isinstance(error, TimeoutError):
                 raise _translated(error, spec.image) from error
             if isinstance(error, (TimeoutError, BoxDiedError)):
@@ -94,8 +100,13 @@ class DockerBox(GuestBox):
         loop may be busy for.
         """
         engine = client()
-        created = engine.create_container(**container(self.spec, self.id, self._run))
-        self.container = created["Id"]
+        arguments = container(self.spec, self.id, self._run)
+        try:
+            self.container = engine.create_container(**arguments)["Id"]
+        except requests.RequestException as error:
+            if not engine_missing(str(error)):  # it was asked, and only its answer is lost
+                self.container = self.id
+            raise
         params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         attached = engine.attach_socket(self.container, params=params)
         try:
@@ -162,6 +173,7 @@ def container(spec: BoxSpec, name: str, run: str) -> dict[str, Any]:
         "command": [],
         "working_dir": WORKSPACE,
         "stdin_open": True,
+        "stop_signal": "SIGKILL",  # an engine that ends does not wait for a guest, which ignores SIGTERM
         "environment": _environment(spec),
         "labels": {
             cleanup.RUN_LABEL: run or cleanup.run_id(),
@@ -247,13 +259,22 @@ def remove_left_behind() -> list[str]:
 
 
 def client() -> docker.APIClient:
-    """The connection to the engine that `DOCKER_HOST` names; one for each process."""
+    """The connection to the engine that `DOCKER_HOST` names; one for each process and engine.
+
+    Raises:
+        MissingError: none answers. Once one has, its failures are those of each request.
+    """
     with _LOCK:
-        return _client(os.getpid())
+        try:
+            return _client(os.getpid(), os.environ.get("DOCKER_HOST", ""))
+        except _FOREIGN as error:
+            if engine_missing(str(error)):
+                raise no_engine(str(error)) from error
+            raise
 
 
 @cache
-def _client(_pid: int) -> docker.APIClient:
+def _client(_pid: int, _host: str) -> docker.APIClient:
     settings = docker.utils.kwargs_from_env()
     return docker.APIClient(version="auto", timeout=60, max_pool_size=_THREADS, **settings)
 

@@ -5,6 +5,10 @@ their answers carry it too. A `get` is answered by many frames, all but the last
 
 `Connection` is the host's end. It belongs to one event loop. When the stream ends, or says
 something that is no frame, every request, pending and later, raises `BoxDiedError` with the reason.
+
+Both ends notice a stream that neither ends nor works, as an engine that was killed leaves it: the
+host sends a beat every `BEAT_SECONDS`, which the guest answers; whoever hears nothing for about
+`guest.SILENCE_SECONDS` gives up.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ MAX_BODY = 1 << 28
 PATIENCE = 2
 """Seconds that a started box waits for its program: a harness that died while the engine was starting
 the box may have left a stream that never ends, and nothing of it may run for 5 s."""
+BEAT_SECONDS = 60.0
+BEATS_MISSED = 5
 _MODULES = ("guest_exec", "guest_files", "guest")
 _STDOUT, _STDERR = 1, 2
 
@@ -103,6 +109,7 @@ class Connection:
         reader, writer: the stream.
         stderr: the guest's standard error; None where the reader carries both, with Docker's headers.
         name: what to call the box in errors.
+        beat: seconds between two beats.
     """
 
     def __init__(
@@ -112,6 +119,7 @@ class Connection:
         *,
         stderr: asyncio.StreamReader | None,
         name: str,
+        beat: float = BEAT_SECONDS,
     ) -> None:
         self._reader, self._writer, self._errors = reader, writer, stderr
         self._name, self._ids = name, itertools.count(1)
@@ -120,6 +128,8 @@ class Connection:
         self._stderr = bytearray()
         self._reason = ""
         self._pump = asyncio.create_task(self._read())
+        self._beat, self._unheard = beat, 0
+        self._timer = asyncio.get_running_loop().call_later(beat, self._beats)
 
     @property
     def reason(self) -> str:
@@ -204,6 +214,15 @@ class Connection:
         with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()
 
+    def _beats(self) -> None:
+        """Says that the host is there. Beats are counted, not seconds: this loop may be busy."""
+        if self._unheard >= BEATS_MISSED:
+            self._end(f"its guest was silent for {BEATS_MISSED * self._beat:.0f} s")
+            return
+        self._unheard += 1
+        self.post({"op": "beat", "id": 0})
+        self._timer = asyncio.get_running_loop().call_later(self._beat, self._beats)
+
     def _expect(self, ident: int) -> asyncio.Queue[Reply | None]:
         if self._reason:
             raise BoxDiedError(f"box {self._name}: {self._reason}")
@@ -229,6 +248,7 @@ class Connection:
         said, reason = "", "its stream ended"
         try:
             while data := await self._piece():
+                self._unheard = 0
                 buffer += data
                 while reply := take(buffer):
                     said = self._route(reply) or said
@@ -274,6 +294,7 @@ class Connection:
         if self._reason:
             return
         self._reason = reason
+        self._timer.cancel()
         for queue in self._waiting.values():
             queue.put_nowait(None)
         if not self._ready.done():
