@@ -30,7 +30,7 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, NotFound
 
-from air.errors import AirError, BoxDiedError, MissingError
+from air.errors import AirError, BoxDiedError
 from air.sandbox import cleanup
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation
 from air.sandbox.failure import TransientStartError, engine_missing, no_engine, start_error
@@ -226,6 +226,8 @@ def remove(name: str) -> None:
 def boxes() -> list[dict[str, Any]]:
     """Every container that carries our labels, in whatever state: the engine's summaries.
 
+    One without a name is left out: it is gone, and an engine that was killed meanwhile lists it still.
+
     Raises:
         MissingError: no engine answers.
         BoxStartError: the engine failed.
@@ -236,7 +238,7 @@ def boxes() -> list[dict[str, Any]]:
         )
     except _FOREIGN as error:
         raise _translated(error, "") from error
-    return found
+    return [box for box in found if box["Names"]]
 
 
 def remove_left_behind() -> list[str]:

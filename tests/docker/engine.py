@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -87,16 +88,18 @@ class Engine:
     def answers(self) -> bool:
         """Whether it is there."""
         try:
+            with socket.socket(socket.AF_UNIX) as knock:  # the SDK leaks its own where that fails
+                knock.connect(self.host.removeprefix("unix://"))
             with self._client() as client:
                 return bool(client.ping())
         except (DockerException, requests.RequestException, OSError):
             return False
 
     def containers(self) -> list[dict[str, Any]]:
-        """Its summaries of all containers, in whatever state."""
+        """Its summaries of all containers, in whatever state; one without a name is gone, though an
+        engine that was killed meanwhile lists it as dead, and knows it no more when asked."""
         with self._client() as client:
-            found: list[dict[str, Any]] = client.containers(all=True)
-            return found
+            return [found for found in client.containers(all=True) if found["Names"]]
 
     def volumes(self) -> list[str]:
         """The names of all its volumes."""
@@ -110,6 +113,18 @@ class Engine:
             with contextlib.suppress(OSError):  # it went away meanwhile
                 pids |= {int(pid) for pid in (group / "cgroup.procs").read_text().split()}
         return pids
+
+    def programs(self) -> set[int]:
+        """`processes` without the engine's own stubs: an engine that is killed between the creation
+        of a process and its start forgets it, and its `runc init` waits for ever, doing nothing."""
+        return {pid for pid in self.processes() if not _command(pid).startswith("runc:[")}
+
+    def clear(self) -> None:
+        """Kills what still runs in its boxes."""
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until(lambda: not self.processes(), "an end of all processes")
 
     def close(self) -> None:
         """Kills and removes everything of it; returns when that is done."""
@@ -129,6 +144,13 @@ class Engine:
         self._supervisor.stdin.write(json.dumps(words) + "\n")
         self._supervisor.stdin.flush()
         assert self._supervisor.stdout.readline() == "done\n"
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 @contextlib.contextmanager

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from air.errors import BoxStartError, MissingError
-from air.sandbox.failure import EngineAwayError, TransientStartError, classify, no_engine, start_error
+from air.sandbox.failure import (
+    EngineAwayError,
+    TransientStartError,
+    classify,
+    no_engine,
+    start_error,
+)
 
 FETCH = "Error while fetching server API version: "
 CAPTURED = [
