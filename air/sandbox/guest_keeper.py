@@ -84,7 +84,7 @@ class Keeper:
         elif op == "drop":
             for layer in self.layers.pop(name, []):
                 self._release(layer)
-        elif op != "ping":
+        elif op != "beat":
             raise ValueError(f"unknown operation {op!r}")
 
     def take(self, name: str, header: dict[str, Any]) -> None:

@@ -5,6 +5,10 @@ their answers carry it too. A `get` is answered by many frames, all but the last
 
 `Connection` is the host's end. It belongs to one event loop. When the stream ends, or says
 something that is no frame, every request, pending and later, raises `BoxDiedError` with the reason.
+
+Both ends notice a stream that neither ends nor works, as an engine that was killed leaves it: the
+host sends a beat every `BEAT_SECONDS`, which the guest answers; whoever hears nothing for about
+`guest.SILENCE_SECONDS` gives up.
 """
 
 from __future__ import annotations
@@ -29,10 +33,10 @@ MAX_BODY = 1 << 28
 PATIENCE = 2
 """Seconds that a started box waits for its program: a harness that died while the engine was starting
 the box may have left a stream that never ends, and nothing of it may run for 5 s."""
+BEAT_SECONDS, BEATS_MISSED = 15.0, 4
+"""How often a guest is asked for a sign of life, and how many of them it may owe."""
 GUEST = ("guest_exec", "guest_files", "guest_relay", "guest")
 """The modules of the program in a box."""
-PULSE_SECONDS, MOST_MISSED = 10.0, 6
-"""How often a silent guest is asked for a sign of life, and how many it may owe."""
 _STDOUT, _STDERR = 1, 2
 
 Reply = tuple[dict[str, Any], bytes]
@@ -110,8 +114,7 @@ class Connection:
         reader, writer: the stream.
         stderr: the guest's standard error; None where the reader carries both, with Docker's headers.
         name: what to call the box in errors.
-        pulse: seconds of silence after which the guest is asked for a sign of life; one that owes
-            `MOST_MISSED` of them, though its stream is open, is taken for dead.
+        beat: seconds between two beats.
     """
 
     def __init__(
@@ -121,7 +124,7 @@ class Connection:
         *,
         stderr: asyncio.StreamReader | None,
         name: str,
-        pulse: float = PULSE_SECONDS,
+        beat: float = BEAT_SECONDS,
     ) -> None:
         self._reader, self._writer, self._errors = reader, writer, stderr
         self._name, self._ids = name, itertools.count(1)
@@ -129,10 +132,10 @@ class Connection:
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._stderr = bytearray()
         self._reason = ""
-        self._pulse, self._heard = pulse, 0
         self.relay: Relay | None = None
         self._pump = asyncio.create_task(self._read())
-        self._beat: asyncio.Task[None] | None = None
+        self._beat, self._unheard = beat, 0
+        self._timer = asyncio.get_running_loop().call_later(beat, self._beats)
 
     @property
     def reason(self) -> str:
@@ -147,7 +150,6 @@ class Connection:
             TimeoutError: it said nothing within `seconds`.
         """
         await asyncio.wait_for(asyncio.shield(self._ready), seconds)
-        self._beat = asyncio.create_task(self._watch())
 
     def new_id(self) -> int:
         """A fresh request id."""
@@ -218,6 +220,15 @@ class Connection:
         with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()
 
+    def _beats(self) -> None:
+        """Says that the host is there. Beats are counted, not seconds: this loop may be busy."""
+        if self._unheard >= BEATS_MISSED:
+            self._end(f"its guest was silent for {BEATS_MISSED * self._beat:.0f} s")
+            return
+        self._unheard += 1
+        self.post({"op": "beat", "id": 0})
+        self._timer = asyncio.get_running_loop().call_later(self._beat, self._beats)
+
     def _expect(self, ident: int) -> asyncio.Queue[Reply | None]:
         if self._reason:
             raise BoxDiedError(f"box {self._name}: {self._reason}")
@@ -239,26 +250,12 @@ class Connection:
             raise BoxFileError(str(reply[0]["error"]))
         return reply
 
-    async def _watch(self) -> None:
-        """Gives up a guest that says nothing, not even when it is asked (it is paused, say).
-
-        Turns of this loop are counted, not seconds, so that a harness which was busy, or suspended
-        with its machine, does not blame the guest.
-        """
-        missed, heard = 0, self._heard
-        while missed < MOST_MISSED and not self._reason:
-            await asyncio.sleep(self._pulse)
-            missed, heard = (missed + 1 if heard == self._heard else 0), self._heard
-            if missed:
-                self.post({"op": "ping", "id": 0})
-        self._end(f"its guest has been silent for {MOST_MISSED * self._pulse:.0f} s")
-
     async def _read(self) -> None:
         buffer = bytearray()
         said, reason = "", "its stream ended"
         try:
             while data := await self._piece():
-                self._heard += 1
+                self._unheard = 0
                 buffer += data
                 while reply := take(buffer):
                     said = self._route(reply) or said
@@ -306,8 +303,7 @@ class Connection:
         if self._reason:
             return
         self._reason = reason
-        if self._beat is not None:
-            self._beat.cancel()
+        self._timer.cancel()
         for queue in self._waiting.values():
             queue.put_nowait(None)
         if self.relay is not None:

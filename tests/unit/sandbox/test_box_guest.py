@@ -120,21 +120,3 @@ async def test_docker_stream_pieces_are_put_together() -> None:
             theirs.sendall(_mixed(2, b"noise") + _mixed(1, answer[start : start + 3]))
         assert await waiting == ({"id": 1, "code": 0}, b"body")
     await connection.close()
-
-
-async def test_a_guest_that_is_silent_on_an_open_stream_is_taken_for_dead() -> None:
-    ours, theirs = socket.socketpair()
-    reader, writer = await asyncio.open_connection(sock=ours)
-    connection = Connection(reader, writer, stderr=None, name="b", pulse=0.02)
-    with theirs:
-        theirs.sendall(_mixed(1, frame({"op": "ready"})))
-        await connection.ready(seconds=5)
-        waiting = asyncio.create_task(connection.request({"op": "exec"}))
-        for _ in range(3 * protocol.MOST_MISSED):  # whoever answers is alive, however long it takes
-            await asyncio.sleep(0.01)
-            theirs.sendall(_mixed(1, frame({"id": 0})))
-        assert not connection.reason
-        with pytest.raises(BoxDiedError, match="silent"):
-            await waiting
-        assert b'"ping"' in theirs.recv(10_000)
-    await connection.close()

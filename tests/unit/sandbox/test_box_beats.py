@@ -1,0 +1,64 @@
+"""A stream that neither ends nor works is noticed from both ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+
+import pytest
+
+from air.errors import BoxDiedError
+from air.sandbox.protocol import BEATS_MISSED, Connection, interpreter, opening
+
+
+async def _guest(silence: float, beat: float) -> tuple[asyncio.subprocess.Process, Connection]:
+    process = await asyncio.create_subprocess_exec(
+        *interpreter(sys.executable),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    connection = Connection(
+        process.stdout, process.stdin, stderr=process.stderr, name="b", beat=beat
+    )
+    config = {"roots": [], "remove": None, "rlimits": [], "env": {}, "silence": silence}
+    process.stdin.write(opening(config))
+    await connection.ready(seconds=60)
+    return process, connection
+
+
+async def test_a_guest_that_hears_nothing_ends_with_its_commands() -> None:
+    process, connection = await _guest(silence=1.0, beat=600)
+    request = {"op": "exec", "argv": ["sleep", "600"], "timeout": 600, "max_bytes": 9}
+    with pytest.raises(BoxDiedError, match="its host was silent for too long"):
+        await connection.request(request | {"cwd": "/", "env": {}})
+    assert await asyncio.wait_for(process.wait(), 60) == 0
+    await connection.close()
+
+
+async def test_beats_keep_an_idle_guest_alive() -> None:
+    process, connection = await _guest(silence=2.0, beat=0.1)
+    begun = time.monotonic()
+    while time.monotonic() < begun + 4:
+        assert not connection.reason
+        await asyncio.sleep(0.1)
+    await connection.close()
+    assert await asyncio.wait_for(process.wait(), 60) == 0
+
+
+async def test_a_silent_guest_is_given_up() -> None:
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    with theirs:
+        connection = Connection(reader, writer, stderr=None, name="b", beat=0.05)
+        with pytest.raises(BoxDiedError, match="its guest was silent for 0 s"):
+            await asyncio.wait_for(connection.request({"op": "get"}), 60)
+        heard = b""
+        while piece := theirs.recv(1000):
+            heard += piece
+        assert heard.count(b'"beat"') == BEATS_MISSED
+    await connection.close()
