@@ -26,6 +26,7 @@ COMMANDS = {
     "tasks": "air.cli.tasks",
     "images": "air.cli.images",
     "box": "air.cli.box",
+    "gpus": "air.cli.gpus",
 }
 """Every command and its module, which has `HELP`, `add_arguments(parser)` and `run(args) -> int`."""
 

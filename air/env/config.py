@@ -70,6 +70,11 @@ class ResearchEnvConfig(vf.EnvConfig):
     """Boxes of agents alive at once in this process."""
     warm_boxes: int = Field(0, ge=0)
     """Boxes started ahead for each kind, so that an episode need not wait for one."""
+    gpus: Literal["auto"] | list[str] = Field(default_factory=list)
+    """GPUs that boxes may use: indices as NVML counts (`["7"]`), UUIDs or their beginnings, or `auto`:
+    all that `CUDA_VISIBLE_DEVICES` leaves. They must not be the trainer's nor the inference server's."""
+    slots_per_gpu: int = Field(1, ge=1)
+    """Boxes that may share a GPU; its memory is not divided among them. 1: each has its own alone."""
     grader_boxes: int = Field(2, ge=1)
     """Grader boxes alive at once in this process."""
 

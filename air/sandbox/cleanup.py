@@ -21,6 +21,7 @@ from pathlib import Path
 from air.errors import BoxDiedError, MissingError
 
 RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
+GPU_LABEL = "air.gpu"
 FOLDER_PREFIX = "air-box-"
 WARM_SECONDS = 3600.0
 """How long a box may wait for its hand-out; its label expires that much later."""

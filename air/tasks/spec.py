@@ -125,7 +125,7 @@ class TaskSpec(RewardScale):
     network: tuple[str, ...] = ()
     """Hosts that the agent's box may reach."""
     gpus: int = Field(0, ge=0)
-    """GPUs of a box."""
+    """GPUs of the agent's box; the grader's has none."""
     trust: Literal["data", "code"] = "data"
     """What grading does with the artefact: reads it as `data`, or runs it as `code`, which then
     happens as a second user in the grader box."""
@@ -176,6 +176,7 @@ class TaskSpec(RewardScale):
         return BoxSpec(
             provider=provider,
             image=self.image,
+            gpus=self.gpus,
             limits=self.limits.box(self.limits.episode_seconds),
         )
 
@@ -205,11 +206,8 @@ class TaskSpec(RewardScale):
         return ", ".join(parts)
 
     def _check_needs(self) -> None:
-        where = f"task {self.id}"
-        if self.gpus:
-            raise ConfigError("boxes with GPUs are not there yet", where=f"{where}: gpus")
         if self.network:
-            raise ConfigError("boxes have no network", where=f"{where}: network")
+            raise ConfigError("boxes have no network", where=f"task {self.id}: network")
 
 
 def usable(score: object) -> bool:
