@@ -19,6 +19,7 @@ import os
 import pwd
 import random
 import secrets
+import shutil
 import stat
 import tempfile
 import time
@@ -201,12 +202,14 @@ def _folder() -> Iterator[int]:
 
 
 def _make(path: Path) -> None:
+    """Makes the folder under another name first: nobody meets it with its mode half set."""
     made = Path(tempfile.mkdtemp(prefix=".air-", dir=path.parent))
     try:
         made.chmod(0o1777)  # whatever the umask is
-        made.rename(path)  # complete at once: nobody meets it with its mode half set
+        (made / ".air").touch()  # a folder that is empty would be replaced by who comes second
+        made.rename(path)
     except OSError:
-        made.rmdir()
+        shutil.rmtree(made)
         if not path.is_dir():  # else another process was first
             raise
 

@@ -163,7 +163,28 @@ def test_folder_and_files_are_for_all_users_whatever_the_umask(folder: Path) -> 
     assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
     assert stat.S_IMODE((folder / "a.0").stat().st_mode) == 0o666
     assert [path.name for path in folder.parent.iterdir()] == ["locks"]
-    assert [path.name for path in folder.iterdir()] == ["a.0"]
+    assert {path.name for path in folder.iterdir()} == {".air", "a.0"}
+
+
+MAKERS = """
+import os, sys, time
+from air.sandbox import locks
+
+base, began = sys.argv[1], float(sys.argv[2])
+for turn in range(1000):
+    os.environ["AIR_LOCK_DIR"] = f"{base}/{turn}"
+    while time.time() < began + turn * 0.002:
+        pass
+    held = locks.acquire(f"{os.getpid()}.0")
+    assert locks.holder(held.name).pid == os.getpid()
+"""
+
+
+def test_the_folder_is_made_by_several_at_once(tmp_path: Path) -> None:
+    began = str(time.time() + 2)
+    both = [start(MAKERS, str(tmp_path), began) for _ in range(2)]
+    assert [go_on(process) for process in both] == [0, 0]
+    assert sorted(int(path.name) for path in tmp_path.iterdir()) == list(range(1000))
 
 
 AS_NOBODY = """
