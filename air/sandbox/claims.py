@@ -98,17 +98,17 @@ class Claims:
         try:
             if spec.gpus:
                 claim.gpus = await self._pool.take(spec.gpus)
-            async with self._line:
-                return await locks.until(
-                    lambda: self._take_place(claim),
-                    marker=self._waiting,
-                    what=lambda: (
-                        f"one of this host's {len(self._places)} places for boxes ({LIMIT_ENV})"
-                    ),
-                )
+            if self._limited:
+                async with self._line:
+                    claim.place = await locks.until(
+                        self._place,
+                        marker=self._waiting,
+                        what=lambda: f"one of the host's {len(self._places)} places ({LIMIT_ENV})",
+                    )
         except BaseException:
             claim.release()
             raise
+        return claim
 
     async def try_take(self, spec: BoxSpec) -> Claim | None:
         """As `take`, but None where something is held by others, or others wait for it."""
@@ -120,13 +120,14 @@ class Claims:
                 claim.gpus = await self._pool.try_take(spec.gpus)
                 if claim.gpus is None:
                     return None
-            had = await self._take_place(claim)
+            claim.place = await self._place() if self._limited else None
         except BaseException:
             claim.release()
             raise
-        if had is None:
+        if self._limited and claim.place is None:
             claim.release()
-        return had
+            return None
+        return claim
 
     def wanted(self, spec: BoxSpec) -> bool:
         """Whether anybody on this host waits for what a box of `spec` holds."""
@@ -155,8 +156,5 @@ class Claims:
             return False
         return True
 
-    async def _take_place(self, claim: Claim) -> Claim | None:
-        if self._limited:
-            claim.place = locks.acquire(*self._places, run=self._run)
-            return claim if claim.place is not None else None
-        return claim
+    async def _place(self) -> locks.Lock | None:
+        return locks.acquire(*self._places, run=self._run)

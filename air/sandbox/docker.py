@@ -30,7 +30,7 @@ import requests
 from docker.errors import APIError, DockerException, NotFound
 
 from air.errors import AirError, BoxDiedError, ConfigError
-from air.sandbox import cleanup, keeper
+from air.sandbox import cleanup, images, keeper
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.failure import TransientStartError, engine_missing, start_error
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders, to_the_end
@@ -360,6 +360,7 @@ def client() -> docker.APIClient:
 
 @cache
 def _client(_pid: int) -> docker.APIClient:
+    images.knock()
     settings = docker.utils.kwargs_from_env()
     return docker.APIClient(version="auto", timeout=60, max_pool_size=_THREADS, **settings)
 

@@ -149,6 +149,8 @@ async def until(
     mark: Lock | None = None
     since = time.monotonic()
     try:
+        if wanted(marker):  # those who wait already are not passed by
+            await asyncio.sleep(random.uniform(*POLL_SECONDS))
         while (got := await attempt()) is None:
             mark = mark or acquire(marker, shared=True)
             if time.monotonic() - since > say_after:

@@ -160,7 +160,7 @@ def test_air_gpus(
     assert None not in shares
     assert main(["gpus"]) == 0
     head, zero, one, seven, more = capsys.readouterr().out.splitlines()
-    assert head.split() == "INDEX UUID NAME MEMORY SLOTS HELD BY CONTAINERS".split()
+    assert head.split() == ["INDEX", "UUID", "NAME", "MEMORY", "SLOTS", "HELD", "BY", "CONTAINERS"]
     assert zero.split() == ["0", "GPU-aa11", "-", "-", "free", "-", "-"]
     assert one.split()[:5] == ["1", "GPU-aa22", "-", "-", "whole"]
     assert "run alone" in one

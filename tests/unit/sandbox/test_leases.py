@@ -142,8 +142,12 @@ async def test_slots() -> None:
     whole = await alone.try_take(1)
     assert whole is not None
     assert whole.label == "GPU-a.0"
-    assert await shared.try_take(1) is not None  # beside `last`, where `taken[1]` was
     assert await shared.try_take(1) is None
+    taken[1].release()
+    assert await alone.try_take(1) is None  # `last` is there still
+    again = await shared.try_take(1)
+    assert again is not None
+    assert again.label == "GPU-b.1"
 
 
 async def test_while_it_waits_only_one_keeps_a_part() -> None:
@@ -167,7 +171,7 @@ async def test_while_it_waits_only_one_keeps_a_part() -> None:
 
 
 async def test_who_wants_two_is_not_passed_by_for_ever() -> None:
-    """Two others change places on two GPUs, and never leave both free at once."""
+    """Two others hold a GPU each, and never leave both free at once."""
     ends = asyncio.Event()
 
     async def change_places(pool: GpuPool) -> None:
