@@ -27,6 +27,7 @@ COMMANDS = {
     "images": "air.cli.images",
     "box": "air.cli.box",
     "doctor": "air.cli.doctor",
+    "gpus": "air.cli.gpus",
 }
 """Every command and its module, which has `HELP`, `add_arguments(parser)` and `run(args) -> int`."""
 

@@ -62,7 +62,7 @@ async def _check(args: argparse.Namespace) -> int:
     split_seed = tasks.data.SPLIT_SEED if args.split_seed is None else args.split_seed
     rows: list[tuple[str, ...]] = []
     complaints: list[str] = []
-    async with Pool(1, warm=0) as boxes, Pool(1, warm=0) as graders:
+    async with Pool(1, warm=0) as boxes, Pool(1, nested=True) as graders:
         grader = Grader(graders, args.provider, split_seed=split_seed)
         for spec in specs:
             found = await check(spec, boxes, grader, args.provider, split_seed=split_seed)

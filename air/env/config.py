@@ -70,6 +70,21 @@ class ResearchEnvConfig(vf.EnvConfig):
     """Boxes of agents alive at once in this process."""
     warm_boxes: int = Field(0, ge=0)
     """Boxes started ahead for each kind, so that an episode need not wait for one."""
+    gpus: Literal["auto"] | list[str] = Field(default_factory=list)
+    """GPUs that boxes may use: indices as NVML counts (`["7"]`), UUIDs or their beginnings, or `auto`:
+    all that `CUDA_VISIBLE_DEVICES` leaves. They must not be the trainer's nor the inference server's."""
+
+    @field_validator("gpus", mode="before")
+    @classmethod
+    def _names(cls, value: object) -> object:
+        if value != "auto" and not (
+            isinstance(value, list) and all(isinstance(name, str) for name in value)
+        ):
+            raise ValueError(f'must be "auto" or a list of names such as ["7"], not {value!r}')
+        return value
+
+    slots_per_gpu: int = Field(1, ge=1)
+    """Boxes that may share a GPU; its memory is not divided among them. 1: each has its own alone."""
     grader_boxes: int = Field(2, ge=1)
     """Grader boxes alive at once in this process."""
 

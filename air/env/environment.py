@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.env.episode import Episode
 from air.env.runtime import lend
 from air.env.taskset import ResearchTask
-from air.errors import MissingError
+from air.errors import ConfigError, MissingError
 from air.rewards.delta import DeltaReward
 from air.sandbox import images
+from air.sandbox.leases import GpuPool
 from air.sandbox.pool import Pool
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
@@ -38,16 +40,17 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
         """Opens the pools; grader boxes have one of their own, or they would wait for agents'."""
         config = self.config
         specs = [self._spec(name) for name in config.taskset.tasks]
+        gpus = await asyncio.to_thread(_gpus, config, specs)
         if config.provider == "docker":
             for image in sorted({spec.image for spec in specs}):
                 await asyncio.to_thread(_check_docker, image)
         for spec in specs:
             await asyncio.to_thread(tasks.data.prepare, spec)
         self._agents = await self._stack.enter_async_context(
-            Pool(config.max_boxes, warm=config.warm_boxes)
+            Pool(config.max_boxes, warm=config.warm_boxes, gpus=gpus)
         )
         graders = await self._stack.enter_async_context(
-            Pool(config.grader_boxes, warm=min(1, config.grader_boxes - 1))
+            Pool(config.grader_boxes, warm=min(1, config.grader_boxes - 1), nested=True)
         )
         self._grader = Grader(graders, config.provider)
         for spec in specs:
@@ -97,6 +100,21 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
 
     def _record_dir(self) -> Path | None:
         return None if self.config.record_dir is None else self.config.record_dir.expanduser()
+
+
+def _gpus(config: ResearchEnvConfig, specs: Sequence[TaskSpec]) -> GpuPool | None:
+    """The run's GPUs; None where it names none. A task that needs more is refused at the start."""
+    pool = GpuPool.open(config.gpus, slots_per_gpu=config.slots_per_gpu) if config.gpus else None
+    for spec in specs:
+        if spec.gpus and pool is None:
+            raise ConfigError(
+                f"task {spec.id} needs {spec.gpus} GPU a box, and none are given to boxes",
+                where="env.gpus",
+                remedy='set gpus = "auto", or name them: `air gpus` lists them',
+            )
+        if spec.gpus and pool is not None:
+            pool.check(spec.gpus)
+    return pool
 
 
 def _check_docker(image: str) -> None:

@@ -42,6 +42,7 @@ class ResearchTask(vf.Task[ResearchData]):
             seed=self.data.seed,
             isolation=episode.world.box.isolation,
             image=episode.world.box.spec.image,
+            gpus=list(episode.world.box.gpus),
             system=episode.system(self.data.system_prompt),
             prompt=self.data.prompt,
             model=trace.agent.config.model,

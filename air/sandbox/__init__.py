@@ -7,38 +7,50 @@ from __future__ import annotations
 
 import importlib
 
+from air.errors import ConfigError
 from air.sandbox import cleanup
 from air.sandbox.base import Box, BoxSpec
 from air.sandbox.guestbox import GuestBox
+from air.sandbox.leases import GpuLease
 
 PROVIDERS = {
     "docker": ("air.sandbox.docker", "DockerBox"),
     "process": ("air.sandbox.process", "ProcessBox"),
 }
-"""Every provider: the module and the class, which has `async start(spec, *, run) -> GuestBox`."""
+"""Every provider: the module and the class, which has `async start(spec, *, run, gpus) -> GuestBox`."""
 
 
-async def open_box(spec: BoxSpec, *, run: str = "") -> Box:
+async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> Box:
     """Starts a box and hands it out; use it through `async with`.
 
     Args:
         spec: what kind of box.
         run: the run it belongs to, for labels; this process's own if empty.
+        gpus: the GPUs it uses, `spec.gpus` of them; given back by the caller once it is closed.
 
     Raises:
+        ConfigError: the spec wants other GPUs than are given.
         MissingError: Docker or the image is not there; says what to do.
         BoxStartError: it could not be started.
     """
-    box = await start_box(spec, run=run)
+    box = await start_box(spec, run=run, gpus=gpus)
     box.hand_out()
     return box
 
 
-async def start_box(spec: BoxSpec, *, run: str = "") -> GuestBox:
+async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> GuestBox:
     """Starts a box without handing it out: its time to live has not begun."""
+    gpus = gpus or GpuLease()
+    if len(gpus.uuids) != spec.gpus:
+        raise ConfigError(
+            f"a box that wants {spec.gpus} GPUs is given {len(gpus.uuids)}",
+            where="gpus",
+            remedy="take its box from a pool that has GPUs",
+        )
     module, name = PROVIDERS[spec.provider]
     provider = getattr(importlib.import_module(module), name)
-    box: GuestBox = await provider.start(spec, run=run)
+    box: GuestBox = await provider.start(spec, run=run, gpus=gpus)
+    box.gpus = gpus.uuids
     run = run or cleanup.run_id()
     box.events.start(spec, run=run, owner=cleanup.owner(), workspace=box.workspace)
     return box

@@ -63,6 +63,8 @@ class BoxSpec(BaseConfig):
     """Resource limits."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of every command."""
+    gpus: int = Field(0, ge=0)
+    """GPUs of the box; which ones, a pool's lease decides (`air.sandbox.gpus`)."""
     scratch: tuple[str, ...] = ()
     """More writable folders by absolute path (e.g. `/grader`); see `Box.path`."""
     network: Names = ()
@@ -139,7 +141,10 @@ class Box(ABC):
     workspace: str
     """Absolute path of the workspace, as a command in the box sees it."""
     queue_seconds: float = 0.0
-    """Seconds that its user waited for it; set by the pool."""
+    """Seconds that its user waited for it, for a place on this host and for its GPUs; set by the
+    pool."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of its GPUs."""
 
     def path(self, absolute: str) -> str:
         """Where commands see `absolute`, a path in the workspace or in a scratch folder."""

@@ -22,6 +22,7 @@ from air.errors import BoxDiedError, MissingError
 from air.sandbox import events
 
 RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
+GPU_LABEL = "air.gpu"
 FOLDER_PREFIX = "air-box-"
 OWNER_ENV = "AIR_OWNER"
 """The variable by which a process that one of ours started says whose it is."""

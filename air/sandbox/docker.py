@@ -32,10 +32,11 @@ import requests
 from docker.errors import APIError, DockerException, NotFound
 
 from air.errors import AirError, BoxDiedError, ConfigError
-from air.sandbox import allow, cleanup, keeper
+from air.sandbox import allow, cleanup, images, keeper
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.failure import TransientStartError, engine_missing, no_engine, start_error
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders, to_the_end
+from air.sandbox.leases import GpuLease
 from air.sandbox.protocol import Connection, interpreter, opening
 
 MIB = 1 << 20
@@ -54,14 +55,17 @@ class DockerBox(GuestBox):
 
     isolation: Isolation = "container"
 
-    def __init__(self, spec: BoxSpec, run: str) -> None:
+    def __init__(self, spec: BoxSpec, run: str, gpus: GpuLease | None = None) -> None:
         super().__init__(spec)
+        self._gpus = gpus or GpuLease()
         self._run = run
         self._attached = Attached(self.id)
         self._keeper: keeper.Keeper | None = None
 
     @classmethod
-    async def start(cls, spec: BoxSpec, *, run: str = "") -> DockerBox:
+    async def start(
+        cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
+    ) -> DockerBox:
         """Starts a box; nothing is left of one that does not start, or whose caller is cancelled.
 
         Raises:
@@ -70,7 +74,7 @@ class DockerBox(GuestBox):
             TransientStartError: it failed for another reason that may pass.
             BoxStartError: it failed for good.
         """
-        box = cls(spec, run)
+        box = cls(spec, run, gpus)
         try:
             await box._start()
         except BaseException as error:  # cancellation too: no container is left
@@ -93,7 +97,7 @@ class DockerBox(GuestBox):
             "rlimits": [],
             "env": (allow.environment() if self.spec.network else {}) | base_env(self.spec),
         }
-        arguments = container(self.spec, self.id, self._run)
+        arguments = container(self.spec, self.id, self._run, self._gpus)
         self._connection = await self._attached.start(arguments, opening(config))
         await self._connection.ready(seconds=START_SECONDS)
         if self.spec.network:
@@ -199,8 +203,9 @@ class Attached:
                 raise BoxDiedError(f"box {self.name} could not be removed: {error}") from error
 
 
-def container(spec: BoxSpec, name: str, run: str) -> dict[str, Any]:
+def container(spec: BoxSpec, name: str, run: str, gpus: GpuLease | None = None) -> dict[str, Any]:
     """The arguments of `create_container` for a box of `spec`."""
+    gpus = gpus or GpuLease()
     limits, extra = spec.limits, len(spec.scratch)
     memory = (limits.memory_mb + limits.disk_mb * (1 + extra) + TMP_MB + limits.shm_mb) * MIB
     host = client().create_host_config(
@@ -219,6 +224,7 @@ def container(spec: BoxSpec, name: str, run: str) -> dict[str, Any]:
         memswap_limit=memory,
         nano_cpus=int(limits.cpus * 1e9),
         shm_size=limits.shm_mb * MIB,
+        device_requests=_devices(gpus),
         tmpfs=_tmpfs(spec),
         ulimits=[
             docker.types.Ulimit(name="core", soft=0, hard=0),
@@ -236,12 +242,13 @@ def container(spec: BoxSpec, name: str, run: str) -> dict[str, Any]:
         "working_dir": WORKSPACE,
         "stdin_open": True,
         "stop_signal": "SIGKILL",  # an engine that ends does not wait for a guest, which ignores SIGTERM
-        "environment": _environment(spec),
+        "environment": _environment(spec, gpus),
         "labels": {
             cleanup.RUN_LABEL: run or cleanup.run_id(),
             cleanup.OWNER_LABEL: cleanup.owner(),
             cleanup.EXPIRES_LABEL: cleanup.expires(limits.seconds),
-        },
+        }
+        | ({cleanup.GPU_LABEL: gpus.label} if gpus.gpus else {}),
         "healthcheck": {"test": ["NONE"]},
         "host_config": host,
         "use_config_proxy": False,
@@ -253,9 +260,20 @@ def no_log() -> docker.types.LogConfig:
     return docker.types.LogConfig(type="none")
 
 
-def _environment(spec: BoxSpec) -> dict[str, str]:
+def _environment(spec: BoxSpec, gpus: GpuLease) -> dict[str, str]:
     second = {SECOND_UID_ENV: str(SECOND_UID)} if spec.second_user else {}
-    return {"HOME": WORKSPACE} | second
+    # Where NVIDIA's runtime is the default one, an image may ask it for all GPUs by itself.
+    none = {} if gpus.gpus else {"NVIDIA_VISIBLE_DEVICES": "void"}
+    return {"HOME": WORKSPACE} | second | none
+
+
+def _devices(gpus: GpuLease) -> list[Any] | None:
+    """The request for these very GPUs; inside, CUDA counts them from 0."""
+    if not gpus.gpus:
+        return None
+    capabilities = [["gpu", "compute", "utility"]]
+    ids = list(gpus.uuids)
+    return [docker.types.DeviceRequest(driver="nvidia", device_ids=ids, capabilities=capabilities)]
 
 
 def _tmpfs(spec: BoxSpec) -> dict[str, str]:
@@ -294,10 +312,13 @@ def remove(name: str) -> None:
         time.sleep(0.02)
 
 
-def boxes() -> list[dict[str, Any]]:
+def boxes(*labels: str) -> list[dict[str, Any]]:
     """Every container that carries our labels, in whatever state: the engine's summaries.
 
     One without a name is left out: it is gone, and an engine that was killed meanwhile lists it still.
+
+    Args:
+        labels: the labels that it must carry, instead of those that every box has.
 
     Raises:
         MissingError: no engine answers.
@@ -305,22 +326,26 @@ def boxes() -> list[dict[str, Any]]:
     """
     try:
         found: list[dict[str, Any]] = client().containers(
-            all=True, filters={"label": [cleanup.OWNER_LABEL, cleanup.EXPIRES_LABEL]}
+            all=True,
+            filters={"label": list(labels) or [cleanup.OWNER_LABEL, cleanup.EXPIRES_LABEL]},
         )
     except FOREIGN as error:
         raise _translated(error, "") from error
     return [box for box in found if box["Names"]]
 
 
-def remove_left_behind() -> list[str]:
+def remove_left_behind(*labels: str) -> list[str]:
     """Removes containers of ours that are expired or whose owner is dead; returns their names.
+
+    Args:
+        labels: as `boxes`.
 
     Raises:
         MissingError: no engine answers.
         BoxStartError: the engine failed.
     """
     removed = []
-    for found in boxes():
+    for found in boxes(*labels):
         if not cleanup.is_left_behind(found["Labels"], now=time.time()):
             continue
         try:
@@ -329,6 +354,19 @@ def remove_left_behind() -> list[str]:
             raise _translated(error, found["Image"]) from error
         removed.append(found["Names"][0].lstrip("/"))
     return removed
+
+
+async def image_id(image: str) -> str:
+    """The engine's digest of an image that is here, whatever its tag meant before.
+
+    Raises:
+        MissingError: no engine answers, or the image is not built.
+        TransientStartError: the engine failed for a reason that may pass.
+    """
+    try:
+        return str((await in_thread(lambda: client().inspect_image(image)))["Id"])
+    except FOREIGN as error:
+        raise _translated(error, image) from error
 
 
 def client() -> docker.APIClient:
@@ -348,6 +386,7 @@ def client() -> docker.APIClient:
 
 @cache
 def _client(_pid: int, _host: str) -> docker.APIClient:
+    images.knock()
     settings = docker.utils.kwargs_from_env()
     return docker.APIClient(version="auto", timeout=60, max_pool_size=_THREADS, **settings)
 

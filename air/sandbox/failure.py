@@ -12,7 +12,7 @@ from typing import Literal
 
 from air.errors import AirError, BoxStartError, MissingError
 
-Kind = Literal["missing-engine", "missing-image", "transient", "final"]
+Kind = Literal["missing-engine", "missing-image", "missing-gpus", "transient", "final"]
 
 _NO_ENGINE = (
     ("permission denied", "permission denied on the engine's socket"),
@@ -56,6 +56,8 @@ def classify(status: int | None, text: str) -> Kind:
         return "missing-engine" if engine_missing(text) else "transient"
     if status == 404 and "no such image" in low:
         return "missing-image"
+    if "could not select device driver" in low:
+        return "missing-gpus"
     if any(sign in low for sign in _FINAL) or status in (400, 401, 403):
         return "final"
     return "transient"
@@ -84,5 +86,10 @@ def start_error(status: int | None, text: str, image: str) -> AirError:
         return EngineAwayError(f"the Docker engine went away: {engine_missing(text)}")
     if kind == "missing-image":
         return MissingError(f"image `{image}` is not built here", remedy="run `air setup`")
+    if kind == "missing-gpus":
+        return MissingError(
+            "the Docker engine cannot give GPUs to containers",
+            remedy="install the NVIDIA Container Toolkit and restart the engine",
+        )
     error = TransientStartError if kind == "transient" else BoxStartError
     return error(f"a box of image `{image}` did not start: {line}")

@@ -60,6 +60,9 @@ class Guest:
         self.writing = self.over = self.frozen = False
         self._prepare()
 
+        for fd in config.get("locks", ()):  # held until this process ends, by no command
+            os.set_inheritable(fd, False)
+
     def _prepare(self) -> None:
         processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
         if self.me != 1:

@@ -71,7 +71,7 @@ def engine(timeout: float = _PING_SECONDS) -> Iterator[DockerClient]:
     from requests.exceptions import RequestException
 
     try:
-        _knock()
+        knock()
         client = docker.from_env(timeout=timeout)
     except (OSError, DockerException) as error:
         remedy = "run `air setup`"
@@ -84,7 +84,7 @@ def engine(timeout: float = _PING_SECONDS) -> Iterator[DockerClient]:
         client.close()
 
 
-def _knock() -> None:
+def knock() -> None:
     """Connects once to the engine's local socket, since the SDK leaks its own where that fails."""
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if host.startswith("unix://"):

@@ -3,7 +3,13 @@
 A pool belongs to one process and one event loop. A box is lent once, untouched and alive, and
 removed when it comes back; starting ahead and removing happen off the caller's path, and both are
 finished, with nothing left, when the pool is left. Whoever holds a box must not wait for another
-one of the same pool while all are out: boxes for different purposes come from different pools.
+one of the same pool while all are out: boxes for different purposes come from different pools, and
+`nested` ones take no place from those that wait for them.
+
+Boxes are kept apart by their spec (limits and GPUs are of it) and by the digest that the image's
+tag stands for when the box is asked for. Each holds its GPUs and one of the host's places
+(`air.sandbox.claims`) from before its start until it is gone. Spares take only what is free, and
+end where anybody on this host waits for what they hold.
 """
 
 from __future__ import annotations
@@ -16,35 +22,33 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenacity import (
-    AsyncRetrying,
-    RetryCallState,
-    retry_if_exception_type,
-    wait_random_exponential,
-)
-
-from air.errors import AirError, BoxStartError, InfrastructureError
+from air.errors import AirError, BoxStartError, ConfigError, InfrastructureError
 from air.sandbox import cleanup, start_box
 from air.sandbox.base import Box, BoxSpec, BoxStats, Snapshot
-from air.sandbox.failure import EngineAwayError, TransientStartError
+from air.sandbox.claims import Claim, Claims
 from air.sandbox.guestbox import GuestBox, to_the_end
+from air.sandbox.leases import GpuPool
+from air.sandbox.starting import Digests, patiently
 
-ATTEMPTS = 4
-AWAY_SECONDS = 60.0
-"""How long a start waits for an engine that is being restarted."""
 STARTS_AT_ONCE = 4
+GIVE_WAY_SECONDS = 1.0
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass
 class _Shelf:
-    """All boxes of one spec that nobody holds."""
+    """All boxes of one spec and one image that nobody holds."""
 
     spec: BoxSpec
+    digest: str = ""
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
     wanted: bool = True
     """Whether spares are started ahead; off after a failure, until somebody asks again."""
+    resting: bool = False
+    """Whether none are for now: what they need is held, or waited for, by others."""
+    old: bool = False
+    """Whether the image's tag stands for another image by now."""
 
 
 @dataclass
@@ -60,13 +64,29 @@ class Pool:
         max_boxes: most boxes that exist at once: lent, ready, starting and closing together.
         warm: boxes kept ready for every spec that was asked for, as far as `max_boxes` allows.
         run: the run the boxes belong to, for labels; this process's own if empty.
+        gpus: where boxes get their GPUs; without it, a spec with GPUs is refused.
+        nested: whether its users hold a box of another pool while they wait for one of this.
+
+    Raises:
+        ConfigError: `AIR_MAX_BOXES` cannot be read.
     """
 
-    def __init__(self, max_boxes: int, warm: int = 0, *, run: str = "") -> None:
+    def __init__(
+        self,
+        max_boxes: int,
+        warm: int = 0,
+        *,
+        run: str = "",
+        gpus: GpuPool | None = None,
+        nested: bool = False,
+    ) -> None:
         if max_boxes < 1 or warm < 0:
             raise ValueError("a pool needs max_boxes >= 1 and warm >= 0")
         self.stats = BoxStats()
         self._max, self._warm, self._run = max_boxes, warm, run
+        self._claims = Claims(gpus, nested=nested, run=run)
+        self._claimed: dict[GuestBox, Claim] = {}
+        self._digests = Digests()
         self._shelves: dict[str, _Shelf] = {}
         self._waiters: list[_Waiter] = []
         self._lent: set[GuestBox] = set()
@@ -82,6 +102,7 @@ class Pool:
         except InfrastructureError as error:
             _LOG.warning("what earlier runs left could not be removed: %s", error)
         self._open = True
+        self._spawn(self._starts, self._give_way())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -107,21 +128,34 @@ class Pool:
         return Lease(self, spec, snapshot)
 
     def prepare(self, spec: BoxSpec) -> None:
-        """Starts spares of `spec` ahead of the first lease. Returns at once."""
-        self._shelf(spec)
-        self._balance()
+        """Starts spares of `spec` ahead of the first lease. Returns at once.
+
+        Raises:
+            ConfigError: it wants GPUs that this pool does not have.
+        """
+        self._claims.check(spec)
+        self._spawn(self._starts, self._prepared(spec))
 
     async def take(self, spec: BoxSpec) -> GuestBox:
         """A fresh box, the caller's alone until `give_back`; prefer `lease`.
 
         Raises:
+            ConfigError: it wants GPUs that this pool does not have.
             MissingError: no engine, or no image.
             BoxStartError: it could not be started, with all tries used up.
         """
         if not self._open:
             raise RuntimeError("a pool lends boxes only inside `async with`")
+        self._claims.check(spec)
         since = time.monotonic()
-        waiter = _Waiter(self._shelf(spec), asyncio.get_running_loop().create_future())
+        try:
+            shelf = await self._shelf(spec)
+        except AirError:
+            self.stats.failed += 1
+            raise
+        if not self._open:
+            raise BoxStartError("the pool was closed meanwhile")
+        waiter = _Waiter(shelf, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         self._balance()
         try:
@@ -145,10 +179,36 @@ class Pool:
         if box in self._lent:
             self._retire(box)
 
-    def _shelf(self, spec: BoxSpec) -> _Shelf:
-        shelf = self._shelves.setdefault(spec.model_dump_json(), _Shelf(spec))
+    async def _shelf(self, spec: BoxSpec) -> _Shelf:
+        """The shelf of a spec and of what its image is now; shelves of older images are given up."""
+        digest = await self._digests.of(spec)
+        key = f"{digest} {spec.model_dump_json()}"
+        shelf = self._shelves.setdefault(key, _Shelf(spec, digest))
+        for other in self._shelves.values():
+            if other.spec == spec:
+                other.old = other is not shelf
         shelf.wanted = True
         return shelf
+
+    async def _prepared(self, spec: BoxSpec) -> None:
+        try:
+            await self._shelf(spec)
+        except AirError as error:
+            _LOG.warning("a spare box did not start: %s", error)
+        self._balance()
+
+    async def _give_way(self) -> None:
+        """Ends spares that hold what somebody on this host waits for; lets others be tried again."""
+        while True:
+            await asyncio.sleep(GIVE_WAY_SECONDS)
+            for shelf in self._shelves.values():
+                try:
+                    shelf.resting = self._claims.wanted(shelf.spec)
+                except ConfigError as error:
+                    _LOG.warning("%s", error)
+                while shelf.resting and shelf.ready:
+                    self._retire(shelf.ready.popleft())
+            self._balance()
 
     def _balance(self) -> None:
         """Hands out what is ready, then starts what is missing. Called after every change."""
@@ -164,12 +224,17 @@ class Pool:
             if missing > 0 and self.stats.live < self._max:
                 self._start(waiter.shelf)
         self._make_room()
+        for shelf in self._shelves.values():
+            most = 0 if shelf.old else self._warm if shelf.spec.gpus else len(shelf.ready)
+            while len(shelf.ready) > most:
+                self._retire(shelf.ready.popleft())
         if self._waiters:
             return
         for shelf in self._shelves.values():
-            short = self._warm - len(shelf.ready) - shelf.starting if shelf.wanted else 0
+            wanted = shelf.wanted and not shelf.resting and not shelf.old
+            short = self._warm - len(shelf.ready) - shelf.starting if wanted else 0
             for _ in range(min(short, self._max - self.stats.live)):
-                self._start(shelf)
+                self._start(shelf, spare=True)
 
     def _next(self, shelf: _Shelf) -> GuestBox | None:
         """A ready box that is alive and has not waited too long."""
@@ -189,15 +254,14 @@ class Pool:
                 self._retire(shelf.ready.popleft())
                 short -= 1
 
-    def _start(self, shelf: _Shelf) -> None:
+    def _start(self, shelf: _Shelf, *, spare: bool = False) -> None:
         shelf.starting += 1
         self.stats.live += 1
-        self._spawn(self._starts, self._started(shelf))
+        self._spawn(self._starts, self._started(shelf, spare))
 
-    async def _started(self, shelf: _Shelf) -> None:
+    async def _started(self, shelf: _Shelf, spare: bool) -> None:
         try:
-            async with self._gate:
-                box = await self._start_patiently(shelf.spec)
+            box = await self._claimed_box(shelf.spec, spare)
         except BaseException as error:
             self.stats.live -= 1
             if isinstance(error, AirError):
@@ -206,27 +270,37 @@ class Pool:
                 self._failed(shelf, BoxStartError(f"a box did not start: {error!r}"))
                 raise
         else:
-            self.stats.started += 1
-            image = shelf.spec.image
-            self.stats.by_image[image] = self.stats.by_image.get(image, 0) + 1
-            if self._open:
-                shelf.ready.append(box)
+            if box is None:
+                self.stats.live -= 1
+                shelf.resting = True
             else:
-                self._retire(box)
+                self._stock(shelf, box)
         finally:
             shelf.starting -= 1
             self._balance()
 
-    async def _start_patiently(self, spec: BoxSpec) -> GuestBox:
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(TransientStartError),
-            wait=wait_random_exponential(multiplier=0.2, max=5),
-            stop=_hopeless,
-            reraise=True,
-        ):
-            with attempt:
-                return await start_box(spec, run=self._run)
-        raise AssertionError("the last attempt returns or raises")
+    async def _claimed_box(self, spec: BoxSpec, spare: bool) -> GuestBox | None:
+        """A box and what it holds of this host; None where a spare would have to wait for that."""
+        claim = await (self._claims.try_take if spare else self._claims.take)(spec)
+        if claim is None:
+            return None
+        try:
+            async with self._gate:
+                box = await patiently(lambda: start_box(spec, run=self._run, gpus=claim.gpus))
+        except BaseException:  # cancellation too; what was started is gone by now
+            claim.release()
+            raise
+        self._claimed[box] = claim
+        return box
+
+    def _stock(self, shelf: _Shelf, box: GuestBox) -> None:
+        self.stats.started += 1
+        image = shelf.spec.image
+        self.stats.by_image[image] = self.stats.by_image.get(image, 0) + 1
+        if self._open:
+            shelf.ready.append(box)
+        else:
+            self._retire(box)
 
     def _failed(self, shelf: _Shelf, error: AirError) -> None:
         """Tells the one who waits longest; no spares are started until somebody asks again."""
@@ -252,6 +326,9 @@ class Pool:
         except AirError as error:  # its guest has ended; what is left is collected later
             _LOG.warning("%s", error)
         finally:
+            # Not before: it may use its GPUs until it is gone. Where that could not be seen, whoever
+            # takes them next looks whether its container is there still.
+            self._claimed.pop(box).release()
             self.stats.closed += 1
             self.stats.live -= 1
             asyncio.get_running_loop().call_soon(self._balance)
@@ -264,12 +341,6 @@ class Pool:
     async def _drain(self) -> None:
         while tasks := [*self._starts, *self._closes]:
             await asyncio.wait(tasks)
-
-
-def _hopeless(state: RetryCallState) -> bool:
-    if state.outcome and isinstance(state.outcome.exception(), EngineAwayError):
-        return (state.seconds_since_start or 0.0) > AWAY_SECONDS
-    return state.attempt_number >= ATTEMPTS
 
 
 class Lease:

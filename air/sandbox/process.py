@@ -5,6 +5,9 @@ binds it is per process only: memory (data segment), size of one file, no core d
 `pids`, `shm_mb`, `network` and the size of the workspace as a whole are not enforced. What is held
 as in a container: fresh commands, timeouts that kill whole trees, bounded output, file operations that
 follow no link, and an end together with the harness.
+
+Which GPUs are its own is only told to CUDA (`CUDA_VISIBLE_DEVICES`; empty where it has none). The
+guest holds their locks too: where the harness is killed, they are free once the guest has ended.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from air.sandbox import cleanup
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.copied import CopiedSnapshot
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, to_the_end
+from air.sandbox.leases import GpuLease
 from air.sandbox.protocol import Connection, interpreter, opening
 
 MIB = 1 << 20
@@ -34,19 +38,22 @@ class ProcessBox(GuestBox):
 
     isolation: Isolation = "process"
 
-    def __init__(self, spec: BoxSpec) -> None:
+    def __init__(self, spec: BoxSpec, gpus: GpuLease | None = None) -> None:
         super().__init__(spec)
+        self._gpus = gpus or GpuLease()
         self._root: Path | None = None
         self._process: asyncio.subprocess.Process | None = None
 
     @classmethod
-    async def start(cls, spec: BoxSpec, *, run: str = "") -> ProcessBox:
+    async def start(
+        cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
+    ) -> ProcessBox:
         """Starts a box; a process needs no label of its `run`.
 
         Raises:
             BoxStartError: no folder, no process, or no guest.
         """
-        box = cls(spec)
+        box = cls(spec, gpus)
         try:
             await box._start()
         except BaseException as error:  # cancellation too: nothing is left running
@@ -66,6 +73,7 @@ class ProcessBox(GuestBox):
             env={},
             cwd=root,
             start_new_session=True,
+            pass_fds=self._gpus.fds,
             limit=MIB,
         )
         spawning = asyncio.ensure_future(start)
@@ -107,6 +115,7 @@ class ProcessBox(GuestBox):
         return {
             "roots": list(self._folders.items()),
             "remove": str(self._root),
+            "locks": self._gpus.fds,
             "env": self._env(),
             "rlimits": [
                 (resource.RLIMIT_DATA, limits.memory_mb * MIB),
@@ -126,7 +135,8 @@ class ProcessBox(GuestBox):
             env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         if self._second_user:
             env[SECOND_UID_ENV] = str(SECOND_UID)
-        return env | base_env(self.spec)
+        gpus = {"CUDA_VISIBLE_DEVICES": ",".join(self._gpus.uuids)}  # empty: CUDA sees none
+        return env | base_env(self.spec) | gpus
 
     async def snapshot(self) -> Snapshot:
         """Freezes the workspace, which is copied; see `Box.snapshot`."""

@@ -14,7 +14,6 @@ from typing import Literal
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from air.config import BaseConfig
-from air.errors import ConfigError
 from air.sandbox.base import BoxLimits, BoxSpec
 from air.sandbox.names import Names
 
@@ -126,7 +125,7 @@ class TaskSpec(RewardScale):
     network: Names = ()
     """Hosts that the agent's box may reach, by name (see `air.sandbox.names`); graders reach none."""
     gpus: int = Field(0, ge=0)
-    """GPUs of a box."""
+    """GPUs of the agent's box; the grader's has none."""
     trust: Literal["data", "code"] = "data"
     """What grading does with the artefact: reads it as `data`, or runs it as `code`, which then
     happens as a second user in the grader box."""
@@ -168,26 +167,17 @@ class TaskSpec(RewardScale):
         return RewardScale(**{name: getattr(self, name) for name in RewardScale.model_fields})
 
     def box_spec(self, provider: Provider) -> BoxSpec:
-        """The box in which an agent works on it.
-
-        Raises:
-            ConfigError: the task needs what boxes cannot give.
-        """
-        self._check_needs()
+        """The box in which an agent works on it."""
         return BoxSpec(
             provider=provider,
             image=self.image,
+            gpus=self.gpus,
             limits=self.limits.box(self.limits.episode_seconds),
             network=self.network,
         )
 
     def grader_spec(self, provider: Provider) -> BoxSpec:
-        """The box in which one artefact is graded.
-
-        Raises:
-            ConfigError: the task needs what boxes cannot give.
-        """
-        self._check_needs()
+        """The box in which one artefact is graded."""
         return BoxSpec(
             provider=provider,
             image=self.image,
@@ -205,11 +195,6 @@ class TaskSpec(RewardScale):
         if self.image != "air-base":
             parts.append(f"image {self.image}")
         return ", ".join(parts)
-
-    def _check_needs(self) -> None:
-        where = f"task {self.id}"
-        if self.gpus:
-            raise ConfigError("boxes with GPUs are not there yet", where=f"{where}: gpus")
 
 
 def usable(score: object) -> bool:

@@ -110,13 +110,6 @@ def test_the_hash_covers_every_file_and_its_name(make_task: MakeTask) -> None:
     assert len(seen) == 4
 
 
-def test_needs_that_no_box_has_are_refused(make_task: MakeTask) -> None:
-    task = make_task(toml="gpus = 1\n")
-    with pytest.raises(ConfigError, match="gpus"):
-        task.box_spec("docker")
-    assert "1 gpu" in task.needs()
-
-
 @pytest.mark.parametrize("trust", ["data", "code"])
 def test_the_agents_box_reaches_the_listed_names_and_the_graders_none(
     make_task: MakeTask, trust: str
@@ -125,6 +118,13 @@ def test_the_agents_box_reaches_the_listed_names_and_the_graders_none(
     assert task.box_spec("docker").network == ("example.org", "*.example.com:8443")
     assert task.grader_spec("docker").network == ()
     assert "network example.org" in task.needs()
+
+
+def test_gpus_are_the_agents_and_not_the_graders(make_task: MakeTask) -> None:
+    task = make_task(toml="gpus = 2\n")
+    assert task.box_spec("docker").gpus == 2
+    assert task.grader_spec("docker").gpus == 0
+    assert "2 gpu" in task.needs()
 
 
 def test_the_reward_scale_is_the_tasks(make_task: MakeTask) -> None:
