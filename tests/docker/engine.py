@@ -114,6 +114,10 @@ class Engine:
                 pids |= {int(pid) for pid in (group / "cgroup.procs").read_text().split()}
         return pids
 
+    def log(self) -> str:
+        """What it printed."""
+        return (self._folder / "log").read_text(errors="replace")
+
     def programs(self) -> set[int]:
         """`processes` without the engine's own stubs: an engine that is killed between the creation
         of a process and its start forgets it, and its `runc init` waits for ever, doing nothing."""

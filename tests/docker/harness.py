@@ -20,8 +20,9 @@ from typing import Literal
 from air.sandbox import docker
 from air.sandbox.base import BoxSpec
 from air.sandbox.pool import Pool
+from tests.docker.supervisor import until
 
-RUN = "chaos"
+RUN, WARM = "chaos", 3
 BUSY = "trap '' TERM HUP; (setsid bash -c 'while :; do sleep 0.05; done' &); echo >busy; sleep 600"
 
 
@@ -31,8 +32,7 @@ async def busy(count: int) -> None:
         boxes = await asyncio.gather(*(pool.take(BoxSpec()) for _ in range(count)))
         running = [asyncio.create_task(box.exec(BUSY, timeout=600)) for box in boxes]
         for box in boxes:
-            while not (await box.exec("test -e busy", timeout=20)).ok:
-                await asyncio.sleep(0.02)
+            assert (await box.exec("until test -e busy; do sleep 0.02; done", timeout=60)).ok
         print("begun", flush=True)
         await asyncio.gather(*running)
 
@@ -67,15 +67,19 @@ async def leases(count: int, provider: Literal["docker", "process"] = "docker") 
     """
     spec, step = BoxSpec(provider=provider), max(1, count // 10)
     print("begun", flush=True)
-    async with Pool(6, warm=3, run=RUN) as pool:
+    async with Pool(2 * WARM, warm=WARM, run=RUN) as pool:
         pool.prepare(spec)
         for done in range(0, count + 1, step):
-            while pool.stats.live != 3 or pool.stats.started - pool.stats.closed != 3:
-                await asyncio.sleep(0.02)
+            await asyncio.to_thread(until, lambda: _idle(pool), "an idle pool")
             print(json.dumps({"leases": done} | _held()), flush=True)
             for _ in range(step if done < count else 0):
                 async with pool.lease(spec) as box:
                     assert (await box.exec(["true"], timeout=20)).ok
+
+
+def _idle(pool: Pool) -> bool:
+    stats = pool.stats
+    return stats.live == stats.started - stats.closed == WARM
 
 
 def _held() -> dict[str, float]:
