@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from air.errors import AirError, BoxStartError, ConfigError, InfrastructureError
-from air.sandbox import cleanup, start_box
+from air.sandbox import cleanup, keeper, start_box
 from air.sandbox.base import Box, BoxSpec, BoxStats, Snapshot
 from air.sandbox.claims import Claim, Claims
 from air.sandbox.guestbox import GuestBox, to_the_end
@@ -66,6 +66,8 @@ class Pool:
         run: the run the boxes belong to, for labels; this process's own if empty.
         gpus: where boxes get their GPUs; without it, a spec with GPUs is refused.
         nested: whether its users hold a box of another pool while they wait for one of this.
+        snapshots: whether what keeps snapshots of containers is started on entering, so that the
+            first snapshot takes no longer than later ones.
 
     Raises:
         ConfigError: `AIR_MAX_BOXES` cannot be read.
@@ -79,6 +81,7 @@ class Pool:
         run: str = "",
         gpus: GpuPool | None = None,
         nested: bool = False,
+        snapshots: bool = False,
     ) -> None:
         if max_boxes < 1 or warm < 0:
             raise ValueError("a pool needs max_boxes >= 1 and warm >= 0")
@@ -93,10 +96,18 @@ class Pool:
         self._starts: set[asyncio.Task[None]] = set()
         self._closes: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
+        self._snapshots = snapshots
+        self._keeper: keeper.Keeper | None = None
         self._open = False
 
     async def __aenter__(self) -> Pool:
-        """Opens the pool, and removes what dead processes of ours left on this machine."""
+        """Opens the pool, and removes what dead processes of ours left on this machine.
+
+        Raises:
+            BoxStartError: what keeps snapshots did not start.
+        """
+        if self._snapshots:
+            self._keeper = await keeper.hold(self._run)
         try:
             await to_the_end(asyncio.to_thread(cleanup.collect))
         except InfrastructureError as error:
@@ -118,6 +129,8 @@ class Pool:
             self._retire(box)
         self._shelves.clear()
         await to_the_end(self._drain())
+        if self._keeper is not None:
+            await to_the_end(self._keeper.release())
 
     def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> Lease:
         """The right to one box of `spec`, taken on entering and given back on leaving.

@@ -22,6 +22,10 @@ def _of(run: str) -> list[dict[str, Any]]:
     return [c for c in docker.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
 
 
+def _keepers(run: str) -> list[str]:
+    return [c["Id"] for c in _of(run) if c["Names"][0].startswith("/air-keeper")]
+
+
 async def test_a_pool_lends_forks_and_the_keeper_ends_with_the_last_of_them() -> None:
     async with Pool(4, warm=1, run="forks") as pool:
         async with pool.lease(SPEC) as box:
@@ -35,9 +39,19 @@ async def test_a_pool_lends_forks_and_the_keeper_ends_with_the_last_of_them() ->
                     return await box.read("a")
 
             assert await asyncio.gather(*map(fork, range(6))) == [b"0%d" % i for i in range(6)]
-            assert [c for c in _of("forks") if c["Names"][0].startswith("/air-keeper")]
+            assert _keepers("forks")
     assert not _of("forks")
     assert pool.stats.live == 0
+
+
+async def test_a_pool_has_the_keeper_ready_where_it_is_asked_to() -> None:
+    async with Pool(2, run="ready", snapshots=True) as pool:
+        kept = _keepers("ready")
+        assert len(kept) == 1
+        async with pool.lease(SPEC) as box, await box.snapshot():
+            assert _keepers("ready") == kept
+        assert _keepers("ready") == kept
+    assert not _of("ready")
 
 
 async def test_a_keeper_that_dies_loses_its_snapshots_and_nothing_else() -> None:
