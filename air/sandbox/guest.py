@@ -318,7 +318,7 @@ class Guest:
             shutil.rmtree(self.remove, ignore_errors=True)  # what stays, the next collection takes
 
 
-def _configuration() -> dict[str, Any]:
+def configuration() -> dict[str, Any]:
     """The first frame, read exactly, so that nothing after it is lost."""
     data = b""
     while len(data) < 8 or len(data) < 8 + int.from_bytes(data[:4], "big"):
@@ -336,7 +336,7 @@ def _configuration() -> dict[str, Any]:
 def main() -> None:
     """Runs the guest until its end."""
     processes.prctl(processes.PR_SET_DUMPABLE, 0)
-    guest = Guest(_configuration())
+    guest = Guest(configuration())
     try:
         guest.run()
     except BrokenPipeError:

@@ -1,10 +1,20 @@
-"""The process box: the same guest as a plain subprocess, for machines without Docker.
+"""The process box: the same guest as a subprocess, for machines without Docker.
 
-It separates runs; it does not isolate them. A command sees the host's files and network, and what
-binds it is per process only: memory (data segment), size of one file, no core dumps. `cpus`,
-`pids`, `shm_mb` and the size of the workspace as a whole are not enforced. What is held as in a
-container: fresh commands, timeouts that kill whole trees, bounded output, file operations that
-follow no link, and an end together with the harness.
+Every episode in one is labelled `isolation = "process"`. What holds in each mode of
+`air.sandbox.namespaces` (`namespaces()` says which one, and why), beside what holds in every box (fresh
+commands, timeouts that kill whole trees, bounded output, file operations that follow no link, an
+end together with the harness):
+
+- `root` and `user`: the guest is process 1, so nothing outlives the box or hides from it. There is
+  no network but loopback; nothing of the host is seen but its system folders and Python, read-only;
+  nobody in it has or can get a privilege. Workspace, scratch folders and `/tmp` are tmpfs of `disk_mb`
+  each, which is memory of the host. `pids` holds from Linux 5.14 on. As root, a box's ids are the
+  host's from `namespaces.HOST_IDS` on, which own nothing there; as another user, they are that user,
+  and graders cannot run an agent's code as a second user.
+- `plain`: a command runs as this user and sees the host's files, network and processes. `pids`,
+  `shm_mb` and the size of the workspace as a whole do not hold.
+- Never held: `cpus`, and memory but for each process by itself (its data segment). There is no
+  filter of system calls: the kernel that it shares with the host is all that is between them.
 """
 
 from __future__ import annotations
@@ -18,11 +28,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from air.errors import AirError, BoxDiedError, BoxStartError
-from air.sandbox import cleanup
+from air.errors import BoxDiedError, BoxStartError, InfrastructureError
+from air.sandbox import cleanup, guest_namespaces
+from air.sandbox import namespaces as modes
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, to_the_end
-from air.sandbox.protocol import Connection, interpreter, opening
+from air.sandbox.protocol import Connection, frame, interpreter, program
 
 MIB = 1 << 20
 END_SECONDS = 10.0
@@ -36,6 +47,8 @@ class ProcessBox(GuestBox):
 
     def __init__(self, spec: BoxSpec) -> None:
         super().__init__(spec)
+        self.mode: modes.Mode = "plain"
+        """Which namespaces it has; see `air.sandbox.namespaces`."""
         self._root: Path | None = None
         self._process: asyncio.subprocess.Process | None = None
 
@@ -44,6 +57,7 @@ class ProcessBox(GuestBox):
         """Starts a box; a process needs no label of its `run`.
 
         Raises:
+            ConfigError: a scratch folder, or `AIR_PROCESS_BOX`, cannot be used.
             BoxStartError: no folder, no process, or no guest.
         """
         box = cls(spec)
@@ -51,15 +65,18 @@ class ProcessBox(GuestBox):
             await box._start()
         except BaseException as error:  # cancellation too: nothing is left running
             await box.close()
-            if isinstance(error, (OSError, TimeoutError, AirError)):
+            if isinstance(error, (OSError, TimeoutError, InfrastructureError)):
                 raise BoxStartError(f"a process box did not start: {error}") from error
             raise
         return box
 
     async def _start(self) -> None:
-        root = self._make_folders()
+        self.mode = (await to_the_end(asyncio.to_thread(modes.found))).mode
+        root = self._root = Path(tempfile.mkdtemp(prefix=cleanup.folder_prefix()))
+        frames = self._prepare(root)
+        sent = program(compiled=True) if self.mode == "plain" else modes.program()
         start = asyncio.create_subprocess_exec(
-            *interpreter(sys.executable),
+            *interpreter(sys.executable, sent),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -79,11 +96,21 @@ class ProcessBox(GuestBox):
         self._connection = Connection(
             self._process.stdout, self._process.stdin, stderr=self._process.stderr, name=self.id
         )
-        self._process.stdin.write(opening(self._config()))
+        self._process.stdin.write(sent + b"".join(map(frame, frames)))
         await self._connection.ready(seconds=START_SECONDS)
 
-    def _make_folders(self) -> Path:
-        root = self._root = Path(tempfile.mkdtemp(prefix=cleanup.folder_prefix()))
+    def _prepare(self, root: Path) -> list[dict[str, Any]]:
+        """Says where the folders are, and makes them where nobody else does; what is to be sent."""
+        layouts = []
+        if self.mode == "plain":
+            self._make_folders(root)
+        else:
+            self._folders, shown = modes.places(self._folders)
+            layouts = [modes.layout(self.spec, self.mode, self._folders, shown, str(root))]
+        self.workspace = self._folders[WORKSPACE]
+        return [*layouts, self._config()]
+
+    def _make_folders(self, root: Path) -> None:
         for folder in self._folders:
             (root / folder[1:]).mkdir(parents=True)
             self._folders[folder] = f"{root}{folder}"
@@ -92,24 +119,30 @@ class ProcessBox(GuestBox):
             (root / "tmp").chmod(0o1777)
             for folder in self.spec.scratch:
                 (root / folder[1:]).chmod(0o700)
-        self.workspace = self._folders[WORKSPACE]
-        return root
+
+    @property
+    def host_workspace(self) -> Path:
+        """Where this machine finds the workspace while the box lives. End it in `/` where a program
+        takes it: with namespaces it is a link, into a file system that is mounted nowhere else."""
+        if self.mode == "plain":
+            return Path(self.workspace)
+        assert self._process is not None
+        return Path(f"/proc/{self._process.pid}/fd/{guest_namespaces.WORKSPACE_FD}")
 
     @property
     def _second_user(self) -> bool:
-        return self.spec.second_user and os.geteuid() == 0
+        return self.spec.second_user and os.geteuid() == 0 and self.mode != "user"
 
     def _config(self) -> dict[str, Any]:
-        limits = self.spec.limits
+        limits, plain = self.spec.limits, self.mode == "plain"
+        rlimits = [(resource.RLIMIT_DATA, limits.memory_mb * MIB), (resource.RLIMIT_CORE, 0)]
+        if plain:
+            rlimits.append((resource.RLIMIT_FSIZE, limits.disk_mb * MIB))
         return {
             "roots": list(self._folders.items()),
-            "remove": str(self._root),
+            "remove": str(self._root) if plain else None,
             "env": self._env(),
-            "rlimits": [
-                (resource.RLIMIT_DATA, limits.memory_mb * MIB),
-                (resource.RLIMIT_FSIZE, limits.disk_mb * MIB),
-                (resource.RLIMIT_CORE, 0),
-            ],
+            "rlimits": rlimits,
         }
 
     def _env(self) -> dict[str, str]:
@@ -138,6 +171,16 @@ class ProcessBox(GuestBox):
                 await self._process.wait()
         if self._root is not None:
             await to_the_end(asyncio.to_thread(_remove, self._root))
+
+
+def namespaces() -> str:
+    """What process boxes are on this machine: the mode, and why. Blocks for about 0.2 s once.
+
+    Raises:
+        ConfigError: `AIR_PROCESS_BOX` names no mode, or one that does not work here.
+    """
+    found = modes.found()
+    return f"{found.mode}: {found.reason}"
 
 
 def _remove(root: Path) -> None:
