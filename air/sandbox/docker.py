@@ -106,6 +106,7 @@ class DockerBox(GuestBox):
         config = {
             "roots": list(self._folders.items()),
             "remove": None,
+            "cgroup": True,
             "rlimits": [],
             "env": base_env(self.spec),
         }

@@ -141,6 +141,7 @@ class ProcessBox(GuestBox):
         return {
             "roots": list(self._folders.items()),
             "remove": str(self._root) if plain else None,
+            "cgroup": False,
             "env": self._env(),
             "rlimits": rlimits,
         }

@@ -27,7 +27,7 @@ MAX_BODY = 1 << 28
 PATIENCE = 2
 """Seconds that a started box waits for its program: a harness that died while the engine was starting
 the box may have left a stream that never ends, and nothing of it may run for 5 s."""
-GUEST = ("guest_exec", "guest_files", "guest")
+GUEST = ("guest_exec", "guest_files", "guest_stats", "guest")
 """The modules of the program in a box."""
 _STDOUT, _STDERR = 1, 2
 
