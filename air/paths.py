@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from air.errors import MissingError
+
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -20,10 +22,19 @@ def shipped(name: str) -> Path:
 
 
 def cache() -> Path:
-    """The cache folder: `AIR_CACHE`, else `$XDG_CACHE_HOME/air`, else `~/.cache/air`. Not created."""
-    if given := os.environ.get("AIR_CACHE"):
-        return Path(given).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "air"
+    """The cache folder: `AIR_CACHE`, else `$XDG_CACHE_HOME/air`, else `~/.cache/air`. Not created.
+
+    Raises:
+        MissingError: this user has no home folder.
+    """
+    given = os.environ.get("AIR_CACHE")
+    try:
+        if given:
+            return Path(given).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "air"
+    except RuntimeError as error:
+        remedy = "set AIR_CACHE to a folder for caches"
+        raise MissingError("this user has no home folder", remedy=remedy) from error
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from air.sandbox.names import Names
 
 if TYPE_CHECKING:
     from air.sandbox.relay import Handler
+    from air.sandbox.session import Session
 
 Command = Sequence[str] | str
 Isolation = Literal["container", "process"]
@@ -29,8 +30,9 @@ WORKSPACE = "/workspace"
 SECOND_UID_ENV = "AIR_SECOND_UID"
 MAX_OUTPUT = 64_000
 NOT_ISOLATED = (
-    "WARNING: boxes are plain processes, which are NOT isolated: agents' code runs as this user, sees "
-    "this machine's files, network and processes, and is held by no CPU, disk or GPU limit"
+    "WARNING: boxes are processes, which are NOT isolated as containers are: agents' code shares this "
+    "machine's kernel, is held by no CPU limit and by a memory limit only per process, and unless the "
+    "kernel allows namespaces it runs as this user and sees this machine's files, network and processes"
 )
 """What a person must see once before anything is played in process boxes."""
 
@@ -98,6 +100,15 @@ class ExecResult:
     """Whether output was cut; the cut is marked in the text."""
     seconds: float = 0.0
     """Wall time inside the box, in seconds."""
+    signal: int = 0
+    """The signal that ended the command itself; 0 if it ended by exiting. Of a shell's child it says
+    nothing: that is 128 + N in the shell's exit status."""
+    began: bool = True
+    """Whether its program ran at all; False where it cannot be executed (`code` 126 or 127, `stderr` says
+    why), or where there was no process left for it."""
+    out_of_memory: bool | None = None
+    """Whether the kernel killed a process of the box for want of memory while the command ran, perhaps
+    another command's; None where it does not tell (in a process box)."""
 
     @property
     def ok(self) -> bool:
@@ -129,10 +140,34 @@ class Snapshot(ABC):
         await self.close()
 
 
+@dataclass(frozen=True)
+class BoxUsage:
+    """What a box uses of what it may use. A field is None where it cannot be known; see each."""
+
+    memory_bytes: int | None
+    """Memory in use, without the pages of files that can be dropped at any time. In a container this
+    includes what lies in its tmpfs folders; in a process box it is the sum over its processes, the guest
+    too, and a page that several share counts for each. None where the engine hides the control group."""
+    memory_limit_bytes: int | None
+    """Its limit, with tmpfs folders on top of `memory_mb`; None in a process box, where it is each
+    process's by itself, and where the engine hides the control group."""
+    cpu_seconds: float | None
+    """CPU time since the box began. In a process box without that of children that nobody waited for.
+    None where the engine hides the control group."""
+    processes: int | None
+    """Processes and threads beside the guest. None where the engine hides the control group."""
+    workspace_bytes: int | None
+    """Bytes in the workspace. None where it is no file system of its own and holds more than 20,000 files,
+    changes while it is counted, or holds what the guest may not read."""
+    workspace_limit_bytes: int | None
+    """Bytes that it may hold; None where it is no file system of its own."""
+
+
 class Box(ABC):
     """A live box. Use through `async with`; closing twice is harmless.
 
-    Every method raises `BoxDiedError` when the box is gone.
+    Every method but `path`, `session` and `close` raises `BoxDiedError` when the box is gone, or goes
+    while it is waited for: that is a failure of ours. `failure.outcome` tells it from what a command did.
     """
 
     id: str
@@ -167,7 +202,17 @@ class Box(ABC):
             timeout: seconds after which its whole process group is killed.
             cwd: working directory, absolute or relative to the workspace.
             max_bytes: cap on stdout and on stderr, each.
+
+        Raises:
+            BoxDiedError: the box is gone. Nothing else: whatever becomes of the command is a result.
         """
+
+    def session(self) -> Session:
+        """A shell's state for commands to come: working directory and exported variables. Raises
+        nothing; the commands run through `exec`."""
+        from air.sandbox.session import Session
+
+        return Session(self)
 
     @abstractmethod
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
@@ -175,6 +220,7 @@ class Box(ABC):
 
         Raises:
             BoxFileError: absent, not a regular file, too large, or leads out through a link.
+            BoxDiedError: the box is gone.
         """
 
     @abstractmethod
@@ -183,6 +229,7 @@ class Box(ABC):
 
         Raises:
             BoxFileError: the path leads out, names a folder, or the disk is full.
+            BoxDiedError: the box is gone.
         """
 
     @abstractmethod
@@ -190,7 +237,8 @@ class Box(ABC):
         """Copies a host file or the contents of a host folder to `dest`, following no links.
 
         Raises:
-            BoxFileError: as `write`.
+            BoxFileError: as `write`; or `source` is absent, a link, or holds one.
+            BoxDiedError: the box is gone.
         """
 
     @abstractmethod
@@ -200,6 +248,15 @@ class Box(ABC):
 
         Raises:
             BoxFileError: absent, larger than `max_bytes` in all, or holds something not copied.
+            BoxDiedError: the box is gone.
+        """
+
+    @abstractmethod
+    async def stats(self) -> BoxUsage:
+        """What the box uses now.
+
+        Raises:
+            BoxDiedError: the box is gone.
         """
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
@@ -246,7 +303,11 @@ class Box(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Kills everything in the box and removes it. Never waits for a grace period."""
+        """Kills everything in the box and removes it. Never waits for a grace period.
+
+        Raises:
+            BoxDiedError: something of it could not be removed; nothing runs in it any more.
+        """
 
     async def __aenter__(self) -> Box:
         return self

@@ -53,7 +53,7 @@ class CopiedSnapshot(Snapshot):
 
 async def _copied(source: Path, dest: Path) -> None:
     """Copies a folder with all it holds, links as links; `dest` may exist."""
-    argv = ["cp", "-a", "--reflink=auto", "-T", "--", str(source), str(dest)]
+    argv = ["cp", "-a", "--reflink=auto", "-T", "--", f"{source}/.", f"{dest}/"]
     run = asyncio.to_thread(subprocess.run, argv, capture_output=True, check=False)
     done = await to_the_end(run)
     if done.returncode:

@@ -94,6 +94,7 @@ class DockerBox(GuestBox):
         config = {
             "roots": list(self._folders.items()),
             "remove": None,
+            "cgroup": True,
             "rlimits": [],
             "env": (allow.environment() if self.spec.network else {}) | base_env(self.spec),
         }

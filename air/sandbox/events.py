@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from air import paths
+from air.errors import MissingError
 from air.sandbox.base import BoxSpec, Command, ExecResult
 
 MAX_BYTES = 1_000_000
@@ -55,7 +56,7 @@ class Events:
         try:
             folder().mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(self._file, _OPEN, 0o600)
-        except OSError as error:
+        except (OSError, MissingError) as error:
             _say(error)
             return
         told: dict[str, Any] = {
@@ -125,10 +126,10 @@ def shown(command: Command) -> str:
     return text[:MAX_COMMAND]
 
 
-def _say(error: OSError) -> None:
+def _say(error: Exception) -> None:
     global _said
     if not _said:
-        _LOG.warning("what runs in boxes is not recorded under %s: %s", folder(), error)
+        _LOG.warning("what runs in boxes is not recorded: %s", error)
         _said = True
 
 

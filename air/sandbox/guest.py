@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import collections
 import json
+import mmap
 import os
 import select
 import signal
@@ -27,6 +28,7 @@ import time
 
 # Inside a box these are loaded by the bootstrap under the same names; `air` is not there.
 from air.sandbox import guest_exec as processes
+from air.sandbox import guest_stats as stats
 from air.sandbox.guest_files import Files, Refused
 from air.sandbox.guest_relay import Relay
 
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 18
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
 SILENCE_SECONDS = 300.0
+STILLBORN = 4096
+"""Commands of which each has a byte of its own, shared until its program runs, to say that none can."""
 
 
 class Guest:
@@ -49,6 +53,8 @@ class Guest:
         self.limits: list[tuple[int, int]] = config["rlimits"]
         self.remove: str | None = config["remove"]
         self.env = dict(os.environ, **config["env"])
+        self.cgroup = stats.Cgroup() if config["cgroup"] else None
+        self.stillborn = mmap.mmap(-1, STILLBORN)
         self.inbox = bytearray()
         self.outbox: collections.deque[memoryview] = collections.deque()
         self.streams: collections.deque[tuple[int, Iterator[tuple[dict[str, Any], bytes]]]]
@@ -204,6 +210,8 @@ class Guest:
             elif op == "reroot":
                 self.files.reopen()
                 self.send({"id": ident})
+            elif op == "stats":
+                self.send(dict(self._usage(), id=ident))
             elif op == "write":
                 if self.files.write(ident, header, body):
                     self.send({"id": ident})
@@ -211,6 +219,12 @@ class Guest:
                 raise Refused(f"unknown operation {op!r}")
         except (OSError, Refused, ValueError) as error:
             self.send({"id": ident, "error": processes.reason(error)})
+
+    def _usage(self) -> dict[str, Any]:
+        room = stats.workspace(self.files.roots[0][2])
+        if self.cgroup is not None:
+            return dict(room, **self.cgroup.usage())
+        return dict(room, **stats.of_processes(self._tree(), self.me))
 
     # Commands
 
@@ -233,6 +247,9 @@ class Guest:
         if self.frozen:
             raise Refused("it is frozen")
         header["now"] = time.monotonic()
+        header["killed"] = self._killed_for_memory()
+        slot = ident % STILLBORN
+        self.stillborn[slot] = 0
         fds: list[int] = []
         try:
             argv = processes.arguments(header, fds)
@@ -251,7 +268,8 @@ class Guest:
             return
         if pid == 0:
             streams = (source, out_end, err_end)
-            processes.become(argv, streams, script, header["cwd"], env, self.limits, self.me)
+            born = memoryview(self.stillborn)[slot : slot + 1]
+            processes.become(argv, streams, script, header["cwd"], env, self.limits, self.me, born)
         for fd in set(fds) - {out, err}:
             os.close(fd)
         command = self.commands[ident] = processes.Command(ident, pid, out, err, header)
@@ -259,6 +277,9 @@ class Guest:
             os.set_blocking(fd, False)
             self.pipes[fd] = command
             self.epoll.register(fd, select.EPOLLIN)
+
+    def _killed_for_memory(self) -> int | None:
+        return None if self.cgroup is None else self.cgroup.out_of_memory()
 
     def _cancel(self, target: int) -> None:
         command = self.commands.get(target)
@@ -316,7 +337,8 @@ class Guest:
         for fd in command.open:  # held open in the background: read on, and thrown away
             self.pipes[fd] = None
         if not command.cancelled:
-            self.send(*command.result(now))
+            began = not self.stillborn[command.ident % STILLBORN]
+            self.send(*command.result(now, began, self._killed_for_memory()))
 
     def _kill(self, command: processes.Command) -> None:
         """Stops and kills all that descends from a command, until nothing new of it turns up."""
@@ -366,7 +388,7 @@ class Guest:
             shutil.rmtree(self.remove, ignore_errors=True)  # what stays, the next collection takes
 
 
-def _configuration() -> dict[str, Any]:
+def configuration() -> dict[str, Any]:
     """The first frame, read exactly, so that nothing after it is lost."""
     data = b""
     while len(data) < 8 or len(data) < 8 + int.from_bytes(data[:4], "big"):
@@ -384,7 +406,7 @@ def _configuration() -> dict[str, Any]:
 def main() -> None:
     """Runs the guest until its end."""
     processes.prctl(processes.PR_SET_DUMPABLE, 0)
-    guest = Guest(_configuration())
+    guest = Guest(configuration())
     try:
         guest.run()
     except BrokenPipeError:

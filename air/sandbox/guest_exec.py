@@ -73,19 +73,24 @@ class Command:
         self.status: int | None = None
         self.deadline: float = header["now"] + header["timeout"]
         self.started: float = header["now"]
+        self.killed: int | None = header["killed"]
         self.outputs = {fd: Output(header["max_bytes"]) for fd in self.pipes}
         self.open = set(self.pipes)
         self.timed_out = self.cancelled = False
         self.drain_until: float | None = None
         self.drain_most = 0.0
 
-    def result(self, now: float) -> tuple[dict[str, Any], bytes]:
-        """The answer's header and body, once the leader is dead."""
+    def result(self, now: float, began: bool, killed: int | None) -> tuple[dict[str, Any], bytes]:
+        """The answer's header and body, once the leader is dead.
+
+        Args:
+            began: whether its program ran at all.
+            killed: processes of the box killed so far for want of memory.
+        """
         assert self.status is not None
         out, err = (self.outputs[fd].bytes() for fd in self.pipes)
-        code = os.WEXITSTATUS(self.status)
-        if os.WIFSIGNALED(self.status):
-            code = 128 + os.WTERMSIG(self.status)
+        number = os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else 0
+        code = 128 + number if number else os.WEXITSTATUS(self.status)
         header = {
             "id": self.ident,
             "code": 137 if self.timed_out else code,
@@ -93,6 +98,9 @@ class Command:
             "timed_out": self.timed_out,
             "truncated": any(output.cut for output in self.outputs.values()),
             "seconds": now - self.started,
+            "signal": number,
+            "began": began,
+            "out_of_memory": None if killed is None else killed > (self.killed or 0),
         }
         return header, out + err
 
@@ -101,7 +109,7 @@ def failed_start(ident: int, error: BaseException) -> tuple[dict[str, Any], byte
     """The answer to a command that could not even be forked (no process left, say)."""
     text = f"air: cannot start a command: {reason(error)}\n".encode("utf-8", "replace")
     header = {"id": ident, "code": 126, "out": 0, "timed_out": False, "truncated": False}
-    return dict(header, seconds=0.0), text
+    return dict(header, seconds=0.0, signal=0, began=False, out_of_memory=None), text
 
 
 def memory_file(data: bytes) -> int:
@@ -133,8 +141,13 @@ def become(
     env: dict[str, str],
     limits: list[tuple[int, int]],
     guest: int,
+    stillborn: memoryview,
 ) -> NoReturn:
-    """In a new process: becomes the command, or prints why not and exits 126 (127: not found)."""
+    """In a new process: becomes the command, or prints why not and exits 126 (127: not found).
+
+    Args:
+        stillborn: a byte that the guest sees, set where it does not become the command.
+    """
     executing = False
     try:
         os.setsid()
@@ -156,9 +169,11 @@ def become(
         executing = True
         _execute(argv, env)
     except OSError as error:
+        stillborn[0] = 1
         os.write(2, f"air: cannot run {argv[0]!r}: {reason(error)}\n".encode())
         os._exit(127 if executing and error.errno == errno.ENOENT else 126)
     except BaseException as error:  # nothing may return into the guest's loop
+        stillborn[0] = 1
         os.write(2, f"air: cannot run the command: {error}\n".encode("utf-8", "replace"))
     os._exit(126)
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from air.errors import BoxDiedError, BoxFileError, ConfigError
 from air.sandbox import files
-from air.sandbox.base import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, Command, ExecResult
+from air.sandbox.base import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, BoxUsage, Command, ExecResult
 from air.sandbox.events import Events, recorded
 from air.sandbox.protocol import Connection
 from air.sandbox.relay import Handler, Relay, to
@@ -91,7 +91,7 @@ class GuestBox(Box):
             async with asyncio.timeout(timeout + GRACE_SECONDS):
                 header, body = await self._guest.request(request, stdin)
         except ValueError as error:
-            return ExecResult(126, b"", f"air: {error}\n".encode())
+            return ExecResult(126, b"", f"air: {error}\n".encode(), began=False)
         except TimeoutError:
             reason = f"its guest did not answer {GRACE_SECONDS:.0f} s after a command's timeout"
             self._guest.lose(reason)
@@ -106,6 +106,9 @@ class GuestBox(Box):
             timed_out=header["timed_out"],
             truncated=header["truncated"],
             seconds=header["seconds"],
+            signal=header["signal"],
+            began=header["began"],
+            out_of_memory=header["out_of_memory"],
         )
 
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
@@ -162,6 +165,18 @@ class GuestBox(Box):
         if self._relay is None:
             self._relay = Relay(self._guest, self.id)
         return await self._relay.listen(port, target if callable(target) else to(*target))
+
+    async def stats(self) -> BoxUsage:
+        """What the box uses now; see `Box.stats`."""
+        said = (await self._guest.request({"op": "stats"}))[0]
+        return BoxUsage(
+            memory_bytes=said["memory"],
+            memory_limit_bytes=said["memory_limit"],
+            cpu_seconds=said["cpu"],
+            processes=said["processes"],
+            workspace_bytes=said["workspace"],
+            workspace_limit_bytes=said["workspace_limit"],
+        )
 
     async def close(self) -> None:
         """Kills everything in the box and removes it; the removal survives a cancelled caller."""

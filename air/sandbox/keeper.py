@@ -16,7 +16,7 @@ from air.errors import AirError, BoxDiedError, BoxFileError, BoxStartError
 from air.sandbox import cleanup
 from air.sandbox.base import WORKSPACE, Snapshot
 from air.sandbox.guestbox import START_SECONDS
-from air.sandbox.protocol import Connection, interpreter, opening
+from air.sandbox.protocol import Connection, interpreter, opening, program
 
 if TYPE_CHECKING:
     from air.sandbox.docker import Attached, DockerBox
@@ -166,7 +166,7 @@ def _container(name: str, run: str) -> dict[str, Any]:
         "image": "air-base",
         "name": name,
         "user": "0:0",
-        "entrypoint": interpreter("python3", PROGRAM),
+        "entrypoint": interpreter("python3", program(PROGRAM)),
         "command": [],
         "stdin_open": True,
         "labels": {

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import marshal
 import struct
 from collections.abc import AsyncIterator, Mapping
 from functools import cache
@@ -35,7 +36,7 @@ PATIENCE = 2
 the box may have left a stream that never ends, and nothing of it may run for 5 s."""
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
 """How often a guest is asked for a sign of life, and how many of them it may owe."""
-GUEST = ("guest_exec", "guest_files", "guest_relay", "guest")
+GUEST = ("guest_exec", "guest_files", "guest_relay", "guest_stats", "guest")
 """The modules of the program in a box."""
 _STDOUT, _STDERR = 1, 2
 
@@ -68,23 +69,29 @@ def take(buffer: bytearray) -> Reply | None:
 
 
 @cache
-def program(modules: tuple[str, ...] = GUEST) -> bytes:
+def program(modules: tuple[str, ...] = GUEST, *, compiled: bool = False) -> bytes:
     """The guest's source as one script: its modules under their own names, then a call of `main`
     of the last one.
 
     Inside a box there is no `air`; an empty module stands in for the package.
+
+    Args:
+        compiled: for an interpreter that is this very one; saves it the compiling.
     """
     here = Path(__file__).parent
     parts = [
-        "import sys",
+        "import marshal, sys",
         "p = type(sys)('air')",
         "sys.modules['air'] = sys.modules['air.sandbox'] = p",
     ]
     for name in modules:
         source = (here / f"{name}.py").read_text(encoding="utf-8")
+        code = f"compile({source!r}, 'air/{name}.py', 'exec')"
+        if compiled:
+            code = f"marshal.loads({marshal.dumps(compile(source, f'air/{name}.py', 'exec'))!r})"
         parts += [
             f"m = p.{name} = sys.modules['air.sandbox.{name}'] = type(sys)('air.sandbox.{name}')",
-            f"exec(compile({source!r}, 'air/{name}.py', 'exec'), m.__dict__)",
+            f"exec({code}, m.__dict__)",
         ]
     return "\n".join([*parts, "m.main()"]).encode()
 
@@ -94,12 +101,13 @@ def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> byte
     return program(modules) + frame(config)
 
 
-def interpreter(python: str, modules: tuple[str, ...] = GUEST) -> list[str]:
-    """The command that starts the guest: a bootstrap that reads `program()` from its stdin.
+def interpreter(python: str, sent: bytes = b"") -> list[str]:
+    """The command that starts the guest: a bootstrap that reads its program, `program()` where
+    nothing else is `sent`, from its stdin.
 
     It gives up after `PATIENCE` seconds of silence.
     """
-    size = len(program(modules))
+    size = len(sent or program())
     boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"
     boot += f" if not select.select([0],[],[],{PATIENCE})[0]: os._exit(0)\n"
     boot += f" d=os.read(0,{size}-len(s))\n"

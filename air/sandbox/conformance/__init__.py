@@ -1,32 +1,60 @@
 """What every provider of boxes must hold to, as checks that run against a real box.
 
 `CHECKS` lists them all; `run` plays one in a box of its own. A check that does not hold raises
-`Unmet`. Checks marked `container` are about isolation, which a process box does not have: it is
-`KNOWN_GAPS` that says so, by name.
+`Unmet`. Checks marked `container` are about isolation, of which a process box has less: `KNOWN_GAPS`
+says, by name, what does not hold where, and why.
 """
 
 from __future__ import annotations
 
 from air.sandbox import open_box
 from air.sandbox.base import BoxSpec
-from air.sandbox.conformance import attacks, commands, copies, paths, ports, snapshots
+from air.sandbox.conformance import attacks, commands, copies, paths, ports, sessions, snapshots
 from air.sandbox.conformance.check import Check, Unmet
+from air.sandbox.namespaces import counts_by_namespace
 
 CHECKS: tuple[Check, ...] = (
     *commands.CHECKS,
     *paths.CHECKS,
     *copies.CHECKS,
     *snapshots.CHECKS,
+    *sessions.CHECKS,
     *attacks.CHECKS,
     *ports.CHECKS,
 )
 """Every check, in the order of reading."""
 
-KNOWN_GAPS: dict[str, frozenset[str]] = {
-    "docker": frozenset(),
-    "process": frozenset(check.name for check in CHECKS if check.container),
+_NO_TOTALS = {
+    "cpu-is-bounded": "no control group: only the scheduler shares the CPU out",
+    "memory-of-many-processes-is-bounded": "no control group: memory is bounded for each process",
 }
-"""By provider, the checks that it is known not to pass."""
+_UNCOUNTED = {
+    "a-fork-bomb-is-bounded": "before Linux 5.14, the user's other processes would count, too",
+    "with-no-process-left-files-are-still-served": "before Linux 5.14, `pids` does not hold",
+}
+_TOGETHER = _NO_TOTALS | ({} if counts_by_namespace() else _UNCOUNTED)
+
+KNOWN_GAPS: dict[str, dict[str, str]] = {
+    "docker": {},
+    "process/root": _TOGETHER,
+    "process/user": _TOGETHER
+    | {"a-second-user-is-kept-apart": "who is not root has one user to give to a box"},
+    "process/plain": _NO_TOTALS
+    | {
+        "a-fork-bomb-is-bounded": "`pids` is not held: processes of one user are counted together",
+        "with-no-process-left-files-are-still-served": "`pids` is not held, as above",
+        "full-disks-are-bounded-and-said": "folders are the host's; only single files are bounded",
+        "a-forks-own-writes-are-bounded": "folders are the host's, as above",
+        "shared-memory-does-not-outlive-its-process": "shared memory is the host's",
+        "the-guest-cannot-be-read-or-written": "process 1 is the host's, and may be the same user's",
+        "the-guest-cannot-be-killed-stopped-or-traced": "commands are the guest's own user",
+        "there-is-no-network": "the network is the host's",
+        "nobody-in-it-has-privileges": "commands are this user, with all its rights",
+        "a-second-user-is-kept-apart": "it has the host's capabilities, and none if not root",
+    },
+}
+"""By provider (the process box by its mode, see `namespaces`), the checks that it is known not to pass,
+each with the reason. They must not be played where they do not hold: some would harm the host."""
 
 __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]
 

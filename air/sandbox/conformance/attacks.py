@@ -72,6 +72,22 @@ async def memory_is_bounded(box: Box) -> None:
     await _answers(box)
 
 
+@CHECKS.add(container=True, memory_mb=64, disk_mb=16, shm_mb=16)
+async def memory_of_many_processes_is_bounded(box: Box) -> None:
+    hold = "import time; x = b'x' * (40 << 20); print('holds', flush=True); time.sleep(3)"
+    await box.write("hold.py", hold.encode())
+    result = await box.exec("for i in {1..12}; do python3 hold.py & done; wait", timeout=60)
+    expect(result.stdout.count(b"holds") < 12, result)
+    await _answers(box)
+
+
+@CHECKS.add(container=True, cpus=0.25)
+async def cpu_is_bounded(box: Box) -> None:
+    spin = "import time\nend = time.time() + 2\nwhile time.time() < end: pass\nprint(time.process_time())"
+    used = float((await box.exec(["python3", "-c", spin], timeout=30)).text)
+    expect(used < 1.0, used)
+
+
 @CHECKS.add(container=True, memory_mb=64, disk_mb=16)
 async def full_disks_are_bounded_and_said(box: Box) -> None:
     await box.write("kept", b"kept")

@@ -25,8 +25,8 @@ async def _guest(silence: float, beat: float) -> tuple[asyncio.subprocess.Proces
     connection = Connection(
         process.stdout, process.stdin, stderr=process.stderr, name="b", beat=beat
     )
-    config = {"roots": [], "remove": None, "rlimits": [], "env": {}, "silence": silence}
-    process.stdin.write(opening(config))
+    config = {"roots": [], "remove": None, "cgroup": False, "rlimits": [], "env": {}}
+    process.stdin.write(opening(config | {"silence": silence}))
     await connection.ready(seconds=60)
     return process, connection
 

@@ -16,7 +16,8 @@ from air.sandbox import guest_exec, keeper, protocol
 from air.sandbox.protocol import Connection, frame, take
 
 SOURCES = sorted(Path(protocol.__file__).parent.glob("guest*.py"))
-GUEST = [path for path in SOURCES if path.stem in (*protocol.GUEST, *keeper.PROGRAM)]
+MODULES = (*protocol.GUEST, "guest_namespaces", *keeper.PROGRAM)
+GUEST = [path for path in SOURCES if path.stem in MODULES]
 
 
 @pytest.mark.parametrize("path", GUEST, ids=lambda path: path.stem)
@@ -27,7 +28,7 @@ def test_the_guest_is_standard_library_and_python_3_8(path: Path) -> None:
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
-            ours = any(name.startswith(f"air.sandbox.{part}") for part in protocol.GUEST)
+            ours = any(name.startswith(f"air.sandbox.{part}") for part in MODULES)
             assert ours or name.split(".")[0] in sys.stdlib_module_names, name
 
 
@@ -48,6 +49,20 @@ def test_output_keeps_its_head_and_tail(cap: int, pieces: list[bytes], kept: byt
     for piece in pieces:
         output.add(piece)
     assert output.bytes() == kept
+
+
+def test_a_compiled_program_holds_the_same_modules() -> None:
+    modules = (*protocol.GUEST, "guest_namespaces")
+    for compiled in (False, True):
+        names = {"sys": sys, "__name__": "probe"}
+        saved = {name: sys.modules[name] for name in sys.modules if name.split(".")[0] == "air"}
+        try:
+            source = protocol.program(modules, compiled=compiled).rpartition(b"\nm.main()")[0]
+            exec(source, names)
+            assert names["m"].__name__ == "air.sandbox.guest_namespaces"  # type: ignore[attr-defined]
+            assert names["m"].guest is sys.modules["air.sandbox.guest"]  # type: ignore[attr-defined]
+        finally:
+            sys.modules.update(saved)
 
 
 def test_frames_survive_being_cut_anywhere() -> None:

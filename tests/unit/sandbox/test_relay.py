@@ -131,7 +131,10 @@ def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-async def test_a_process_box_has_the_machines_network_whatever_is_listed() -> None:
+async def test_a_plain_process_box_has_the_machines_network_whatever_is_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AIR_PROCESS_BOX", "plain")
     async with await open_box(SPEC.model_copy(update={"network": ("example.org",)})) as box:
         assert (await box.exec("env", timeout=20)).text.lower().count("proxy") == 0
         assert box.isolation == "process"

@@ -1,0 +1,138 @@
+"""Checks of `session`, which carries a shell's state, and of `stats`."""
+
+from __future__ import annotations
+
+import asyncio
+
+from air.sandbox.base import Box
+from air.sandbox.conformance.check import Checks, expect, line, same
+from air.sandbox.failure import outcome
+from air.sandbox.session import Session
+
+CHECKS = Checks()
+
+
+async def _says(session: Session, script: str) -> str:
+    """What a script prints that must succeed and be taken over, without white space around."""
+    result = await session.exec(script, timeout=30)
+    expect(result.ok and not session.problem, (script, result, session.problem))
+    return result.text.strip()
+
+
+@CHECKS.add()
+async def a_session_keeps_directory_and_exports(box: Box) -> None:
+    session = box.session()
+    await _says(session, "mkdir -p 'a b/c'; cd 'a b'; export LINES_='1\n2' BYTE=$'\\xff' LC_ALL=C")
+    same(session.cwd, f"{box.workspace}/a b")
+    same(await _says(session, 'echo "$PWD|$LINES_|$LC_ALL"'), f"{box.workspace}/a b|1\n2|C")
+    same(await _says(session, 'printf %s "$BYTE" | od -An -tx1'), "ff")
+    same(await _says(session, "cd c; export PATH=/nowhere; unset HOME BYTE"), "")
+    same(await _says(session, "echo $PATH ${HOME-none} ${BYTE-none}"), "/nowhere none none")
+    same(await _says(session, "cd - >/dev/null; pwd"), f"{box.workspace}/a b")
+    same(await line(box, "echo ${LINES_-fresh}; pwd"), f"fresh\n{box.workspace}")
+    same(await _says(box.session(), "echo ${LINES_-other}"), "other")
+    session.reset()
+    same(
+        await _says(session, "echo ${LINES_-anew}; pwd; type ls >/dev/null"),
+        f"anew\n{box.workspace}",
+    )
+
+
+@CHECKS.add()
+async def a_session_keeps_nothing_else(box: Box) -> None:
+    session = box.session()
+    script = (
+        "f() { :; }; shopt -s expand_aliases; alias a=ls; V=1; set -ux; umask 077; ulimit -n 99"
+    )
+    result = await session.exec(f"declare -F; {script}", timeout=20)
+    same((result.code, result.stdout, session.problem), (0, b"", ""))
+    same(
+        await _says(session, "type f a 2>/dev/null; echo ${V-none} $-; umask; declare -F"),
+        "none hBc\n0022",
+    )
+    result = await session.exec("set -eu; echo out; echo err >&2; false; echo not", timeout=20)
+    same((result.code, result.stdout, result.stderr), (1, b"out\n", b"err\n"))
+    result = await session.exec("cat; exit 9", stdin=b"in", timeout=20)
+    same((result.code, result.stdout, result.stderr), (9, b"in", b""))
+    result = await session.exec("echo before; broken(", timeout=20)
+    expect(result.code == 2 and b"syntax error" in result.stderr, result)
+
+
+@CHECKS.add()
+async def a_killed_command_leaves_its_session_as_it_was(box: Box) -> None:
+    session = box.session()
+    await _says(session, "cd /; export KEPT=1")
+    for script, seconds in {
+        "cd /tmp; export KEPT=2; sleep 60": 0.5,
+        "cd /tmp; export KEPT=2; kill -9 $$": 20,
+        "cd /tmp; export KEPT=2; kill -TERM $$": 20,
+        "cd /tmp; export KEPT=2; exec true": 20,
+        "cd /tmp; export KEPT=2; trap 'true' EXIT": 20,
+    }.items():
+        result = await session.exec(script, timeout=seconds)
+        expect(session.problem, (script, result))
+        same(await _says(session, "echo $PWD $KEPT"), "/ 1")
+    running = asyncio.create_task(session.exec("export KEPT=2; sleep 60", timeout=60))
+    waiting = asyncio.create_task(session.exec("echo $KEPT", timeout=60))
+    await asyncio.sleep(0)
+    running.cancel()
+    same((await waiting).text, "1\n")
+
+
+@CHECKS.add()
+async def a_damaged_session_goes_on(box: Box) -> None:
+    session = box.session()
+    await _says(session, "cd /; export KEPT=1")
+    place = "f=$(trap -p EXIT | grep -o '/[^ ]*air-session-[0-9a-f]*' | head -1)"
+    for damage in (
+        "rm -f $f; mkdir $f",
+        "rm -f $f; mkfifo $f",
+        "rm -f $f; ln -s /dev/zero $f",
+        "(while sleep 0.01; do echo garbage > $f; done) & exec true",
+        "export BIG=$(head -c 2000000 /dev/zero | tr '\\0' x)",
+    ):
+        result = await session.exec(f"cd /tmp; export KEPT=2; {place}; {damage}", timeout=20)
+        expect(result.ok and session.problem, (damage, result, session.problem))
+        same(session.cwd, "/")
+        result = await session.exec("echo $PWD $KEPT", timeout=20)
+        same(result.text, "/ 1\n")
+    await _says(session, "mkdir /tmp/gone; cd /tmp/gone; rmdir /tmp/gone")
+    result = await session.exec("pwd", timeout=20)
+    same((result.stdout, b"is gone" in result.stderr), (f"{box.workspace}\n".encode(), True))
+
+
+@CHECKS.add()
+async def a_session_takes_long_scripts(box: Box) -> None:
+    session = box.session()
+    result = await session.exec(f"cd /\n: {'x' * 1_000_000}\nexport N=1; exit 7", timeout=60)
+    same((result.code, result.text, session.cwd, session.env.get("N")), (7, "", "/", "1"))
+
+
+@CHECKS.add()
+async def outcomes_are_told_apart(box: Box) -> None:
+    for command, wanted in (
+        ("true", "ok"),
+        ("exit 126", "failed"),
+        ("no-such-program", "failed"),
+        ("kill -9 $$", "killed"),
+        (["no-such-program"], "not-started"),
+        (["/etc/hostname"], "not-started"),
+    ):
+        same((command, outcome(await box.exec(command, timeout=20))), (command, wanted))
+    same(outcome(await box.exec("sleep 60", timeout=0.3)), "timed-out")
+
+
+@CHECKS.add()
+async def stats_tell_what_is_used(box: Box) -> None:
+    before = await box.stats()
+    await box.exec("head -c 3000000 /dev/zero > file; (sleep 60; true) &", timeout=20)
+    await box.exec("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done", timeout=60)
+    after = await box.stats()
+    for name, least in (("processes", 2), ("workspace_bytes", 3_000_000), ("cpu_seconds", 0.02)):
+        first, then = getattr(before, name), getattr(after, name)
+        expect((first is None) == (then is None), (name, before, after))
+        expect(first is None or then - first >= least, (name, before, after))
+    if after.workspace_limit_bytes is not None:
+        same(after.workspace_limit_bytes, box.spec.limits.disk_mb << 20)
+    if after.memory_bytes is not None:
+        expect(1 << 20 < after.memory_bytes < 1 << 30, after)

@@ -1,0 +1,93 @@
+"""What a box is said to use, from control groups of both versions and from a folder on a disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air.sandbox import guest_stats
+from air.sandbox.guest_stats import Cgroup
+
+FIRST = {
+    "memory/memory.usage_in_bytes": "50000000\n",
+    "memory/memory.limit_in_bytes": "218103808\n",
+    "memory/memory.stat": "cache 7\ntotal_cache 8\ntotal_inactive_file 1000000\n",
+    "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
+    "cpuacct/cpuacct.usage": "2500000000\n",
+    "pids/pids.current": "4\n",
+}
+SECOND = {
+    "memory.current": "50000000\n",
+    "memory.max": "max\n",
+    "memory.stat": "anon 7\ninactive_file 1000000\n",
+    "memory.events": "low 0\nhigh 0\nmax 9\noom 4\noom_kill 3\noom_group_kill 0\n",
+    "cpu.stat": "usage_usec 2500000\nuser_usec 1\n",
+    "pids.current": "4\n",
+}
+OWN_FIRST = (
+    "9:name=systemd:/docker/x\n4:memory:/docker/x\n3:pids:/docker/x\n2:cpu,cpuacct:/docker/x\n"
+)
+USED = {"memory": 49_000_000, "cpu": 2.5, "processes": 3}
+UNKNOWN = {"memory": None, "memory_limit": None, "cpu": None, "processes": None}
+
+
+def _cgroup(folder: Path, files: dict[str, str], own: str, below: str = "") -> Cgroup:
+    for name, text in files.items():
+        file = folder / "mount" / below / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (folder / "own").write_text(own)
+    return Cgroup(str(folder / "mount"), str(folder / "own"))
+
+
+@pytest.mark.parametrize(
+    ("files", "own", "below", "usage", "killed"),
+    [
+        (FIRST, OWN_FIRST, "", USED | {"memory_limit": 218_103_808}, 3),
+        (SECOND, "0::/\n", "", USED | {"memory_limit": None}, 3),
+        (SECOND, "0::/docker/x\n", "docker/x", USED | {"memory_limit": None}, 3),
+        (SECOND, "0::/docker/x\n", "", USED | {"memory_limit": None}, 3),
+        ({}, "", "", UNKNOWN, None),
+        ({}, OWN_FIRST, "", UNKNOWN, None),
+    ],
+    ids=["v1", "v2", "v2-below", "v2-own-root", "hidden", "v1-hidden"],
+)
+def test_control_groups(
+    tmp_path: Path, files: dict[str, str], own: str, below: str, usage: Any, killed: int | None
+) -> None:
+    cgroup = _cgroup(tmp_path, files, own, below)
+    assert cgroup.usage() == usage
+    assert cgroup.out_of_memory() == killed
+
+
+def test_no_limit_of_the_first_version_is_none(tmp_path: Path) -> None:
+    files = FIRST | {"memory/memory.limit_in_bytes": "9223372036854771712\n"}
+    assert _cgroup(tmp_path, files, OWN_FIRST).usage()["memory_limit"] is None
+
+
+def test_a_workspace_on_a_disk_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_bytes(b"x" * 100_000)
+    (tmp_path / "link").symlink_to("/usr")
+    fd = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
+    try:
+        said = guest_stats.workspace(fd)
+        assert said["workspace_limit"] is None
+        assert 100_000 <= said["workspace"] < 200_000
+        for i in range(guest_stats.MOST_ENTRIES):
+            (tmp_path / "a" / str(i)).touch()
+        assert guest_stats.workspace(fd) == {"workspace": None, "workspace_limit": None}
+    finally:
+        os.close(fd)
+
+
+def test_processes_are_summed() -> None:
+    one = guest_stats.of_processes(set(), os.getpid())
+    assert one["memory"] > 1 << 20
+    assert one["cpu"] > 0
+    assert one["memory_limit"] is None
+    gone = guest_stats.of_processes({2**22 + 1}, os.getpid())
+    assert gone["processes"] == one["processes"]

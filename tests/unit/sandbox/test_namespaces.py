@@ -1,0 +1,184 @@
+"""Namespaces of process boxes: which ones there are, why, and what is seen inside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import air
+from air.errors import BoxFileError, ConfigError
+from air.sandbox import namespaces, open_box, process
+from air.sandbox.base import BoxLimits, BoxSpec
+
+SPEC = BoxSpec(provider="process")
+REPOSITORY = Path(air.__file__).parents[1]
+MODE = namespaces.found().mode
+isolated = pytest.mark.skipif(MODE == "plain", reason=f"{process.namespaces()}")
+as_root = pytest.mark.skipif(MODE != "root", reason=f"needs root: {process.namespaces()}")
+SAY = """
+import asyncio
+from air.sandbox import open_box, process
+from air.sandbox.base import BoxSpec
+
+async def main():
+    print(process.namespaces())
+    async with await open_box(BoxSpec(provider="process")) as box:
+        print((await box.exec("echo runs", timeout=20)).text, box.mode)
+
+asyncio.run(main())
+"""
+
+
+def _say(*before: str, setting: str = "auto") -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, namespaces.SETTING: setting, "PYTHONPATH": str(REPOSITORY)}
+    argv = [*before, sys.executable, "-c", SAY]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+
+
+def test_the_setting_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(namespaces.SETTING, "best")
+    with pytest.raises(
+        ConfigError, match=r"AIR_PROCESS_BOX: 'best' is no kind .* set it to auto, root"
+    ):
+        namespaces.found()
+    monkeypatch.setenv(namespaces.SETTING, "plain")
+    assert process.namespaces() == "plain: AIR_PROCESS_BOX=plain"
+    other = "user" if os.geteuid() == 0 else "root"
+    monkeypatch.setenv(namespaces.SETTING, other)
+    with pytest.raises(
+        ConfigError, match=f"'{other}' does not work here: .* — set it to auto or plain"
+    ):
+        namespaces.found()
+
+
+@as_root
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="there is no setpriv")
+def test_where_the_kernel_allows_none_boxes_are_plain_and_it_is_said() -> None:
+    unable = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"]
+    done = _say(*unable)
+    assert done.stdout.splitlines()[0].startswith("plain: no namespaces: ")
+    assert "Operation not permitted" in done.stdout
+    assert done.stdout.endswith("runs\n plain\n")
+    refused = _say(*unable, setting="root")
+    assert "'root' does not work here: " in refused.stderr
+    assert "Operation not permitted" in refused.stderr
+    assert not refused.stdout
+
+
+@as_root
+@pytest.mark.skipif(not shutil.which("unshare"), reason="there is no unshare")
+def test_root_of_a_container_only_has_boxes_of_a_user() -> None:
+    done = _say("unshare", "--user", "--map-root-user")
+    assert done.stdout == "user: namespaces of a user's own\nruns\n user\n", done.stderr
+
+
+@as_root
+def test_an_ordinary_user_passes_the_conformance_suite() -> None:
+    if not shutil.which("mount"):
+        pytest.skip("there is no mount")
+    env = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
+    script = str(Path(__file__).with_name("other_user.py"))
+    argv = [sys.executable, script, "65531"]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=900)
+    lines = done.stdout.splitlines()
+    if lines and lines[0].startswith("plain: no namespaces: "):
+        pytest.skip(f"ordinary users: {lines[0]}")
+    assert lines[:1] == ["user: namespaces of a user's own"], done.stderr
+    assert lines[-1] == "0 failed", [line for line in lines if not line.startswith("held")]
+    assert len(lines) > 40
+
+
+@isolated
+async def test_nothing_of_the_host_is_seen_but_its_system_and_its_python() -> None:
+    async with await open_box(SPEC) as box:
+        listed = (await box.exec("ls -A /", timeout=20)).text.split()
+        top = {"workspace", "tmp", "proc", "sys", "dev", *(p[1:] for p in namespaces._SYSTEM)}
+        assert set(listed) <= top | {Path(path).parts[1] for path in namespaces._shown()}
+        hidden = [REPOSITORY / "tasks", REPOSITORY / "air", Path(__file__), "/var/run/docker.sock"]
+        for path in hidden:
+            assert (await box.exec(["ls", str(path)], timeout=20)).code == 2, path
+        folders = [
+            f"{path}/air-was-here" for path in (sys.prefix, "/usr", "/etc", "", "/dev", "/sys")
+        ]
+        for path in (*folders, "/etc/passwd", "/proc/sys/kernel/shmall"):
+            result = await box.exec(f"echo 1 > {path}", timeout=20)
+            assert b"Read-only file system" in result.stderr, (path, result)
+        assert (await box.exec("whoami; hostname; id -u", timeout=20)).text == "agent\nbox\n1000\n"
+
+
+@isolated
+async def test_a_box_has_a_loopback_and_terminals_of_its_own() -> None:
+    talk = (
+        "import os, socket\n"
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "socket.create_connection(server.getsockname()).close()\n"
+        "print(os.ttyname(os.openpty()[1]))\n"
+    )
+    async with await open_box(SPEC) as box:
+        result = await box.exec(["python3", "-c", talk], timeout=20)
+        assert result.text == "/dev/pts/0\n"
+
+
+@isolated
+async def test_mounts_of_a_box_are_nowhere_else() -> None:
+    async with await open_box(SPEC.model_copy(update={"scratch": ("/air-scratch",)})) as box:
+        await box.write("/air-scratch/x", b"1")
+        table = Path("/proc/self/mountinfo").read_text()  # noqa: ASYNC240
+        assert "air-scratch" not in table
+        assert "air-box-" not in table
+
+
+@isolated
+async def test_what_the_host_has_there_moves_a_writable_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "tool").write_bytes(b"tool")
+    tmp_path.chmod(0o755)  # noqa: ASYNC240
+    monkeypatch.setenv(namespaces.SHOW, str(tmp_path))
+    where, shown = namespaces.places(("/workspace", "/tmp", "/usr/own", str(tmp_path.parent)))
+    assert where["/workspace"] == "/workspace"
+    assert where["/tmp"] == "/tmp"
+    assert where["/usr/own"] == "/box/usr/own"
+    assert where[str(tmp_path.parent)] == f"/box{tmp_path.parent}"
+    assert str(tmp_path) in shown
+    async with await open_box(SPEC.model_copy(update={"scratch": ("/opt/own",)})) as box:
+        assert (await box.exec(["cat", str(tmp_path / "tool")], timeout=20)).text == "tool"
+        assert not (await box.exec(f"> {tmp_path}/mine", timeout=20)).ok
+        moved = "/box/opt/own" if "/opt" in shown else "/opt/own"
+        assert box.path("/opt/own/x") == f"{moved}/x"
+        await box.write("/opt/own/x", b"1")
+        assert (await box.exec(["cat", f"{moved}/x"], timeout=20)).text == "1"
+
+
+def test_what_is_to_be_shown_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in ("/air-no-such-folder", "relative", "/"):
+        monkeypatch.setenv(namespaces.SHOW, f"/usr:{wrong}")
+        with pytest.raises(ConfigError, match=f"AIR_PROCESS_SHOW: '{wrong}' cannot be shown"):
+            namespaces.places(("/workspace",))
+
+
+@isolated
+async def test_the_size_of_every_folder_holds() -> None:
+    spec = SPEC.model_copy(update={"limits": BoxLimits(disk_mb=2)})
+    async with await open_box(spec) as box:
+        with pytest.raises(BoxFileError, match="No space left"):
+            await box.write("big", b"x" * (3 << 20))
+        usage = await box.stats()
+        assert usage.workspace_limit_bytes == 2 << 20
+        assert usage.workspace_bytes is not None
+        assert usage.workspace_bytes <= 2 << 20
+
+
+@as_root
+async def test_the_root_of_a_graders_box_is_nobody_on_the_host() -> None:
+    async with await open_box(SPEC.model_copy(update={"second_user": True})) as box:
+        assert isinstance(box, process.ProcessBox)
+        await box.exec("touch made; id -u", timeout=20)
+        assert (box.host_workspace / "made").stat().st_uid == namespaces.HOST_IDS
+        shadow = await box.exec("head -c 1 /etc/shadow", timeout=20)
+        assert b"Permission denied" in shadow.stderr
