@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from air.sandbox import open_box
 from air.sandbox.base import BoxSpec
-from air.sandbox.conformance import attacks, commands, copies, paths
+from air.sandbox.conformance import attacks, commands, copies, limits, paths
 from air.sandbox.conformance.check import Check, Unmet
 
 CHECKS: tuple[Check, ...] = (
@@ -17,6 +17,7 @@ CHECKS: tuple[Check, ...] = (
     *paths.CHECKS,
     *copies.CHECKS,
     *attacks.CHECKS,
+    *limits.CHECKS,
 )
 """Every check, in the order of reading."""
 
