@@ -127,7 +127,7 @@ def test_air_box(created: Any, dead_owner: str, capsys: pytest.CaptureFixture[st
     created("air-test-listed", **{cleanup.OWNER_LABEL: dead_owner})
     assert main(["box", "ls"]) == 0
     row = next(r for r in capsys.readouterr().out.splitlines() if r.startswith("air-test-listed"))
-    assert row.split()[1:3] == ["created", "created"]
+    assert row.split()[1:4] == ["docker", "created", "created"]
     assert row.endswith("(dead)")
     assert main(["box", "gc"]) == 0
     assert "air-test-listed\n" in capsys.readouterr().out

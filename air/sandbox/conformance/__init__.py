@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from air.sandbox import open_box
 from air.sandbox.base import BoxSpec
-from air.sandbox.conformance import attacks, commands, copies, paths, ports, sessions, snapshots
+from air.sandbox.conformance import (
+    attacks,
+    commands,
+    copies,
+    limits,
+    paths,
+    ports,
+    sessions,
+    snapshots,
+)
 from air.sandbox.conformance.check import Check, Unmet
 from air.sandbox.namespaces import counts_by_namespace
 
@@ -21,6 +30,7 @@ CHECKS: tuple[Check, ...] = (
     *sessions.CHECKS,
     *attacks.CHECKS,
     *ports.CHECKS,
+    *limits.CHECKS,
 )
 """Every check, in the order of reading."""
 

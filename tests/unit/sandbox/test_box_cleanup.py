@@ -58,3 +58,17 @@ def test_folders_of_the_dead_are_removed() -> None:
         for folder in (alive, foreign):
             (folder / "workspace").rmdir()
             folder.rmdir()
+
+
+def test_only_names_of_ours_have_an_owner() -> None:
+    host, pid, start = cleanup.owner().rsplit(":", 2)
+    assert cleanup.folder_owner(cleanup.folder_prefix() + "0123") == f"{host}:{pid}:{start}"
+    for name in (
+        "air-box-x",
+        "air-box-",
+        "air-box-1-x-y",
+        "air-box-x-1-y",
+        f"x{pid}-{start}-y",
+        "",
+    ):
+        assert cleanup.folder_owner(name) == ""

@@ -1,0 +1,146 @@
+"""Checks of what binds a box: what the kernel keeps, and what a command is given to begin with."""
+
+from __future__ import annotations
+
+import asyncio
+
+from air.errors import BoxFileError
+from air.sandbox.base import Box
+from air.sandbox.conformance.check import Checks, expect, line, same, sh
+
+CHECKS = Checks()
+MIB = 1 << 20
+_CGROUP = """
+cd /sys/fs/cgroup
+for f in cpu.max memory.max memory.swap.max pids.max cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us \\
+    memory/memory.limit_in_bytes memory/memory.memsw.limit_in_bytes pids/pids.max
+do [ -r $f ] && echo ${f##*/} $(cat $f); done
+echo swaps $(wc -l < /proc/swaps)
+"""
+
+
+@CHECKS.add(container=True, cpus=0.5, pids=32, memory_mb=64, disk_mb=16)
+async def the_kernel_keeps_the_limits(box: Box) -> None:
+    rows = [row.split() for row in (await line(box, _CGROUP)).splitlines()]
+    found = {name: values for name, *values in rows}
+    quota, period = found.get("cpu.max") or found["cpu.cfs_quota_us"] + found["cpu.cfs_period_us"]
+    expect(quota.isdigit() and int(quota) == int(period) // 2, found)
+    (memory,) = found.get("memory.max") or found["memory.limit_in_bytes"]
+    expect(memory.isdigit() and int(memory) <= 256 * MIB, found)
+    (pids,) = found["pids.max"]
+    expect(pids.isdigit() and int(pids) <= 40, found)
+    both = found.get("memory.memsw.limit_in_bytes")
+    none = found.get("memory.swap.max") == ["0"]
+    expect(both == [memory] or none or (both is None and found["swaps"] == ["1"]), found)
+
+
+@CHECKS.add(container=True, pids=32)
+async def there_are_no_more_processes_than_allowed(box: Box) -> None:
+    spawn = (
+        "import subprocess as s\n"
+        "all = []\n"
+        "try:\n"
+        "    while len(all) < 100: all.append(s.Popen(['sleep', '600']))\n"
+        "except OSError: pass\n"
+        "for one in all: one.kill()\n"
+        "print(len(all))\n"
+    )
+    count = int((await box.exec(["python3", "-c", spawn], timeout=60)).text)
+    expect(16 < count < 33, count)
+
+
+@CHECKS.add(container=True)
+async def only_the_named_folders_can_be_written(box: Box) -> None:
+    found = await line(box, "find / -xdev -writable ! -type l 2>/dev/null | sort | head")
+    same(found.split(), ["/scratch", "/tmp", "/workspace"])
+
+
+@CHECKS.add(container=True)
+async def writable_folders_take_no_setuid_program_and_no_device(box: Box) -> None:
+    for folder in ("/workspace", "/scratch", "/tmp", "/dev/shm"):
+        options = (await line(box, f"awk '$2 == \"{folder}\" {{print $4}}' /proc/mounts")).split(
+            ","
+        )
+        expect({"nosuid", "nodev", "rw"} <= set(options), (folder, options))
+
+
+@CHECKS.add(container=True, memory_mb=64, disk_mb=16)
+async def empty_files_are_bounded(box: Box) -> None:
+    make = (
+        "import os\n"
+        "try:\n"
+        "    for i in range(20000): open(str(i), 'w').close()\n"
+        "except OSError: pass\n"
+        "print(len(os.listdir('.')))\n"
+    )
+    count = int((await box.exec(["python3", "-c", make], timeout=60)).text)
+    expect(count <= 8192, count)
+
+
+@CHECKS.add(container=True)
+async def open_files_are_bounded(box: Box) -> None:
+    most = await line(box, "ulimit -Hn")
+    expect(most.isdigit() and int(most) <= 65_536, most)
+
+
+@CHECKS.add()
+async def a_crash_leaves_no_core(box: Box) -> None:
+    same(await line(box, "ulimit -Hc"), "0")
+
+
+@CHECKS.add()
+async def out_of_memory_ends_commands_first(box: Box) -> None:
+    same(await line(box, "cat /proc/self/oom_score_adj"), "1000")
+
+
+@CHECKS.add()
+async def a_command_gets_nothing_but_its_streams(box: Box) -> None:
+    other = asyncio.create_task(box.exec("echo up > up; sleep 1", timeout=20))
+    await sh(box, "until [ -e up ]; do sleep 0.02; done")
+    same((await line(box, "ls /proc/self/fd")).split(), ["0", "1", "2", "3"])  # 3: ls reads it
+    expect((await other).ok, await other)
+
+
+@CHECKS.add()
+async def a_signal_to_its_own_group_ends_a_command_alone(box: Box) -> None:
+    other = asyncio.create_task(box.exec("echo up > up; sleep 1; echo done", timeout=20))
+    await sh(box, "until [ -e up ]; do sleep 0.02; done")
+    same((await box.exec("kill -9 0; sleep 60", timeout=20)).code, 137)
+    same((await other).stdout, b"done\n")
+
+
+@CHECKS.add()
+async def a_command_that_closes_its_output_is_awaited(box: Box) -> None:
+    result = await box.exec("exec >&- 2>&-; sleep 0.3; exit 3", timeout=20)
+    same((result.code, result.timed_out), (3, False))
+    expect(0.3 <= result.seconds < 10, result)
+
+
+_SWAP = """
+import ctypes, os, sys
+swap = ctypes.CDLL(None, use_errno=True).renameat2
+while not os.path.exists("stop"):
+    for _ in range(1000):
+        if swap(-100, b"name", -100, b"other", 2):
+            sys.exit(os.strerror(ctypes.get_errno()))
+"""
+
+
+@CHECKS.add()
+async def a_name_that_is_swapped_while_it_is_read_leads_nowhere(box: Box) -> None:
+    await box.write("swap.py", _SWAP.encode())
+    for make in ("ln -s /etc/passwd other", "mkfifo other"):
+        await sh(box, f"rm -f stop; echo mine > name; {make}")
+        swapping = asyncio.create_task(box.exec(["python3", "swap.py"], timeout=60))
+        seen = 0
+        for _ in range(1000):
+            try:
+                data = await asyncio.wait_for(box.read("name"), 20)
+            except BoxFileError:
+                continue
+            same(data, b"mine\n")
+            seen += 1
+        await sh(box, "touch stop")
+        expect((await swapping).ok, await swapping)
+        expect(seen, "the file was never read")
+        await sh(box, "rm -f name other")

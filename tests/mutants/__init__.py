@@ -1,0 +1,66 @@
+"""Every defence with its mutation: with the defence taken out, a named test must turn red.
+
+`make mutants` plays them (see `__main__`); `tests/unit/test_mutants.py` holds that each still fits the
+source. A mutant is applied only in a copy of the tree whose tests get temporary folders of their own.
+None of them may, when its tests run, make air remove or end what is not its own: those that decide
+whose something is name pure tests only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One defence, and how to take it out."""
+
+    name: str
+    """What holds, in words."""
+    file: str
+    """The source file, relative to the repository."""
+    old: str
+    """Its text: occurs exactly once in the file."""
+    new: str
+    """What stands there without the defence."""
+    tests: tuple[str, ...]
+    """Node ids of tests, at least one of which turns red."""
+    still: str = ""
+    """A test that stays green, so that the mutation takes out the defence and not the whole thing."""
+
+    @property
+    def docker(self) -> bool:
+        """Whether it needs an engine."""
+        return any(test.startswith("tests/docker/") for test in (*self.tests, self.still))
+
+    def applied(self, source: str) -> str:
+        """The file's text without the defence; ValueError where it no longer fits."""
+        if (count := source.count(self.old)) != 1:
+            raise ValueError(f"its text occurs {count} times in {self.file}, not once")
+        return source.replace(self.old, self.new)
+
+
+_IN_DOCKER = "tests/docker/test_box_docker.py::test_conformance"
+_AS_PROCESS = "tests/unit/sandbox/test_box_process.py::test_conformance"
+
+
+def in_docker(*checks: str) -> tuple[str, ...]:
+    """The node ids of conformance checks, played in a container."""
+    return tuple(f"{_IN_DOCKER}[{check}]" for check in checks)
+
+
+def as_process(*checks: str) -> tuple[str, ...]:
+    """The node ids of conformance checks, played in a process box."""
+    return tuple(f"{_AS_PROCESS}[{check}]" for check in checks)
+
+
+DOCKER_WORKS = f"{_IN_DOCKER}[standard-input-is-what-was-given]"
+PROCESS_WORKS = f"{_AS_PROCESS}[standard-input-is-what-was-given]"
+
+
+def table() -> tuple[Mutant, ...]:
+    """All mutants, in the order of reading."""
+    from tests.mutants import container, files, guest, host, tasks, tools
+
+    parts = (container, guest, files, host, tasks, tools)
+    return tuple(mutant for part in parts for mutant in part.MUTANTS)
