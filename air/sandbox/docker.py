@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -32,7 +33,7 @@ from docker.errors import APIError, DockerException, NotFound
 from air.errors import AirError, BoxDiedError, ConfigError
 from air.sandbox import cleanup, keeper
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
-from air.sandbox.failure import TransientStartError, engine_missing, start_error
+from air.sandbox.failure import TransientStartError, engine_missing, no_engine, start_error
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders, to_the_end
 from air.sandbox.protocol import Connection, interpreter, opening
 
@@ -43,6 +44,7 @@ USER = "1000:1000"
 _THREADS = 16
 _INODES_PER_MIB = 256
 FOREIGN = (DockerException, requests.RequestException, OSError)
+_LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -63,14 +65,15 @@ class DockerBox(GuestBox):
 
         Raises:
             MissingError: no engine answers, or the image is not built.
-            TransientStartError: it failed for a reason that may pass.
+            EngineAwayError: the engine answered before, and does not now.
+            TransientStartError: it failed for another reason that may pass.
             BoxStartError: it failed for good.
         """
         box = cls(spec, run)
         try:
             await box._start()
         except BaseException as error:  # cancellation too: no container is left
-            await box.close()
+            await box._attached.abandon()
             if isinstance(error, FOREIGN) and not isinstance(error, TimeoutError):
                 raise _translated(error, spec.image) from error
             if isinstance(error, (TimeoutError, BoxDiedError)):
@@ -125,7 +128,7 @@ class Attached:
     def __init__(self, name: str) -> None:
         self.name = name
         self.container = ""
-        """The engine's id of the container; empty until it exists."""
+        """The engine's id of the container, or its name; empty until it may exist."""
         self._socket: socket.socket | None = None
         self._connection: Connection | None = None
         self._pid = 0
@@ -147,7 +150,12 @@ class Attached:
         """Creates, attaches, starts, speaks. The program hears its first word from this thread: its
         patience is shorter than what an event loop may be busy for."""
         engine = client()
-        self.container = engine.create_container(**arguments)["Id"]
+        try:
+            self.container = engine.create_container(**arguments)["Id"]
+        except requests.RequestException as error:
+            if not engine_missing(str(error)):  # it was asked, and only its answer is lost
+                self.container = self.name
+            raise
         params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         attached = engine.attach_socket(self.container, params=params)
         try:
@@ -183,6 +191,14 @@ class Attached:
                 await in_thread(lambda: remove(self.container))
             except FOREIGN as error:
                 raise BoxDiedError(f"box {self.name} could not be removed: {error}") from error
+
+
+    async def abandon(self) -> None:
+        """Ends what did not start: why it did not matters more than what is left, if anything is."""
+        try:
+            await self.close()
+        except BoxDiedError as left:
+            _LOG.warning("%s", left)
 
 
 def container(spec: BoxSpec, name: str, run: str) -> dict[str, Any]:
@@ -221,6 +237,7 @@ def container(spec: BoxSpec, name: str, run: str) -> dict[str, Any]:
         "command": [],
         "working_dir": WORKSPACE,
         "stdin_open": True,
+        "stop_signal": "SIGKILL",  # an engine that ends does not wait for a guest, which ignores SIGTERM
         "environment": _environment(spec),
         "labels": {
             cleanup.RUN_LABEL: run or cleanup.run_id(),
@@ -282,6 +299,8 @@ def remove(name: str) -> None:
 def boxes() -> list[dict[str, Any]]:
     """Every container that carries our labels, in whatever state: the engine's summaries.
 
+    One without a name is left out: it is gone, and an engine that was killed meanwhile lists it still.
+
     Raises:
         MissingError: no engine answers.
         BoxStartError: the engine failed.
@@ -292,7 +311,7 @@ def boxes() -> list[dict[str, Any]]:
         )
     except FOREIGN as error:
         raise _translated(error, "") from error
-    return found
+    return [box for box in found if box["Names"]]
 
 
 def remove_left_behind() -> list[str]:
@@ -315,13 +334,22 @@ def remove_left_behind() -> list[str]:
 
 
 def client() -> docker.APIClient:
-    """The connection to the engine that `DOCKER_HOST` names; one for each process."""
+    """The connection to the engine that `DOCKER_HOST` names; one for each process and engine.
+
+    Raises:
+        MissingError: none answers. Once one has, its failures are those of each request.
+    """
     with _LOCK:
-        return _client(os.getpid())
+        try:
+            return _client(os.getpid(), os.environ.get("DOCKER_HOST", ""))
+        except FOREIGN as error:
+            if engine_missing(str(error)):
+                raise no_engine(str(error)) from error
+            raise
 
 
 @cache
-def _client(_pid: int) -> docker.APIClient:
+def _client(_pid: int, _host: str) -> docker.APIClient:
     settings = docker.utils.kwargs_from_env()
     return docker.APIClient(version="auto", timeout=60, max_pool_size=_THREADS, **settings)
 

@@ -40,6 +40,10 @@ class TransientStartError(BoxStartError):
     """A start that failed for a reason that may pass: worth another try."""
 
 
+class EngineAwayError(TransientStartError):
+    """The engine does not answer, though it did before: it is being restarted, perhaps."""
+
+
 def classify(status: int | None, text: str) -> Kind:
     """Tells what a failed request to the engine was.
 
@@ -63,13 +67,21 @@ def engine_missing(text: str) -> str:
     return next((why for sign, why in _NO_ENGINE if sign in low), "")
 
 
+def no_engine(text: str) -> MissingError:
+    """The error that tells a user why there is no engine at all; `text` is the failure to reach it."""
+    return MissingError(
+        f"no Docker engine answers: {engine_missing(text)}", remedy="run `air setup`"
+    )
+
+
 def start_error(status: int | None, text: str, image: str) -> AirError:
-    """The error that tells a user, or a pool, why a box of `image` did not start."""
+    """The error that tells a user, or a pool, why a box of `image` did not start.
+
+    It is about an engine that has answered before; for one that never did there is `no_engine`.
+    """
     kind, line = classify(status, text), " ".join(text.split())[:300]
     if kind == "missing-engine":
-        return MissingError(
-            f"no Docker engine answers: {engine_missing(text)}", remedy="run `air setup`"
-        )
+        return EngineAwayError(f"the Docker engine went away: {engine_missing(text)}")
     if kind == "missing-image":
         return MissingError(f"image `{image}` is not built here", remedy="run `air setup`")
     error = TransientStartError if kind == "transient" else BoxStartError

@@ -11,7 +11,8 @@ What it holds to:
   without a mark is killed too.
 - Output is drained while a command runs; its head and tail are kept. A child that goes on in the
   background holds nothing up: what it prints later is thrown away.
-- It ends, and everything in the box with it, when standard input closes or its time is over.
+- It ends, and everything in the box with it, when standard input closes, when its time is over, or
+  when it has heard nothing for `SILENCE_SECONDS`: an engine that is killed leaves its input open.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 18
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
+SILENCE_SECONDS = 300.0
 
 
 class Guest:
@@ -53,6 +55,7 @@ class Guest:
         self.commands: dict[int, processes.Command] = {}
         self.pipes: dict[int, processes.Command | None] = {}
         self.deadline: float | None = None
+        self.silence, self.heard = config.get("silence", SILENCE_SECONDS), time.monotonic()
         self.writing = self.over = self.frozen = False
         self._prepare()
 
@@ -99,16 +102,20 @@ class Guest:
             if self.deadline is not None and now >= self.deadline:
                 self.send({"op": "bye", "reason": "its time to live is over"})
                 return
+            if now >= self.heard + self.silence:
+                self.send({"op": "bye", "reason": "its host was silent for too long"})
+                return
 
     def _patience(self) -> float:
         times = [command.drain_until or command.deadline for command in self.commands.values()]
-        times += [self.deadline] if self.deadline is not None else []
-        return max(0.0, min(times) - time.monotonic()) if times else -1
+        times += [self.heard + self.silence] + ([] if self.deadline is None else [self.deadline])
+        return max(0.0, min(times) - time.monotonic())
 
     # Frames
 
     def _receive(self) -> bool:
         data = os.read(0, 1 << 20)
+        self.heard = time.monotonic()
         self.inbox += data
         while len(self.inbox) >= 8:
             head = 8 + int.from_bytes(self.inbox[:4], "big")

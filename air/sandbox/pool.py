@@ -18,18 +18,20 @@ from typing import Any
 
 from tenacity import (
     AsyncRetrying,
+    RetryCallState,
     retry_if_exception_type,
-    stop_after_attempt,
     wait_random_exponential,
 )
 
 from air.errors import AirError, BoxStartError, InfrastructureError
 from air.sandbox import cleanup, start_box
 from air.sandbox.base import Box, BoxSpec, BoxStats, Snapshot
-from air.sandbox.failure import TransientStartError
+from air.sandbox.failure import EngineAwayError, TransientStartError
 from air.sandbox.guestbox import GuestBox, to_the_end
 
 ATTEMPTS = 4
+AWAY_SECONDS = 60.0
+"""How long a start waits for an engine that is being restarted."""
 STARTS_AT_ONCE = 4
 _LOG = logging.getLogger(__name__)
 
@@ -219,7 +221,7 @@ class Pool:
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type(TransientStartError),
             wait=wait_random_exponential(multiplier=0.2, max=5),
-            stop=stop_after_attempt(ATTEMPTS),
+            stop=_hopeless,
             reraise=True,
         ):
             with attempt:
@@ -262,6 +264,12 @@ class Pool:
     async def _drain(self) -> None:
         while tasks := [*self._starts, *self._closes]:
             await asyncio.wait(tasks)
+
+
+def _hopeless(state: RetryCallState) -> bool:
+    if state.outcome and isinstance(state.outcome.exception(), EngineAwayError):
+        return (state.seconds_since_start or 0.0) > AWAY_SECONDS
+    return state.attempt_number >= ATTEMPTS
 
 
 class Lease:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from air.errors import BoxStartError, MissingError
-from air.sandbox.failure import TransientStartError, classify, start_error
+from air.sandbox.failure import (
+    EngineAwayError,
+    TransientStartError,
+    classify,
+    no_engine,
+    start_error,
+)
 
 FETCH = "Error while fetching server API version: "
 CAPTURED = [
@@ -42,7 +48,17 @@ def test_classify(status: int | None, text: str, kind: str) -> None:
 @pytest.mark.parametrize(("status", "text", "kind"), CAPTURED)
 def test_every_kind_has_one_error_with_one_line(status: int | None, text: str, kind: str) -> None:
     error = start_error(status, text, "air-base")
-    wanted = {"transient": TransientStartError, "final": BoxStartError}.get(kind, MissingError)
-    assert type(error) is wanted
+    wanted = {
+        "missing-engine": EngineAwayError,
+        "missing-image": MissingError,
+        "transient": TransientStartError,
+        "final": BoxStartError,
+    }
+    assert type(error) is wanted[kind]
     assert "\n" not in str(error)
-    assert kind in ("transient", "final") or "air setup" in str(error)
+    assert kind != "missing-image" or "air setup" in str(error)
+
+
+def test_an_engine_that_never_answered_is_the_users_to_mend() -> None:
+    error = no_engine(CAPTURED[0][1])
+    assert str(error) == "no Docker engine answers: its socket is not there — run `air setup`"
