@@ -73,7 +73,7 @@ class DockerBox(GuestBox):
         try:
             await box._start()
         except BaseException as error:  # cancellation too: no container is left
-            await box._attached.abandon()
+            await abandon(box)
             if isinstance(error, FOREIGN) and not isinstance(error, TimeoutError):
                 raise _translated(error, spec.image) from error
             if isinstance(error, (TimeoutError, BoxDiedError)):
@@ -193,12 +193,12 @@ class Attached:
                 raise BoxDiedError(f"box {self.name} could not be removed: {error}") from error
 
 
-    async def abandon(self) -> None:
-        """Ends what did not start: why it did not matters more than what is left, if anything is."""
-        try:
-            await self.close()
-        except BoxDiedError as left:
-            _LOG.warning("%s", left)
+async def abandon(what: DockerBox | Attached) -> None:
+    """Closes what did not start: why it did not matters more than what is left, if anything is."""
+    try:
+        await what.close()
+    except BoxDiedError as left:
+        _LOG.warning("%s", left)
 
 
 def container(spec: BoxSpec, name: str, run: str) -> dict[str, Any]:

@@ -139,7 +139,7 @@ async def _started(run: str) -> Keeper:
         connection = await attached.start(arguments, opening({}, PROGRAM))
         await connection.ready(seconds=START_SECONDS)
     except BaseException as error:  # cancellation too: no container is left
-        await attached.abandon()
+        await docker.abandon(attached)
         if isinstance(error, (AirError, *docker.FOREIGN)):
             raise BoxStartError(f"what keeps snapshots did not start: {error}") from error
         raise
