@@ -78,10 +78,7 @@ class DockerBox(GuestBox):
         try:
             await box._start()
         except BaseException as error:  # cancellation too: no container is left
-            try:
-                await box.close()
-            except BoxDiedError as left:  # why it did not start matters more; see `cleanup`
-                _LOG.warning("%s", left)
+            await abandon(box)
             if isinstance(error, FOREIGN) and not isinstance(error, TimeoutError):
                 raise _translated(error, spec.image) from error
             if isinstance(error, (TimeoutError, BoxDiedError)):
@@ -202,6 +199,14 @@ class Attached:
                 await in_thread(lambda: remove(self.container))
             except FOREIGN as error:
                 raise BoxDiedError(f"box {self.name} could not be removed: {error}") from error
+
+
+async def abandon(what: DockerBox | Attached) -> None:
+    """Closes what did not start: why it did not matters more than what is left, if anything is."""
+    try:
+        await what.close()
+    except BoxDiedError as left:
+        _LOG.warning("%s", left)
 
 
 def container(spec: BoxSpec, name: str, run: str, gpus: GpuLease | None = None) -> dict[str, Any]:

@@ -4,7 +4,8 @@ It runs as root in a mount namespace of its own, reaches into a box's mount name
 and answers frames one at a time. A frozen workspace is the tmpfs of the box it came from, held by a
 mount of the keeper's after that box has ended; a fork is an overlay whose upper layer is a fresh
 tmpfs. Nothing is copied, so neither takes longer for a larger workspace. All of it is mounts of this
-one namespace: when the keeper ends, for whatever reason, nothing is left.
+one namespace: when the keeper ends, for whatever reason, nothing is left. It ends when its stream does,
+and when it has heard nothing for `SILENCE_SECONDS`: an engine that is killed leaves its input open.
 
 Standard library only, Python >= 3.8, no import of `air`.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 MOST_LAYERS = 120
 """The layers of one overlay are named in one page of memory."""
+SILENCE_SECONDS = 300.0
 HOME = "/k"
 """A tmpfs of the keeper's own; paths are short since all layers of an overlay share one page."""
 _OPEN_TREE, _MOVE_MOUNT = 428, 429  # the same number on every architecture
@@ -179,7 +182,8 @@ class _Inside:
 def _exactly(size: int) -> bytes:
     data = b""
     while len(data) < size:
-        piece = os.read(0, size - len(data))
+        heard = select.select([0], [], [], SILENCE_SECONDS)[0]
+        piece = os.read(0, size - len(data)) if heard else b""
         if not piece:
             os._exit(0)
         data += piece

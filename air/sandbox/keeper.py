@@ -139,7 +139,7 @@ async def _started(run: str) -> Keeper:
         connection = await attached.start(arguments, opening({}, PROGRAM))
         await connection.ready(seconds=START_SECONDS)
     except BaseException as error:  # cancellation too: no container is left
-        await attached.close()
+        await docker.abandon(attached)
         if isinstance(error, (AirError, *docker.FOREIGN)):
             raise BoxStartError(f"what keeps snapshots did not start: {error}") from error
         raise
@@ -169,6 +169,7 @@ def _container(name: str, run: str) -> dict[str, Any]:
         "entrypoint": interpreter("python3", program(PROGRAM)),
         "command": [],
         "stdin_open": True,
+        "stop_signal": "SIGKILL",
         "labels": {
             cleanup.RUN_LABEL: run or cleanup.run_id(),
             cleanup.OWNER_LABEL: cleanup.owner(),

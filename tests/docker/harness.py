@@ -27,9 +27,12 @@ BUSY = "trap '' TERM HUP; (setsid bash -c 'while :; do sleep 0.05; done' &); ech
 
 
 async def busy(count: int) -> None:
-    """Holds `count` boxes in which commands run that nothing but a kill ends."""
+    """Holds `count` boxes in which commands run that nothing but a kill ends, one from a snapshot."""
     async with Pool(count, run=RUN) as pool:
+        async with pool.lease(BoxSpec()) as first:
+            snapshot = await first.snapshot()
         boxes = await asyncio.gather(*(pool.take(BoxSpec()) for _ in range(count)))
+        await boxes[0].restore(snapshot)
         running = [asyncio.create_task(box.exec(BUSY, timeout=600)) for box in boxes]
         for box in boxes:
             assert (await box.exec("until test -e busy; do sleep 0.02; done", timeout=60)).ok

@@ -1,6 +1,6 @@
 """Harnesses that are killed, engines that are restarted, killed and full, boxes that are attacked.
 
-All against a private engine (`engine.py`). `AIR_FULL=1` runs 2,000 leases in a row, not 100.
+All against a private engine (`engine.py`). `AIR_FULL=1` runs 2,000 leases in a row, not 200.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.docker.supervisor import until
 
 pytestmark = pytest.mark.docker
 ROOT = Path(__file__).parents[2]
-LEASES = 2000 if os.environ.get("AIR_FULL") == "1" else 100
+LEASES = 2000 if os.environ.get("AIR_FULL") == "1" else 200
 END_SECONDS = 5.0
 """Within which nothing of a killed harness may run any more."""
 

@@ -34,8 +34,8 @@ async def _guest(silence: float, beat: float) -> tuple[asyncio.subprocess.Proces
 async def test_a_guest_that_hears_nothing_ends_with_its_commands() -> None:
     process, connection = await _guest(silence=1.0, beat=600)
     request = {"op": "exec", "argv": ["sleep", "600"], "timeout": 600, "max_bytes": 9}
+    request |= {"cwd": "/", "env": {}}
     with pytest.raises(BoxDiedError, match="its host was silent for too long"):
-        request |= {"cwd": "/", "env": {}}
         await asyncio.wait_for(connection.request(request), 60)
     assert await asyncio.wait_for(process.wait(), 60) == 0
     await connection.close()
