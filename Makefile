@@ -15,10 +15,10 @@ READY  := .venv/.ready
 AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test learning check clean env
+.PHONY: help quickstart test learning mutants bench-sandbox check clean env
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
 quickstart: $(READY)  ## set everything up, then train a small agent on three tasks
 	@$(AIR_CLI) setup
@@ -31,6 +31,14 @@ test: $(READY)  ## set everything up, then run every test (AIR_REQUIRE_DOCKER=1:
 learning: $(READY)  ## show that training raises the reward, against a control (up to an hour)
 	@$(AIR_CLI) setup
 	@$(PY) bench/learning.py $(ARGS)
+
+mutants: $(READY)  ## take out each defence of the boxes in turn; a test must turn red
+	@$(AIR_CLI) setup
+	@$(PY) -m tests.mutants $(ARGS)
+
+bench-sandbox: $(READY)  ## boxes against docker exec and verifiers' Docker runtime, in one table
+	@$(AIR_CLI) setup
+	@$(PY) bench/sandbox.py $(ARGS)
 
 check: $(READY)  ## style, types, and the direction of imports
 	$(BIN)/ruff check

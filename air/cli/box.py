@@ -83,7 +83,7 @@ def _exec(args: argparse.Namespace) -> int:
     if box.provider == "process":
         raise UsageError(
             f"box {box.name} is a process box: a folder on this machine, nothing to enter",
-            remedy=f"cd {Path(box.where, 'workspace')}",
+            remedy=f"cd {box.where}",
         )
     return visit.run(box.where, command, interactive=args.interactive)
 

@@ -52,7 +52,9 @@ async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = Non
     box: GuestBox = await provider.start(spec, run=run, gpus=gpus)
     box.gpus = gpus.uuids
     run = run or cleanup.run_id()
-    box.events.start(spec, run=run, owner=cleanup.owner(), workspace=box.workspace)
+    box.events.start(
+        spec, run=run, owner=cleanup.owner(), workspace=box.seen_from_host or box.workspace
+    )
     return box
 
 

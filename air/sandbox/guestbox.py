@@ -49,6 +49,11 @@ class GuestBox(Box):
         self.workspace = WORKSPACE
 
     @property
+    def seen_from_host(self) -> str:
+        """Where this machine finds the workspace; empty where it cannot be reached as a folder."""
+        return ""
+
+    @property
     def alive(self) -> bool:
         """Whether the guest's stream is open."""
         return self._connection is not None and not self._connection.reason

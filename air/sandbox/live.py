@@ -23,7 +23,7 @@ class Live:
     seconds_left: float | None
     """Seconds until it may be collected; None where it does not say."""
     where: str
-    """The container's id, or the box's folder."""
+    """The container's id, or where this machine finds the workspace."""
 
     @property
     def pid(self) -> str:
@@ -70,22 +70,24 @@ def folders() -> list[Live]:
     found = []
     for folder, owner in cleanup.box_folders():
         name = "air-" + folder.name.rpartition("-")[2]
-        run, left = _recorded(name)
-        found.append(Live(name, "process", "running", run, owner, left, str(folder)))
+        run, left, workspace = _recorded(name)
+        where = workspace or str(folder / "workspace")
+        found.append(Live(name, "process", "running", run, owner, left, where))
     return sorted(found, key=lambda box: box.name)
 
 
-def _recorded(name: str) -> tuple[str, float | None]:
-    """The run of a process box, and its seconds left, from its record; a folder has no labels."""
+def _recorded(name: str) -> tuple[str, float | None, str]:
+    """The run of a process box, its seconds left and its workspace, from its record; a folder has no
+    labels."""
     file = events.folder() / f"{name}.jsonl"
     try:
         found, _ = events.read(file)
     except OSError:  # recorded elsewhere, or another user's
-        return "", None
+        return "", None, ""
     if not found or (start := found[0])["type"] != "start":
-        return "", None
+        return "", None, ""
     ends = start["t"] + start["limits"]["seconds"] + cleanup.WARM_SECONDS
-    return str(start["run"]), ends - time.time()
+    return str(start["run"]), ends - time.time(), str(start["workspace"])
 
 
 def find(name: str) -> Live:

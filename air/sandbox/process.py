@@ -152,6 +152,11 @@ class ProcessBox(GuestBox):
         return Path(f"/proc/{self._process.pid}/fd/{guest_namespaces.WORKSPACE_FD}")
 
     @property
+    def seen_from_host(self) -> str:
+        """Where a person of this machine finds the workspace; see `host_workspace`."""
+        return f"{self.host_workspace}/"
+
+    @property
     def _second_user(self) -> bool:
         return self.spec.second_user and os.geteuid() == 0 and self.mode != "user"
 

@@ -75,7 +75,7 @@ async def test_a_process_box_is_a_folder_and_its_path_is_told() -> None:
             code, out, err = await _box("exec", name, "--", "ls")
             assert (code, out) == (2, "")
             assert f"box {box.id} is a process box: a folder" in err
-            assert err.rstrip().endswith(f"cd {box.workspace}")
+            assert err.rstrip().endswith(f"cd {box.host_workspace}/")
 
 
 async def test_what_cannot_be_found_is_said() -> None:
@@ -106,7 +106,9 @@ async def test_logs_of_a_live_box_and_of_one_that_is_gone() -> None:
     code, ended, _ = await _box("logs", box.id[:10])
     assert code == 0
     told = [line.partition("  ")[2] for line in ended.splitlines()]
-    assert told[0].startswith(f"{box.id}: process {box.workspace}, run told, pid {os.getpid()}")
+    assert told[0].startswith(
+        f"{box.id}: process {box.host_workspace}/, run told, pid {os.getpid()}"
+    )
     assert "memory_mb=1024" in told[0]
     assert told[1] == "#1 $ echo one"
     assert told[2].startswith("#1 exit 0 in 0.0")
