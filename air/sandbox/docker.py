@@ -29,10 +29,10 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, NotFound
 
-from air.errors import AirError, BoxDiedError, ConfigError
+from air.errors import AirError, BoxDiedError, BoxStartError, ConfigError
 from air.sandbox import cleanup, keeper
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
-from air.sandbox.failure import TransientStartError, engine_missing, start_error
+from air.sandbox.failure import TransientStartError, engine_missing, lacks_python, start_error
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders, to_the_end
 from air.sandbox.protocol import Connection, interpreter, opening
 
@@ -61,11 +61,28 @@ class DockerBox(GuestBox):
     async def start(cls, spec: BoxSpec, *, run: str = "") -> DockerBox:
         """Starts a box; nothing is left of one that does not start, or whose caller is cancelled.
 
+        Of an image without Python it is an `ExecBox`.
+
         Raises:
             MissingError: no engine answers, or the image is not built.
             TransientStartError: it failed for a reason that may pass.
             BoxStartError: it failed for good.
         """
+        from air.sandbox import without_python
+        from air.sandbox.execbox import ExecBox
+
+        if await without_python.is_known(spec.image):
+            return await ExecBox._begin(spec, run)
+        try:
+            return await cls._begin(spec, run)
+        except BoxStartError as error:
+            if (why := lacks_python(str(error))) is None:
+                raise
+            await without_python.remember(spec.image, why)
+        return await ExecBox._begin(spec, run)
+
+    @classmethod
+    async def _begin(cls, spec: BoxSpec, run: str) -> DockerBox:
         box = cls(spec, run)
         try:
             await box._start()
@@ -92,7 +109,7 @@ class DockerBox(GuestBox):
 
     async def snapshot(self) -> Snapshot:
         """Freezes the workspace; see `Box.snapshot`. Costs the same for a workspace of any size."""
-        await self._guest.request({"op": "freeze"})
+        await self._freeze()
         held = await keeper.hold(self._run)
         try:
             snapshot = await held.take(self, await self._attached.pid())
@@ -108,6 +125,14 @@ class DockerBox(GuestBox):
             raise ConfigError("a container starts only from a snapshot of a container")
         self._keeper = snapshot.keeper.again()
         await self._keeper.fork(self, await self._attached.pid(), snapshot)
+        await self._reroot()
+
+    async def _freeze(self) -> None:
+        """Kills every process, and lets no further one begin."""
+        await self._guest.request({"op": "freeze"})
+
+    async def _reroot(self) -> None:
+        """Makes what serves files see that another workspace lies at its place."""
         await self._guest.request({"op": "reroot"})
 
     async def _close(self) -> None:
@@ -149,12 +174,7 @@ class Attached:
         engine = client()
         self.container = engine.create_container(**arguments)["Id"]
         params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-        attached = engine.attach_socket(self.container, params=params)
-        try:
-            self._socket = socket.socket(fileno=os.dup(attached.fileno()))
-        finally:
-            attached._response.close()
-            attached.close()
+        self._socket = taken(engine.attach_socket(self.container, params=params))
         engine.start(self.container)
         self._socket.settimeout(START_SECONDS)
         self._socket.sendall(first)
@@ -183,6 +203,15 @@ class Attached:
                 await in_thread(lambda: remove(self.container))
             except FOREIGN as error:
                 raise BoxDiedError(f"box {self.name} could not be removed: {error}") from error
+
+
+def taken(stream: Any) -> socket.socket:
+    """The socket under a stream of the engine's client, which is closed; the socket is not."""
+    try:
+        return socket.socket(fileno=os.dup(stream.fileno()))
+    finally:
+        stream._response.close()
+        stream.close()
 
 
 def container(spec: BoxSpec, name: str, run: str) -> dict[str, Any]:
@@ -347,6 +376,12 @@ def translating(name: str) -> Iterator[None]:
         yield
     except FOREIGN as error:
         raise BoxDiedError(f"box {name}: its engine failed: {error}") from error
+
+
+def refused(error: BaseException) -> str | None:
+    """Why a container that is alive could start no further process; None for any other error."""
+    text = error.explanation if isinstance(error, APIError) else ""
+    return str(text) if "oci runtime" in str(text).lower() else None
 
 
 def _translated(error: Exception, image: str) -> AirError:

@@ -8,6 +8,7 @@ an answer of the guest (an `ExecResult`), and a stream that ends without one is 
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from air.errors import AirError, BoxStartError, MissingError
@@ -26,6 +27,7 @@ _NO_ENGINE = (
 _FINAL = (
     "no space left",
     "executable file not found",
+    "not found in $path",
     "exec format error",
     "minimum memory limit",
     "invalid",
@@ -33,6 +35,13 @@ _FINAL = (
     "not supported",
     "range of cpus",
     "cannot be empty",
+)
+
+
+_NO_PYTHON = re.compile(
+    r"""["`]python3["`](: executable file)? not found in \$PATH|"python3": permission denied"""
+    r"|python3: error while loading shared libraries|<no Python frame>"
+    r"|(SyntaxError|ImportError|ModuleNotFoundError): [^)]*|Python [\d.]+ is older than 3\.8"
 )
 
 
@@ -61,6 +70,18 @@ def engine_missing(text: str) -> str:
     """Why no engine can be asked, as half a line; empty where the text does not say so."""
     low = text.lower()
     return next((why for sign, why in _NO_ENGINE if sign in low), "")
+
+
+def lacks_python(text: str) -> str | None:
+    """Why the image of a box that did not start has no Python that runs the guest; None where the
+    failure was another one."""
+    found = _NO_PYTHON.search(text)
+    return found[0] if found else None
+
+
+def lacks_shell(text: str) -> bool:
+    """Whether a box did not start because its image has no `sh`."""
+    return re.search(r"""["`]sh["`](: executable file)? not found in \$PATH""", text) is not None
 
 
 def start_error(status: int | None, text: str, image: str) -> AirError:
