@@ -31,10 +31,16 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, NotFound
 
-from air.errors import AirError, BoxDiedError, ConfigError
+from air.errors import AirError, BoxDiedError, BoxStartError, ConfigError
 from air.sandbox import allow, cleanup, images, keeper
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
-from air.sandbox.failure import TransientStartError, engine_missing, no_engine, start_error
+from air.sandbox.failure import (
+    TransientStartError,
+    engine_missing,
+    lacks_python,
+    no_engine,
+    start_error,
+)
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders, to_the_end
 from air.sandbox.leases import GpuLease
 from air.sandbox.protocol import Connection, interpreter, opening
@@ -68,12 +74,29 @@ class DockerBox(GuestBox):
     ) -> DockerBox:
         """Starts a box; nothing is left of one that does not start, or whose caller is cancelled.
 
+        Of an image without Python it is an `ExecBox`.
+
         Raises:
             MissingError: no engine answers, or the image is not built.
             EngineAwayError: the engine answered before, and does not now.
             TransientStartError: it failed for another reason that may pass.
             BoxStartError: it failed for good.
         """
+        from air.sandbox import without_python
+        from air.sandbox.execbox import ExecBox
+
+        if await without_python.is_known(spec.image):
+            return await ExecBox._begin(spec, run, gpus)
+        try:
+            return await cls._begin(spec, run, gpus)
+        except BoxStartError as error:
+            if (why := lacks_python(str(error))) is None:
+                raise
+            await without_python.remember(spec.image, why)
+        return await ExecBox._begin(spec, run, gpus)
+
+    @classmethod
+    async def _begin(cls, spec: BoxSpec, run: str, gpus: GpuLease | None) -> DockerBox:
         box = cls(spec, run, gpus)
         try:
             await box._start()
@@ -103,7 +126,7 @@ class DockerBox(GuestBox):
 
     async def snapshot(self) -> Snapshot:
         """Freezes the workspace; see `Box.snapshot`. Costs the same for a workspace of any size."""
-        await self._guest.request({"op": "freeze"})
+        await self._freeze()
         held = await keeper.hold(self._run)
         try:
             snapshot = await held.take(self, await self._attached.pid())
@@ -119,6 +142,14 @@ class DockerBox(GuestBox):
             raise ConfigError("a container starts only from a snapshot of a container")
         self._keeper = snapshot.keeper.again()
         await self._keeper.fork(self, await self._attached.pid(), snapshot)
+        await self._reroot()
+
+    async def _freeze(self) -> None:
+        """Kills every process, and lets no further one begin."""
+        await self._guest.request({"op": "freeze"})
+
+    async def _reroot(self) -> None:
+        """Makes what serves files see that another workspace lies at its place."""
         await self._guest.request({"op": "reroot"})
 
     async def _close(self) -> None:
@@ -165,12 +196,7 @@ class Attached:
                 self.container = self.name
             raise
         params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-        attached = engine.attach_socket(self.container, params=params)
-        try:
-            self._socket = socket.socket(fileno=os.dup(attached.fileno()))
-        finally:
-            attached._response.close()
-            attached.close()
+        self._socket = taken(engine.attach_socket(self.container, params=params))
         engine.start(self.container)
         self._socket.settimeout(START_SECONDS)
         self._socket.sendall(first)
@@ -207,6 +233,15 @@ async def abandon(what: DockerBox | Attached) -> None:
         await what.close()
     except BoxDiedError as left:
         _LOG.warning("%s", left)
+
+
+def taken(stream: Any) -> socket.socket:
+    """The socket under a stream of the engine's client, which is closed; the socket is not."""
+    try:
+        return socket.socket(fileno=os.dup(stream.fileno()))
+    finally:
+        stream._response.close()
+        stream.close()
 
 
 def container(spec: BoxSpec, name: str, run: str, gpus: GpuLease | None = None) -> dict[str, Any]:
@@ -418,6 +453,12 @@ def translating(name: str) -> Iterator[None]:
         yield
     except FOREIGN as error:
         raise BoxDiedError(f"box {name}: its engine failed: {error}") from error
+
+
+def refused(error: BaseException) -> str | None:
+    """Why a container that is alive could start no further process; None for any other error."""
+    text = error.explanation if isinstance(error, APIError) else ""
+    return str(text) if "oci runtime" in str(text).lower() else None
 
 
 def _translated(error: Exception, image: str) -> AirError:

@@ -8,6 +8,7 @@ without one is a dead box (`BoxDiedError`).
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from air.errors import AirError, BoxDiedError, BoxStartError, MissingError
@@ -29,6 +30,7 @@ _NO_ENGINE = (
 _FINAL = (
     "no space left",
     "executable file not found",
+    "not found in $path",
     "exec format error",
     "minimum memory limit",
     "invalid",
@@ -36,6 +38,13 @@ _FINAL = (
     "not supported",
     "range of cpus",
     "cannot be empty",
+)
+
+
+_NO_PYTHON = re.compile(
+    r"""["`]python3["`](: executable file)? not found in \$PATH|"python3": permission denied"""
+    r"|python3: error while loading shared libraries|<no Python frame>"
+    r"|(SyntaxError|ImportError|ModuleNotFoundError): [^)]*|Python [\d.]+ is older than 3\.8"
 )
 
 
@@ -102,6 +111,18 @@ def no_engine(text: str) -> MissingError:
     return MissingError(
         f"no Docker engine answers: {engine_missing(text)}", remedy="run `air setup`"
     )
+
+
+def lacks_python(text: str) -> str | None:
+    """Why the image of a box that did not start has no Python that runs the guest; None where the
+    failure was another one."""
+    found = _NO_PYTHON.search(text)
+    return found[0] if found else None
+
+
+def lacks_shell(text: str) -> bool:
+    """Whether a box did not start because its image has no `sh`."""
+    return re.search(r"""["`]sh["`](: executable file)? not found in \$PATH""", text) is not None
 
 
 def start_error(status: int | None, text: str, image: str) -> AirError:

@@ -81,6 +81,7 @@ def program(modules: tuple[str, ...] = GUEST, *, compiled: bool = False) -> byte
     here = Path(__file__).parent
     parts = [
         "import marshal, sys",
+        "if sys.version_info < (3, 8): sys.exit('Python %s is older than 3.8' % sys.version.split()[0])",
         "p = type(sys)('air')",
         "sys.modules['air'] = sys.modules['air.sandbox'] = p",
     ]

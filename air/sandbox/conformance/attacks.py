@@ -179,7 +179,7 @@ async def nobody_in_it_has_privileges(box: Box) -> None:
     same(cgroup.text, "")
     for script in ("mount -t tmpfs x /mnt", "mknod d c 1 5", "chroot / true", "unshare -r true"):
         expect(not (await box.exec(script, timeout=5)).ok, script)
-    same(await line(box, "ls -d /proc/[0-9]* | wc -l | awk '{print ($1 < 8)}'"), "1")
+    same(await line(box, "ls -d /proc/[0-9]* | wc -l | awk '{print ($1 < 16)}'"), "1")
 
 
 @CHECKS.add(container=True, second_user=True)
@@ -215,7 +215,10 @@ async def a_second_user_is_kept_apart(box: Box) -> None:
 
 @CHECKS.add()
 async def a_flood_of_small_commands_and_files(box: Box) -> None:
+    begun = time.monotonic()
     for _ in range(5):
+        if time.monotonic() - begun > 5:
+            break
         await asyncio.gather(
             *(box.exec(["true"], timeout=20) for _ in range(20)),
             *(box.write(f"f{i}", b"x" * i) for i in range(20)),
