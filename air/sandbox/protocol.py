@@ -270,7 +270,7 @@ class Connection:
                     said = self._route(reply) or said
         except (OSError, ValueError, RecursionError, asyncio.IncompleteReadError) as error:
             reason = f"its stream broke: {error}"
-        if self._errors is not None:
+        if self._errors is not None and self._reader.at_eof():  # else it lives, and may be silent
             self._stderr += await self._errors.read(4096)
         if self._stderr:
             lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
