@@ -3,8 +3,8 @@
 An entry is a host's name, or `*.` and a domain for all names below it (not the domain itself); then
 `:port` for one port in place of 80 and 443. What it resolves to must be a public address. A server
 of an intranet is listed with the word `private` behind its full name and port, as in
-`"mirror.example.org:8080 private"`: that name may resolve to private and loopback addresses too.
-Link-local addresses, where clouds keep their metadata, multicast and the like are never reached.
+`"mirror.example.org:8080 private"`: that name may resolve to private, loopback and other addresses
+that are not public. Clouds' metadata, link-local addresses and multicast are never reached.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ def _networks(*texts: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Networ
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
-_PRIVATE = _networks(
-    *("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"), *("::1/128", "fc00::/7")
+_NEVER = _networks(
+    # This host, link-local (where clouds keep their metadata), multicast and reserved; then the
+    # metadata services of clouds that keep them elsewhere.
+    *("0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "::/128", "fe80::/10", "ff00::/8"),
+    *("100.100.100.200/32", "168.63.129.16/32", "fd00:ec2::/32"),
 )
 _NOT_PUBLIC = _networks(
-    # IANA's special purposes: this host, private, shared, link-local, protocols, examples,
-    # benchmarks, multicast, reserved; of version 6 only 2000::/3 is public, less tunnels and examples.
-    *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
-    *("172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16"),
-    *("198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
-    *("::/3", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "4000::/2", "8000::/1"),
+    # IANA's other special purposes: loopback, private, shared, protocols, examples, benchmarks; of
+    # version 6 only 2000::/3 is public, less tunnels and examples.
+    *("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"),
+    *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24"),
+    *("203.0.113.0/24", "::/3", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
+    *("4000::/2", "8000::/1"),
 )
-_CLOUDS = _networks(
-    "168.63.129.16/32", "fd00:ec2::/32"
-)  # metadata services that are not link-local
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Rule:
     ports: frozenset[int]
     """The ports that may be reached."""
     private: bool
-    """Whether it may resolve to private and loopback addresses."""
+    """Whether it may resolve to addresses that are not public."""
 
     def allows(self, host: str, port: int) -> bool:
         """Whether it is about this host (see `normal`) and port."""
@@ -115,8 +115,5 @@ def permits(address: str, *, private: bool) -> bool:
             found = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
         elif found.ipv4_mapped is not None:
             found = found.ipv4_mapped
-    if any(found in network for network in _CLOUDS):
-        return False
-    if private and any(found in network for network in _PRIVATE):
-        return True
-    return not any(found in network for network in _NOT_PUBLIC)
+    refused = _NEVER if private else _NEVER + _NOT_PUBLIC
+    return not any(found in network for network in refused)
