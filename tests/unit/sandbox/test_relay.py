@@ -4,6 +4,7 @@ end, and a guest that is not ours."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from pathlib import Path
 
@@ -38,6 +39,13 @@ async def test_a_port_that_is_taken_is_one_line() -> None:
         with pytest.raises(BoxStartError, match=f"port {port} cannot be opened: Address already"):
             await box.forward(port, echo)
         assert await said(box, port, ECHO) == "hello"
+
+
+async def test_a_port_is_reached_from_its_own_machine_only() -> None:
+    async with await open_box(SPEC) as box:
+        port = await box.forward(0, echo)
+        script = f"print(socket.socket().connect_ex(('127.0.0.2', {port})))"
+        assert await said(box, port, script) == str(errno.ECONNREFUSED)
 
 
 async def test_a_box_that_is_gone_cannot_listen() -> None:
