@@ -133,7 +133,7 @@ class DockerBox(GuestBox):
         except BaseException:
             await held.release()
             raise
-        self._closing = asyncio.create_task(self._end())
+        self._end("its workspace is frozen in a snapshot")
         return snapshot
 
     async def restore(self, snapshot: Snapshot) -> None:

@@ -45,7 +45,6 @@ class GuestBox(Box):
         self.born = time.monotonic()
         self.events = Events(self.id)
         self._closing: asyncio.Task[None] | None = None
-        self._relay: Relay | None = None
         self.workspace = WORKSPACE
 
     @property
@@ -167,9 +166,8 @@ class GuestBox(Box):
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
         """Answers a loopback port of the box from the host; see `Box.forward`."""
-        if self._relay is None:
-            self._relay = Relay(self._guest, self.id)
-        return await self._relay.listen(port, target if callable(target) else to(*target))
+        relay = self._guest.relay or Relay(self._guest, self.id)
+        return await relay.listen(port, target if callable(target) else to(*target))
 
     async def stats(self) -> BoxUsage:
         """What the box uses now; see `Box.stats`."""
@@ -186,16 +184,14 @@ class GuestBox(Box):
     async def close(self) -> None:
         """Kills everything in the box and removes it; the removal survives a cancelled caller."""
         if self._closing is None:
-            self.events.end((self._connection and self._connection.reason) or "closed")
-            self._closing = asyncio.create_task(self._end())
+            self._end((self._connection and self._connection.reason) or "closed")
+        assert self._closing is not None
         await to_the_end(self._closing)
 
-    async def _end(self) -> None:
-        try:
-            await self._close()
-        finally:
-            if self._relay is not None:
-                await self._relay.close()
+    def _end(self, reason: str) -> None:
+        """Begins to take everything away."""
+        self.events.end(reason)
+        self._closing = asyncio.create_task(self._close())
 
     @abstractmethod
     async def _close(self) -> None:

@@ -192,7 +192,7 @@ class ProcessBox(GuestBox):
         """Freezes the workspace, which is copied; see `Box.snapshot`."""
         await self._guest.request({"op": "freeze"})
         snapshot = await CopiedSnapshot.of(self.host_workspace)
-        self._closing = asyncio.create_task(self._end())
+        self._end("its workspace is frozen in a snapshot")
         return snapshot
 
     async def restore(self, snapshot: Snapshot) -> None:

@@ -226,6 +226,8 @@ class Connection:
         self._end("it is closed")
         self._pump.cancel()
         await asyncio.wait([self._pump])
+        if self.relay is not None:
+            await self.relay.close()
         with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()
 

@@ -85,7 +85,7 @@ class Relay:
             transport.lose(ConnectionResetError(f"box {self._name}: {reason}"))
 
     async def close(self) -> None:
-        """Ends every handler and waits for it; call it when the box's connection is closed."""
+        """Ends every handler and waits for it; a connection that closes calls it."""
         tasks = [*self._tasks, *([self._sender] if self._sender else [])]
         for task in tasks:
             task.cancel()
