@@ -9,7 +9,7 @@ together, each of which counts as far as its own setting goes; by default 128, o
 where that is more. Nested boxes, those that are waited for by somebody who holds a box already
 (graders), have places of their own, a quarter as many, or both would wait for ever. The limit keeps
 a host usable, it isolates nothing: where the default folder of locks cannot be used, boxes start
-without it, and the log says so.
+without it, and the log says so. Boxes that are opened without a pool are not counted.
 """
 
 from __future__ import annotations

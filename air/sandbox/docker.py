@@ -404,8 +404,8 @@ async def image_id(image: str) -> str:
         MissingError: no engine answers, or the image is not built.
         TransientStartError: the engine failed for a reason that may pass.
     """
-    try:
-        return str((await in_thread(lambda: client().inspect_image(image)))["Id"])
+    try:  # not behind the starts and removals that keep the engine's own threads busy
+        return str((await asyncio.to_thread(lambda: client().inspect_image(image)))["Id"])
     except FOREIGN as error:
         raise _translated(error, image) from error
 

@@ -61,7 +61,8 @@ class Pool:
     """Lends boxes; use through `async with`.
 
     Args:
-        max_boxes: most boxes that exist at once: lent, ready, starting and closing together.
+        max_boxes: most boxes that exist at once: lent, ready, closing and starting together, those
+            that wait for GPUs or a place included.
         warm: boxes kept ready for every spec that was asked for, as far as `max_boxes` allows.
         run: the run the boxes belong to, for labels; this process's own if empty.
         gpus: where boxes get their GPUs; without it, a spec with GPUs is refused.

@@ -30,7 +30,7 @@ from tests.docker import supervisor
 from tests.docker.supervisor import until
 
 DATA_MB = 1024
-_NAMESPACES = ("--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc")
+_NAMESPACES = ("--mount", "--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc")
 
 
 def problem() -> str:

@@ -39,6 +39,8 @@ CAPTURED = [
     (500, "error creating overlay mount to /var/lib/docker/overlay2/x: no space left on device",
      "final"),
     (500, "error while creating mount source path: device or resource busy", "transient"),
+    (500, 'could not select device driver "nvidia" with capabilities: [[gpu compute utility]]',
+     "missing-gpus"),
     (409, 'Conflict. The container name "/air-x" is already in use', "transient"),
 ]  # fmt: skip
 

@@ -170,6 +170,21 @@ async def test_while_it_waits_only_one_keeps_a_part() -> None:
     assert all(locks.holder(f"{gpu.uuid}.0") is None for gpu in GPUS)
 
 
+async def test_all_or_none() -> None:
+    turn = locks.acquire("gpu.turn")  # as if another process had it
+    held = await GpuPool(GPUS[:1]).take(1)
+    waiting = asyncio.create_task(GpuPool(GPUS[:2]).take(2))
+    await until(lambda: locks.wanted(leases.WAITING))
+    for _ in range(50):
+        assert locks.holder("GPU-b.0") is None
+        await asyncio.sleep(0.01)
+    held.release()
+    async with asyncio.timeout(60):
+        lease = await waiting
+    assert lease.uuids == ("GPU-a", "GPU-b")
+    assert turn is not None
+
+
 async def test_who_wants_two_is_not_passed_by_for_ever() -> None:
     """Two others hold a GPU each, and never leave both free at once."""
     ends = asyncio.Event()
@@ -194,6 +209,7 @@ async def test_who_wants_two_is_not_passed_by_for_ever() -> None:
 
 async def test_first_come_first_served_within_a_process() -> None:
     pool, order = GpuPool(GPUS[:2]), []
+    turn = locks.acquire("gpu.turn")  # so that nothing is kept for who wants two
     held = await pool.take(1)
 
     async def one(count: int) -> None:
@@ -210,6 +226,7 @@ async def test_first_come_first_served_within_a_process() -> None:
     async with asyncio.timeout(60):
         await asyncio.gather(*tasks)
     assert order == [2, 1, 2]
+    assert turn is not None
 
 
 async def test_cancelled_waiters_and_errors_hold_nothing() -> None:
