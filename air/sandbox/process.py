@@ -145,7 +145,8 @@ class ProcessBox(GuestBox):
     @property
     def host_workspace(self) -> Path:
         """Where this machine finds the workspace while the box lives. End it in `/` where a program
-        takes it: with namespaces it is a link, into a file system that is mounted nowhere else."""
+        takes it: with namespaces it is a link, into a file system that is mounted nowhere else. Who
+        follows a link that lies in there follows an agent's."""
         if self.mode == "plain":
             return Path(self.workspace)
         assert self._process is not None

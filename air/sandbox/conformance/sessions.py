@@ -26,6 +26,7 @@ async def a_session_keeps_directory_and_exports(box: Box) -> None:
     same(session.cwd, f"{box.workspace}/a b")
     same(await _says(session, 'echo "$PWD|$LINES_|$LC_ALL"'), f"{box.workspace}/a b|1\n2|C")
     same(await _says(session, 'printf %s "$BYTE" | od -An -tx1'), "ff")
+    same(await _says(session, "set -Cu; trap 'echo debug' DEBUG; exec >&-"), "")
     same(await _says(session, "cd c; export PATH=/nowhere; unset HOME BYTE"), "")
     same(await _says(session, "echo $PATH ${HOME-none} ${BYTE-none}"), "/nowhere none none")
     same(await _says(session, "cd - >/dev/null; pwd"), f"{box.workspace}/a b")
@@ -54,6 +55,11 @@ async def a_session_keeps_nothing_else(box: Box) -> None:
     same((result.code, result.stdout, result.stderr), (1, b"out\n", b"err\n"))
     result = await session.exec("cat; exit 9", stdin=b"in", timeout=20)
     same((result.code, result.stdout, result.stderr), (9, b"in", b""))
+    for script in (
+        "set -e; ulimit -f 0; exit 3",
+        "exec 2>&-; set -C; trap 'echo x' DEBUG; (exit 3)",
+    ):
+        same((script, (await session.exec(script, timeout=20)).code), (script, 3))
     result = await session.exec("echo before; broken(", timeout=20)
     expect(result.code == 2 and b"syntax error" in result.stderr, result)
 

@@ -21,22 +21,26 @@ MODE = namespaces.found().mode
 isolated = pytest.mark.skipif(MODE == "plain", reason=f"{process.namespaces()}")
 as_root = pytest.mark.skipif(MODE != "root", reason=f"needs root: {process.namespaces()}")
 SAY = """
-import asyncio
+import asyncio, sys
 from air.sandbox import open_box, process
 from air.sandbox.base import BoxSpec
 
 async def main():
     print(process.namespaces())
-    async with await open_box(BoxSpec(provider="process")) as box:
-        print((await box.exec("echo runs", timeout=20)).text, box.mode)
+    spec = BoxSpec(provider="process", second_user=sys.argv[2:] == ["second"])
+    async with await open_box(spec) as box:
+        print((await box.exec(sys.argv[1], timeout=20)).text, box.mode)
 
 asyncio.run(main())
 """
 
 
-def _say(*before: str, setting: str = "auto") -> subprocess.CompletedProcess[str]:
+def _say(
+    *before: str, script: str = "echo runs", setting: str = "auto", second: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """What a process says that opens a box; `before` is the command that starts it."""
     env = {**os.environ, namespaces.SETTING: setting, "PYTHONPATH": str(REPOSITORY)}
-    argv = [*before, sys.executable, "-c", SAY]
+    argv = [*before, sys.executable, "-c", SAY, script, *(["second"] if second else [])]
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
 
@@ -73,8 +77,9 @@ def test_where_the_kernel_allows_none_boxes_are_plain_and_it_is_said() -> None:
 @as_root
 @pytest.mark.skipif(not shutil.which("unshare"), reason="there is no unshare")
 def test_root_of_a_container_only_has_boxes_of_a_user() -> None:
-    done = _say("unshare", "--user", "--map-root-user")
-    assert done.stdout == "user: namespaces of a user's own\nruns\n user\n", done.stderr
+    script = "id -u; echo ${AIR_SECOND_UID-none}"
+    done = _say("unshare", "--user", "--map-root-user", script=script, second=True)
+    assert done.stdout == "user: namespaces of a user's own\n1000\nnone\n user\n", done.stderr
 
 
 @as_root
@@ -172,6 +177,39 @@ async def test_the_size_of_every_folder_holds() -> None:
         assert usage.workspace_limit_bytes == 2 << 20
         assert usage.workspace_bytes is not None
         assert usage.workspace_bytes <= 2 << 20
+
+
+@as_root
+@pytest.mark.skipif(not shutil.which("unshare"), reason="there is no unshare")
+def test_mounts_are_private_where_the_hosts_are_shared() -> None:
+    done = _say("unshare", "--mount", "--propagation", "shared")
+    assert done.stdout == "root: namespaces as root\nruns\n root\n", done.stderr
+
+
+@isolated
+@pytest.mark.skipif(not namespaces.counts_by_namespace(), reason="needs Linux 5.14")
+async def test_processes_are_limited_with_one_for_the_guest() -> None:
+    async with await open_box(SPEC.model_copy(update={"limits": BoxLimits(pids=20)})) as box:
+        assert (await box.exec("ulimit -u; ulimit -Hu", timeout=20)).text == "21\n21\n"
+
+
+@isolated
+async def test_the_guest_itself_has_no_privileges() -> None:
+    async with await open_box(SPEC) as box:
+        rows = (await box.exec("grep -E '^(Cap|NoNewPrivs|Uid)' /proc/1/status", timeout=20)).text
+        fields = dict(row.split(":\t") for row in rows.splitlines())
+        assert fields.pop("Uid").split() == ["1000"] * 4
+        assert fields.pop("NoNewPrivs") == "1"
+        assert len(fields) == 5
+        assert {int(mask, 16) for mask in fields.values()} == {0}
+
+
+@as_root
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="there is no setpriv")
+def test_no_group_of_roots_comes_along() -> None:
+    done = _say("setpriv", "--groups", "12,34", script="id -G; cat /proc/self/gid_map")
+    ids = ["1000", "0", str(namespaces.HOST_IDS), "65536"]
+    assert done.stdout.split()[4:] == [*ids, "root"], done
 
 
 @as_root
