@@ -35,7 +35,8 @@ _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 # Builtins only, and no fork: it works whatever PATH is, and with no process left. Nothing of it can
 # change the command's exit status, nor wait for another process.
 _SAVE = (
-    "{{ builtin set +e; builtin trap '' XFSZ; if [[ -f {file} || ! -e {file} ]]; then builtin umask 077;"
+    "{{ builtin set +e; builtin trap - DEBUG; builtin trap '' XFSZ; builtin umask 077;"
+    " if [[ -f {file} || ! -e {file} ]]; then"
     " builtin compgen -e >| {names} && {{ builtin printf '%s\\0' {token}; builtin pwd;"
     " builtin printf '\\0'; while IFS= builtin read -r __air; do [[ -v $__air ]] &&"
     ' builtin printf \'%s=%s\\0\' "$__air" "${{!__air}}"; done < {names};'

@@ -26,7 +26,7 @@ async def a_session_keeps_directory_and_exports(box: Box) -> None:
     same(session.cwd, f"{box.workspace}/a b")
     same(await _says(session, 'echo "$PWD|$LINES_|$LC_ALL"'), f"{box.workspace}/a b|1\n2|C")
     same(await _says(session, 'printf %s "$BYTE" | od -An -tx1'), "ff")
-    same(await _says(session, "set -Cu; trap 'echo debug' DEBUG; exec >&-"), "")
+    same(await _says(session, "set -Cu; trap 'echo debug' DEBUG; exec >&-"), "debug")
     same(await _says(session, "cd c; export PATH=/nowhere; unset HOME BYTE"), "")
     same(await _says(session, "echo $PATH ${HOME-none} ${BYTE-none}"), "/nowhere none none")
     same(await _says(session, "cd - >/dev/null; pwd"), f"{box.workspace}/a b")
