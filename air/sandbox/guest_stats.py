@@ -82,17 +82,18 @@ def of_processes(pids: set[int], guest: int) -> dict[str, Any]:
     return {"memory": memory, "memory_limit": None, "cpu": ticks / tick, "processes": tasks - 1}
 
 
-def workspace(fd: int) -> dict[str, Any]:
-    """Bytes in the workspace, and how many it may hold where it is a file system of its own."""
+def workspace(fd: int, most: int = MOST_ENTRIES) -> dict[str, Any]:
+    """Bytes in the workspace, and how many it may hold where it is a file system of its own; where it
+    is none, its files are counted, `most` at the utmost."""
     info = os.fstat(fd)
     if info.st_dev != os.stat("..", dir_fd=fd).st_dev and _is_tmpfs(info.st_dev):
         size = os.fstatvfs(fd)
         used = (size.f_blocks - size.f_bfree) * size.f_frsize
         return {"workspace": used, "workspace_limit": size.f_blocks * size.f_frsize}
-    return {"workspace": _measured(fd), "workspace_limit": None}
+    return {"workspace": _measured(fd, most), "workspace_limit": None}
 
 
-def _measured(root: int) -> int | None:
+def _measured(root: int, most: int) -> int | None:
     """The bytes of all files below; None where they are too many to be counted in passing, change
     while they are counted, or are closed to us."""
     total = seen = 0
@@ -103,7 +104,7 @@ def _measured(root: int) -> int | None:
     try:
         for _, folders, files, fd in os.fwalk(".", onerror=give_up, dir_fd=root):
             seen += len(folders) + len(files)
-            if seen > MOST_ENTRIES:
+            if seen > most:
                 return None
             for name in files:
                 total += os.stat(name, dir_fd=fd, follow_symlinks=False).st_blocks * 512

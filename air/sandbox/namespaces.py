@@ -125,7 +125,7 @@ def _problem(mode: Mode) -> str:
 
 def program() -> bytes:
     """The launcher and the guest, for this interpreter; its first frame is a `layout`."""
-    return protocol.program((*protocol.GUEST, "guest_namespaces"), compiled=True)
+    return protocol.compiled((*protocol.GUEST, "guest_namespaces"))
 
 
 def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:

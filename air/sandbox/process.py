@@ -38,7 +38,7 @@ from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snap
 from air.sandbox.copied import CopiedSnapshot
 from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, to_the_end
 from air.sandbox.leases import GpuLease
-from air.sandbox.protocol import Connection, frame, interpreter, program
+from air.sandbox.protocol import Connection, compiled, frame, interpreter
 
 MIB = 1 << 20
 END_SECONDS = 10.0
@@ -82,7 +82,7 @@ class ProcessBox(GuestBox):
         self.mode = (await to_the_end(asyncio.to_thread(modes.found))).mode
         root = self._make_root()
         frames = self._prepare(root)
-        sent = program(compiled=True) if self.mode == "plain" else modes.program()
+        sent = compiled() if self.mode == "plain" else modes.program()
         start = asyncio.create_subprocess_exec(
             *interpreter(sys.executable, sent),
             stdin=asyncio.subprocess.PIPE,

@@ -19,7 +19,8 @@ import itertools
 import json
 import marshal
 import struct
-from collections.abc import AsyncIterator, Mapping
+import zlib
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,13 @@ BEAT_SECONDS, BEATS_MISSED = 15.0, 4
 GUEST = ("guest_exec", "guest_files", "guest_relay", "guest_stats", "guest")
 """The modules of the program in a box."""
 _STDOUT, _STDERR = 1, 2
+_RUN_COMPILED = """
+import marshal,sys,zlib
+p=sys.modules['air']=sys.modules['air.sandbox']=type(sys)('air')
+for n,c in marshal.loads(zlib.decompress(s)):
+ m=p.__dict__[n]=sys.modules['air.sandbox.'+n]=type(sys)('air.sandbox.'+n)
+ exec(c,m.__dict__)
+m.main()"""
 
 Reply = tuple[dict[str, Any], bytes]
 
@@ -69,32 +77,42 @@ def take(buffer: bytearray) -> Reply | None:
 
 
 @cache
-def program(modules: tuple[str, ...] = GUEST, *, compiled: bool = False) -> bytes:
+def program(modules: tuple[str, ...] = GUEST) -> bytes:
     """The guest's source as one script: its modules under their own names, then a call of `main`
     of the last one.
 
     Inside a box there is no `air`; an empty module stands in for the package.
-
-    Args:
-        compiled: for an interpreter that is this very one; saves it the compiling.
     """
-    here = Path(__file__).parent
     parts = [
-        "import marshal, sys",
+        "import sys",
         "if sys.version_info < (3, 8): sys.exit('Python %s is older than 3.8' % sys.version.split()[0])",
         "p = type(sys)('air')",
         "sys.modules['air'] = sys.modules['air.sandbox'] = p",
     ]
-    for name in modules:
-        source = (here / f"{name}.py").read_text(encoding="utf-8")
-        code = f"compile({source!r}, 'air/{name}.py', 'exec')"
-        if compiled:
-            code = f"marshal.loads({marshal.dumps(compile(source, f'air/{name}.py', 'exec'))!r})"
+    for name, source in _sources(modules):
         parts += [
             f"m = p.{name} = sys.modules['air.sandbox.{name}'] = type(sys)('air.sandbox.{name}')",
-            f"exec({code}, m.__dict__)",
+            f"exec(compile({source!r}, 'air/{name}.py', 'exec'), m.__dict__)",
         ]
     return "\n".join([*parts, "m.main()"]).encode()
+
+
+@cache
+def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
+    """The same for an interpreter that is this very one, and calls `main` of the last of `modules`.
+
+    It saves the compiling, and fits into a pipe before anybody reads.
+    """
+    codes = [
+        (name, compile(source, f"air/{name}.py", "exec", optimize=2))
+        for name, source in _sources(modules)
+    ]
+    return zlib.compress(marshal.dumps(codes))
+
+
+def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for name in modules:
+        yield name, (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")
 
 
 def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:
@@ -103,16 +121,19 @@ def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> byte
 
 
 def interpreter(python: str, sent: bytes = b"") -> list[str]:
-    """The command that starts the guest: a bootstrap that reads its program, `program()` where
-    nothing else is `sent`, from its stdin.
+    """The command that starts the guest: a bootstrap that reads its program from its stdin.
 
     It gives up after `PATIENCE` seconds of silence.
+
+    Args:
+        sent: the program, where it is `compiled`.
     """
     size = len(sent or program())
     boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"
     boot += f" if not select.select([0],[],[],{PATIENCE})[0]: os._exit(0)\n"
     boot += f" d=os.read(0,{size}-len(s))\n"
-    boot += " if not d: os._exit(0)\n s+=d\nexec(s)"
+    boot += " if not d: os._exit(0)\n s+=d\n"
+    boot += _RUN_COMPILED if sent else "exec(s)"
     return [python, "-I", "-S", "-E", "-X", "utf8", "-c", boot]
 
 

@@ -1,6 +1,6 @@
 """A Docker engine of the tests' own, to be restarted, killed, suspended and filled up.
 
-`dockerd` and its containerd, from this machine's binaries, run in mount and process namespaces of
+`dockerd` and its containerd, from this machine's binaries, run in mount, network and process namespaces of
 their own, below a supervisor (`supervisor.py`) that is process 1 there: with it everything ends,
 whatever happens to the tests. They share nothing with the machine's engine but its kernel: socket,
 pid file, data root (a tmpfs of bounded size), `/run` and cgroups are their own, and there is no
