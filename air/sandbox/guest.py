@@ -53,7 +53,7 @@ class Guest:
         self.limits: list[tuple[int, int]] = config["rlimits"]
         self.remove: str | None = config["remove"]
         self.env = dict(os.environ, **config["env"])
-        self.cgroup = stats.Cgroup() if config["cgroup"] else None
+        self.cgroup = stats.Cgroup() if config.get("cgroup") else None
         self.stillborn = mmap.mmap(-1, STILLBORN)
         self.inbox = bytearray()
         self.outbox: collections.deque[memoryview] = collections.deque()

@@ -39,6 +39,7 @@ CHECKS: tuple[Check, ...] = (
 """Every check, in the order of reading."""
 
 _NO_TOTALS = {
+    "the-kernel-keeps-the-limits": "no control group, in which they would be kept",
     "cpu-is-bounded": "no control group: only the scheduler shares the CPU out",
     "memory-of-many-processes-is-bounded": "no control group: memory is bounded for each process",
 }
@@ -46,7 +47,10 @@ _UNCOUNTED = {
     "a-fork-bomb-is-bounded": "before Linux 5.14, the user's other processes would count, too",
     "with-no-process-left-files-are-still-served": "before Linux 5.14, `pids` does not hold",
 }
-_TOGETHER = _NO_TOTALS | ({} if counts_by_namespace() else _UNCOUNTED)
+_ROOTS = {
+    "only-the-named-folders-can-be-written": "/dev/shm can be, and the devices that anybody may write",
+}
+_TOGETHER = _NO_TOTALS | _ROOTS | ({} if counts_by_namespace() else _UNCOUNTED)
 
 KNOWN_GAPS: dict[str, dict[str, str]] = {
     "docker": {},
@@ -61,6 +65,10 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
     | {
         "a-fork-bomb-is-bounded": "`pids` is not held: processes of one user are counted together",
         "with-no-process-left-files-are-still-served": "`pids` is not held, as above",
+        "there-are-no-more-processes-than-allowed": "`pids` is not held, as above",
+        "only-the-named-folders-can-be-written": "the host's folders are this user's",
+        "writable-folders-take-no-setuid-program-and-no-device": "folders are the host's",
+        "empty-files-are-bounded": "folders are the host's, as above",
         "full-disks-are-bounded-and-said": "folders are the host's; only single files are bounded",
         "a-forks-own-writes-are-bounded": "folders are the host's, as above",
         "shared-memory-does-not-outlive-its-process": "shared memory is the host's",

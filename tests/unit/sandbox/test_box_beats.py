@@ -25,7 +25,7 @@ async def _guest(silence: float, beat: float) -> tuple[asyncio.subprocess.Proces
     connection = Connection(
         process.stdout, process.stdin, stderr=process.stderr, name="b", beat=beat
     )
-    config = {"roots": [], "remove": None, "cgroup": False, "rlimits": [], "env": {}}
+    config = {"roots": [], "remove": None, "rlimits": [], "env": {}}
     process.stdin.write(opening(config | {"silence": silence}))
     await connection.ready(seconds=60)
     return process, connection

@@ -21,6 +21,7 @@ from air.errors import BoxDiedError, BoxFileError, BoxStartError
 from air.sandbox import cleanup, files, guest_exec, open_box, pool, process
 from air.sandbox.base import BoxSpec
 from air.sandbox.files import Entry
+from air.sandbox.leases import GpuLease
 from air.sandbox.pool import Pool
 from air.sandbox.protocol import Connection, frame, interpreter, program
 
@@ -96,7 +97,10 @@ asyncio.run(main())
 """
 
 
-async def test_a_child_that_keeps_the_pipes_does_not_keep_the_box() -> None:
+async def test_a_child_that_keeps_the_pipes_does_not_keep_the_box(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AIR_PROCESS_BOX", "plain")  # whose folder a listing shows
     harness = await asyncio.create_subprocess_exec(
         sys.executable, "-W", "ignore", "-c", FORKS, stdout=asyncio.subprocess.PIPE
     )
@@ -231,13 +235,15 @@ class Counted(process.ProcessBox):
     now = most = 0
 
     @classmethod
-    async def start(cls, spec: BoxSpec, *, run: str = "") -> process.ProcessBox:
+    async def start(
+        cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
+    ) -> process.ProcessBox:
         """Starts slowly enough for every start that may to be there."""
         Counted.now += 1
         Counted.most = max(Counted.most, Counted.now)
         try:
             await asyncio.sleep(0.3)
-            return await process.ProcessBox.start(spec, run=run)
+            return await process.ProcessBox.start(spec, run=run, gpus=gpus)
         finally:
             Counted.now -= 1
 
@@ -260,7 +266,9 @@ class Refused(process.ProcessBox):
     tries = 0
 
     @classmethod
-    async def start(cls, spec: BoxSpec, *, run: str = "") -> process.ProcessBox:
+    async def start(
+        cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
+    ) -> process.ProcessBox:
         """Fails for good."""
         Refused.tries += 1
         raise BoxStartError("for good")
@@ -274,7 +282,8 @@ async def test_a_start_that_fails_for_good_is_tried_once(monkeypatch: pytest.Mon
     assert Refused.tries == 1
 
 
-async def test_a_cancelled_close_still_removes_the_box() -> None:
+async def test_a_cancelled_close_still_removes_the_box(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIR_PROCESS_BOX", "plain")  # whose folder a listing shows
     for turns in range(1, 5):
         box = await open_box(SPEC)
         root = Path(box.workspace).parent

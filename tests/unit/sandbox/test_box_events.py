@@ -52,7 +52,7 @@ async def test_a_record_says_what_was_run_and_what_became_of_it() -> None:
         "image": "air-base",
         "run": "recorded",
         "owner": cleanup.owner(),
-        "workspace": box.workspace,
+        "workspace": box.seen_from_host,
     }
     assert start["limits"] == SPEC.limits.model_dump()
     assert [(e["type"], e["n"]) for e in commands] == [

@@ -56,6 +56,7 @@ def test_every_kind_has_one_error_with_one_line(status: int | None, text: str, k
     wanted = {
         "missing-engine": EngineAwayError,
         "missing-image": MissingError,
+        "missing-gpus": MissingError,
         "transient": TransientStartError,
         "final": BoxStartError,
     }
