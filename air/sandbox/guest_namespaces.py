@@ -123,6 +123,8 @@ def _build(config: dict[str, Any]) -> int:
     os.chdir("/")
     for name, target in config["links"]:
         os.symlink(target, name)
+    os.mkdir("/dev")
+    _mount("tmpfs", "/dev", "tmpfs", NOSUID | NODEV | NOEXEC, "size=64k,mode=755")
     for folder, options in config["writable"]:
         os.makedirs(folder, exist_ok=True)
         _mount("tmpfs", folder, "tmpfs", NOSUID | NODEV, options)

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -172,14 +172,40 @@ def _named(variable: str) -> list[str]:
     return paths
 
 
+def gpu_devices(
+    uuids: Collection[str], *, driver: str = "/proc/driver/nvidia/gpus", dev: str = "/dev"
+) -> list[str]:
+    """The device files through which the NVIDIA GPUs of these UUIDs are used; none where there are none.
+
+    Args:
+        driver: where the driver tells of its GPUs.
+        dev: where the device files are.
+    """
+    found = []
+    for file in sorted(Path(driver).glob("*/information")):
+        rows = (line.partition(":") for line in file.read_text(encoding="utf-8").splitlines())
+        told = {name.strip(): value.strip() for name, _, value in rows}
+        if told.get("GPU UUID") in uuids:
+            found.append(f"{dev}/nvidia{told['Device Minor']}")
+    shared = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps")
+    devices = [*found, *(f"{dev}/{name}" for name in shared)] if found else []
+    return [path for path in devices if os.path.exists(path)]
+
+
 def layout(
-    spec: BoxSpec, mode: Mode, where: Mapping[str, str], shown: Mapping[str, str], folder: str
+    spec: BoxSpec,
+    mode: Mode,
+    where: Mapping[str, str],
+    shown: Mapping[str, str],
+    folder: str,
+    devices: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What the launcher makes a box of; see `guest_namespaces`.
 
     Args:
         where, shown: see `places`.
         folder: an empty folder of the host, which the launcher removes at the end.
+        devices: device files of the host, and folders of them, that the box may use.
     """
     limits, root = spec.limits, mode == "root"
     second_user = spec.second_user and root
@@ -202,7 +228,7 @@ def layout(
         "links": [(path, os.readlink(path)) for path in _SYSTEM if os.path.islink(path)],
         "writable": sorted(writable.items(), key=lambda item: len(item[0])),
         "shown": [(source, path) for path, source in shown.items()],
-        "devices": [],
+        "devices": list(devices),
         "trial": [],
         "shm_bytes": limits.shm_mb * MIB,
         "pids": limits.pids + 1 if counts_by_namespace() else 0,

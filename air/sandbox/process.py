@@ -42,6 +42,7 @@ from air.sandbox.protocol import Connection, compiled, frame, interpreter
 
 MIB = 1 << 20
 END_SECONDS = 10.0
+MOST_FILES = 4096
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -163,7 +164,11 @@ class ProcessBox(GuestBox):
 
     def _config(self) -> dict[str, Any]:
         limits, plain = self.spec.limits, self.mode == "plain"
-        rlimits = [(resource.RLIMIT_DATA, limits.memory_mb * MIB), (resource.RLIMIT_CORE, 0)]
+        rlimits = [
+            (resource.RLIMIT_DATA, limits.memory_mb * MIB),
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_NOFILE, MOST_FILES),
+        ]
         if plain:
             rlimits.append((resource.RLIMIT_FSIZE, limits.disk_mb * MIB))
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 
 from air.errors import BoxDiedError
@@ -10,6 +11,8 @@ from air.sandbox.base import Box
 from air.sandbox.conformance.check import Checks, expect, line, same, sh
 
 CHECKS = Checks()
+_NAP = secrets.randbelow(80_000) + 10_000
+"""Seconds that nobody else sleeps: without a namespace, a box sees the processes of other runs, too."""
 
 
 @CHECKS.add()
@@ -96,13 +99,13 @@ async def a_timeout_returns_what_was_printed(box: Box) -> None:
 
 
 _ESCAPES = {
-    "child": "sleep 987.1 & wait",
-    "setsid": "setsid nohup sleep 987.2 >/dev/null 2>&1 & wait",
-    "orphan": "(setsid sleep 987.3 & ) ; sleep 60",
-    "unmarked": "(setsid env -i sleep 987.4 &) ; sleep 60",
-    "double-fork": "(setsid bash -c 'setsid env -i sleep 987.5 & disown' &) ; sleep 60",
-    "deaf": "trap '' TERM INT HUP; sleep 987.6; sleep 60",
-    "stopped": "sleep 987.7 & kill -STOP $!; kill -STOP $$",
+    "child": f"sleep {_NAP}.1 & wait",
+    "setsid": f"setsid nohup sleep {_NAP}.2 >/dev/null 2>&1 & wait",
+    "orphan": f"(setsid sleep {_NAP}.3 & ) ; sleep 60",
+    "unmarked": f"(setsid env -i sleep {_NAP}.4 &) ; sleep 60",
+    "double-fork": f"(setsid bash -c 'setsid env -i sleep {_NAP}.5 & disown' &) ; sleep 60",
+    "deaf": f"trap '' TERM INT HUP; sleep {_NAP}.6; sleep 60",
+    "stopped": f"sleep {_NAP}.7 & kill -STOP $!; kill -STOP $$",
 }
 
 
@@ -129,11 +132,13 @@ async def a_cancelled_exec_kills_its_command(box: Box) -> None:
 
 @CHECKS.add()
 async def one_timeout_leaves_other_commands_alone(box: Box) -> None:
-    await sh(box, "setsid sleep 987.8 >/dev/null 2>&1 &")
-    slow = asyncio.create_task(box.exec("(setsid sleep 987.9 &); sleep 1.5; echo done", timeout=20))
+    await sh(box, f"setsid sleep {_NAP}.8 >/dev/null 2>&1 &")
+    slow = asyncio.create_task(
+        box.exec(f"(setsid sleep {_NAP}.9 &); sleep 1.5; echo done", timeout=20)
+    )
     result = await box.exec("sleep 60", timeout=0.3)
     expect(result.timed_out, result)
-    expect((await _sleepers(box)).split() == ["987.8", "987.9"], await _sleepers(box))
+    expect((await _sleepers(box)).split() == [f"{_NAP}.8", f"{_NAP}.9"], await _sleepers(box))
     same((await slow).stdout, b"done\n")
 
 
@@ -211,6 +216,6 @@ async def _sleepers(box: Box) -> str:
     """The arguments of our sleeps that run in the box, sorted."""
     script = (
         "for p in /proc/[0-9]*; do [ $(cat $p/comm 2>/dev/null)x = sleepx ] && "
-        "tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null | grep -o '987[.0-9]*' | sort -u"
+        f"tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null | grep -o '{_NAP}[.0-9]*' | sort -u"
     )
     return (await box.exec(script, timeout=20)).stdout.decode().strip()

@@ -14,6 +14,7 @@ import air
 from air.errors import BoxFileError, ConfigError
 from air.sandbox import namespaces, open_box, process
 from air.sandbox.base import BoxLimits, BoxSpec
+from air.sandbox.protocol import frame, interpreter
 
 SPEC = BoxSpec(provider="process")
 REPOSITORY = Path(air.__file__).parents[1]
@@ -177,6 +178,38 @@ async def test_the_size_of_every_folder_holds() -> None:
         assert usage.workspace_limit_bytes == 2 << 20
         assert usage.workspace_bytes is not None
         assert usage.workspace_bytes <= 2 << 20
+
+
+def test_only_the_devices_of_its_gpus(tmp_path: Path) -> None:
+    told = "Model: \t NVIDIA H200\nGPU UUID: \t GPU-{0}\nBus Location: \t 0000:{0}\nDevice Minor: \t {1}\n"
+    for index, uuid in enumerate("abc"):
+        folder = tmp_path / "gpus" / f"0000:0{index}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(told.format(uuid, 2 - index))
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    where = {"driver": str(tmp_path / "gpus"), "dev": str(tmp_path)}
+    found = namespaces.gpu_devices(["GPU-c", "GPU-b"], **where)
+    assert found == [f"{tmp_path}/{n}" for n in ("nvidia1", "nvidia0", "nvidiactl", "nvidia-uvm")]
+    assert namespaces.gpu_devices(["GPU-d"], **where) == []
+    assert namespaces.gpu_devices([], **where) == []
+    assert namespaces.gpu_devices(["GPU-a"], driver=str(tmp_path / "absent")) == []
+
+
+@isolated
+def test_a_device_is_there_only_if_given(tmp_path: Path) -> None:
+    device = next(path for path in ("/dev/kmsg", "/dev/fuse") if Path(path).exists())
+    where, shown = namespaces.places(("/workspace", "/tmp"))
+    for given in ([], [device]):
+        folder = tmp_path / str(len(given))
+        folder.mkdir()
+        layout = namespaces.layout(SPEC, MODE, where, shown, str(folder), given)
+        layout["trial"] = ["bash", "-c", "ls -d /dev/kmsg /dev/fuse"]
+        argv = interpreter(sys.executable, namespaces.program())
+        sent = namespaces.program() + frame(layout)
+        done = subprocess.run(argv, input=sent, capture_output=True, check=False)
+        assert done.stdout.decode().split() == given
+        assert not folder.exists()
 
 
 @as_root
