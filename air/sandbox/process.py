@@ -129,7 +129,9 @@ class ProcessBox(GuestBox):
             self._make_folders(root)
         else:
             self._folders, shown = modes.places(self._folders)
-            layouts = [modes.layout(self.spec, self.mode, self._folders, shown, str(root))]
+            devices = modes.gpu_devices(self._gpus.uuids)
+            laid = modes.layout(self.spec, self.mode, self._folders, shown, str(root), devices)
+            layouts = [laid]
         self.workspace = self._folders[WORKSPACE]
         return [*layouts, self._config()]
 

@@ -1,10 +1,10 @@
 """A Docker engine of the tests' own, to be restarted, killed, suspended and filled up.
 
-`dockerd` and its containerd, from this machine's binaries, run in mount, network and process namespaces of
-their own, below a supervisor (`supervisor.py`) that is process 1 there: with it everything ends,
-whatever happens to the tests. They share nothing with the machine's engine but its kernel: socket,
-pid file, data root (a tmpfs of bounded size), `/run` and cgroups are their own, and there is no
-bridge and no iptables.
+`dockerd` and its containerd, from this machine's binaries, run in mount, process and network
+namespaces of their own, below a supervisor (`supervisor.py`) that is process 1 there: with it
+everything ends, whatever happens to the tests. They share nothing with the machine's engine but its
+kernel: socket, pid file, data root (a tmpfs of bounded size), `/run` and cgroups are their own. There
+is no bridge, for which a dockerd deletes `docker0` where it finds one: never on the machine's network.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.docker import supervisor
 from tests.docker.supervisor import until
 
 DATA_MB = 1024
-_NAMESPACES = ("--mount", "--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc")
+_NAMESPACES = ("--mount", "--pid", "--net", "--fork", "--kill-child=KILL", "--mount-proc")
 
 
 def problem() -> str:
@@ -45,7 +45,7 @@ class Engine:
     """One private engine. `start` after `stop` or `kill` finds the data of before."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self.host = f"unix://{folder}/docker.sock"
         """What `DOCKER_HOST` must be."""
         program = [sys.executable, supervisor.__file__, str(folder), str(DATA_MB)]
@@ -62,7 +62,7 @@ class Engine:
     def start(self) -> None:
         """Starts it and returns when it answers."""
         self._tell("start")
-        until(self.answers, f"an engine that answers; see {self._folder}/log")
+        until(self.answers, f"an engine that answers; see {self.folder}/log")
 
     def stop(self) -> None:
         """Ends it as an administrator would; returns when it is gone."""
@@ -109,14 +109,14 @@ class Engine:
     def processes(self) -> set[int]:
         """Everything that runs in its boxes, by pid; found without asking it."""
         pids: set[int] = set()
-        for group in supervisor.cgroups(self._folder.name):
+        for group in supervisor.cgroups(self.folder.name):
             with contextlib.suppress(OSError):  # it went away meanwhile
                 pids |= {int(pid) for pid in (group / "cgroup.procs").read_text().split()}
         return pids
 
     def log(self) -> str:
         """What it printed."""
-        return (self._folder / "log").read_text(errors="replace")
+        return (self.folder / "log").read_text(errors="replace")
 
     def programs(self) -> set[int]:
         """`processes` without the engine's own stubs: an engine that is killed between the creation
@@ -137,7 +137,7 @@ class Engine:
         self._supervisor.stdin.close()
         self._supervisor.stdout.close()
         assert self._supervisor.wait(120) == 0
-        assert not self._folder.exists()
+        assert not self.folder.exists()
 
     def _client(self) -> contextlib.closing[docker.APIClient]:
         return contextlib.closing(docker.APIClient(self.host, version="auto", timeout=60))
