@@ -243,3 +243,9 @@ def _parent(pid: int) -> int:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return 0
+
+
+def free_bytes() -> int:
+    """Memory that is free on this machine."""
+    rows = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(row.split()[1]) * 1024 for row in rows if row.startswith("MemAvailable:"))
