@@ -36,7 +36,7 @@ mutants: $(READY)  ## take out each defence of the boxes in turn; a test must tu
 	@$(AIR_CLI) setup
 	@$(PY) -m tests.mutants $(ARGS)
 
-bench-sandbox: $(READY)  ## boxes against docker exec and verifiers' Docker runtime, in one table
+bench-sandbox: $(READY)  ## time boxes beside docker and verifiers (a quarter of an hour; ARGS=--quick)
 	@$(AIR_CLI) setup
 	@$(PY) bench/sandbox.py $(ARGS)
 

@@ -1,6 +1,6 @@
 """How fast are boxes? `make bench-sandbox`: one run, one table, ours beside what others do.
 
-    python bench/sandbox.py --quick --json outputs/sandbox.json
+    python bench/sandbox.py --quick --json outputs/quick.json
 
 All sides run on this machine, in turns that alternate, so that what else happens on it hits each. What
 is measured first of each side does not count. Commands "at once" start in the same moment in one box.
@@ -123,12 +123,12 @@ async def lives(bench: Bench, sides: Sequence[Side]) -> None:
     if DOCKER in rows:
         most = 1.1 * rows[DOCKER].p50
         rows[AIR].ask(f"p50 ≤ 1.1 x `docker run -d` = {most:.0f}", rows[AIR].p50 <= most)
-    for name, values in ends.items():
-        row = bench.add("its end, until it is gone", name, "ms", values[1:])
+    for name in found:
+        row = bench.add("its end, until it is gone", name, "ms", ends[name][1:])
         if name == AIR:
             row.ask("p50 ≤ 300", row.p50 <= 300)
-    for name, values in held.items():
-        bench.add("memory, idle", name, "MB", values[1:])
+    for name in found:
+        bench.add("memory, idle", name, "MB", held[name][1:])
 
 
 async def _ended(subject: Live) -> None:
@@ -294,10 +294,9 @@ async def run(args: argparse.Namespace) -> int:
         print(f"{name} …", file=sys.stderr)
         await SECTIONS[name](bench, sides)
     report(bench)
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        found |= {"ended": machine(), "notes": bench.notes, "rows": [*map(asdict, bench.rows)]}
-        args.json.write_text(json.dumps(found, indent=1))
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    found |= {"ended": machine(), "notes": bench.notes, "rows": [*map(asdict, bench.rows)]}
+    args.json.write_text(json.dumps(found, indent=1))
     held = [row.held for row in bench.rows if row.held is not None]
     print(f"{held.count(True)} of {len(held)} bars held")
     return 0 if all(held) else 1
@@ -307,7 +306,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, 16 boxes at once")
     parser.add_argument("--only", choices=SECTIONS, nargs="+", default=[], help="these parts")
-    parser.add_argument("--json", type=Path, help="write the numbers there, too")
+    parser.add_argument("--json", type=Path, default=Path("outputs/bench-sandbox.json"))
     args = parser.parse_args()
     if why := images.unready():
         parser.error(f"{why} — run `air setup`")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -55,7 +56,8 @@ class Bench:
 
     def add(self, what: str, side: str, unit: str, values: Sequence[float]) -> Row:
         """One row of many values."""
-        row = Row(what, side, unit, percentile(values, 50), percentile(values, 99), len(values))
+        middle, most = statistics.median(values), percentile(values, 99)
+        row = Row(what, side, unit, middle, most, len(values))
         self.rows.append(row)
         return row
 

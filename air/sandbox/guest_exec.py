@@ -158,8 +158,8 @@ def become(
         for signal_number in SIGNALS:
             signal.signal(signal_number, signal.SIG_DFL)
         prctl(PR_SET_DUMPABLE, 1)  # else its own /proc entries would belong to root
-        with open("/proc/self/oom_score_adj", "w") as score:
-            score.write("1000")  # out of memory ends commands, never the guest
+        score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(score, b"1000")  # out of memory ends commands, never the guest
         if limits:
             _limit(limits)
         os.nice(5)  # a guest beside busy commands still answers
