@@ -32,7 +32,7 @@ import requests
 from docker.errors import APIError, DockerException, NotFound
 
 from air.errors import AirError, BoxDiedError, BoxStartError, ConfigError
-from air.sandbox import allow, cleanup, images, keeper
+from air.sandbox import allow, cleanup, images, keeper, podman
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.failure import (
     TransientStartError,
@@ -97,9 +97,12 @@ class DockerBox(GuestBox):
 
     @classmethod
     async def _begin(cls, spec: BoxSpec, run: str, gpus: GpuLease | None) -> DockerBox:
+        from air.sandbox import held
+
         box = cls(spec, run, gpus)
         try:
             await box._start()
+            await held.say_once(box._attached.container)
         except BaseException as error:  # cancellation too: no container is left
             await abandon(box)
             if isinstance(error, FOREIGN) and not isinstance(error, TimeoutError):
@@ -190,7 +193,7 @@ class Attached:
         patience is shorter than what an event loop may be busy for."""
         engine = client()
         try:
-            self.container = engine.create_container(**arguments)["Id"]
+            self.container = create(arguments)
         except requests.RequestException as error:
             if not engine_missing(str(error)):  # it was asked, and only its answer is lost
                 self.container = self.name
@@ -242,6 +245,12 @@ def taken(stream: Any) -> socket.socket:
     finally:
         stream._response.close()
         stream.close()
+
+
+def create(arguments: dict[str, Any]) -> str:
+    """Creates a container, as this engine has to be told; returns its id. Blocks."""
+    told = podman.adapted(arguments) if is_podman() else arguments
+    return str(client().create_container(**told)["Id"])
 
 
 def container(spec: BoxSpec, name: str, run: str, gpus: GpuLease | None = None) -> dict[str, Any]:
@@ -423,6 +432,17 @@ def client() -> docker.APIClient:
             if engine_missing(str(error)):
                 raise no_engine(str(error)) from error
             raise
+
+
+def is_podman() -> bool:
+    """Whether the engine is Podman, behind its Docker-compatible socket."""
+    return _is_podman(client())
+
+
+@cache
+def _is_podman(engine: docker.APIClient) -> bool:
+    parts = engine.version().get("Components") or []
+    return any("podman" in str(part.get("Name")).lower() for part in parts)
 
 
 @cache

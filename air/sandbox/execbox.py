@@ -79,12 +79,24 @@ class ExecBox(DockerBox):
                 ) from error
             raise
         await self._connection.ready(seconds=START_SECONDS)
+        if await docker.in_thread(docker.is_podman):
+            await docker.in_thread(self._give_folders)
         await self._hand.open(self._attached.container)
         if self._hand.missing:
             raise BoxStartError(
                 f"image `{self.spec.image}` has no Python 3.8 or later, and without it a box needs "
                 f"`{'`, `'.join(self._hand.missing)}`, which the image lacks too"
             )
+
+    def _give_folders(self) -> None:
+        """Makes the commands' user the owner of the writable folders, which Podman cannot be told
+        when it makes them for a container of another user. Blocks."""
+        engine, argv = docker.client(), ["chown", self._user, *self._folders]
+        options = {"user": "0:0", "privileged": True}
+        ident = engine.exec_create(self._attached.container, argv, **options)["Id"]
+        said = engine.exec_start(ident).decode("utf-8", "replace").strip()
+        if engine.exec_inspect(ident)["ExitCode"]:
+            raise BoxStartError(f"a box's folders could not be given to its user: {said}")
 
     def hand_out(self) -> None:
         """Starts the box's time to live."""

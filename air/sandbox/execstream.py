@@ -164,7 +164,8 @@ class Program:
         program = cls(Marked(mark, max_bytes[0]), Marked(mark, max_bytes[1]))
         pieces = iter(stdin)
         first = next(pieces, None)
-        wrapped = ["sh", "-c", shell.WRAPPER, "air", token, folder, *argv]
+        fed = "" if first is None else "fed"
+        wrapped = ["sh", "-c", shell.WRAPPER, "air", token, folder, fed, *argv]
         try:
             program.stream = await Stream.open(
                 container, wrapped, user=user, env=env, stdin=first is not None

@@ -38,6 +38,7 @@ _FINAL = (
     "not supported",
     "range of cpus",
     "cannot be empty",
+    "cgroup controller",
 )
 
 
@@ -140,5 +141,7 @@ def start_error(status: int | None, text: str, image: str) -> AirError:
             "the Docker engine cannot give GPUs to containers",
             remedy="install the NVIDIA Container Toolkit and restart the engine",
         )
+    if "cgroup controller" in text:
+        line += " — let the engine's user have the controllers cpu, memory and pids of cgroup v2"
     error = TransientStartError if kind == "transient" else BoxStartError
     return error(f"a box of image `{image}` did not start: {line}")

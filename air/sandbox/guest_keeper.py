@@ -76,6 +76,7 @@ class Keeper:
         self.users: dict[str, int] = {}
         self.count = 0
         self.home = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        self.options = "userxattr,index=off" if _is_rootless() else "redirect_dir=on,index=off"
 
     def handle(self, header: dict[str, Any]) -> None:
         """Does what one frame asks; OSError, KeyError and ValueError say why it could not be done."""
@@ -135,7 +136,7 @@ class Keeper:
         os.chmod(upper, was.st_mode & 0o7777)
         os.chown(upper, was.st_uid, was.st_gid)
         folders = f"lowerdir={':'.join(below)},upperdir={upper},workdir={work}"
-        _mount("overlay", whole, _FLAGS, folders + ",redirect_dir=on,index=off")
+        _mount("overlay", whole, _FLAGS, folders + "," + self.options)
         try:
             return _clone(whole)
         finally:
@@ -159,6 +160,13 @@ class Keeper:
             mount = self.mounts.pop(layer)
             _unmount(mount)
             os.rmdir(mount)
+
+
+def _is_rootless() -> bool:
+    """Whether root is so only in a user namespace, where an overlay may write no trusted attributes:
+    it cannot rename a folder of a lower layer then, and `mv` copies it."""
+    with open("/proc/self/uid_map") as table:  # noqa: PTH123
+        return table.read().split() != ["0", "0", "4294967295"]
 
 
 class _Inside:

@@ -106,8 +106,8 @@ end the bomb. `scan BOX COMMAND` tells of every process: pid, state, parent, ses
 in its environment."""
 
 WRAPPER = """
-token=$1 folder=$2
-shift 2
+token=$1 folder=$2 fed=$3
+shift 3
 exec 3>&1 4>&2 2>/dev/null
 echo 1000 >/proc/self/oom_score_adj
 printf '%s+;' "$token" >&4
@@ -125,10 +125,12 @@ for fd in 3 4; do
     tries=$((tries + 1))
   done
 done
+[ -z "$fed" ] || cat >&2
 """
 """Runs a command in a folder, and marks in the output where it begins and ends: what a child in the
 background prints after that is not its output any more. The end is told again while the pipe is full,
-which fails where the command made it non-blocking."""
+which fails where the command made it non-blocking. What the command has not read of its input is
+thrown away: Podman drops output when a program ends before its input does."""
 
 SCRIPT = 'exec 9<"$1" && rm -f -- "$1" && shift && exec "$@" /proc/self/fd/9'
 """Runs a file as the script of a shell; the file is gone before the script begins."""

@@ -38,6 +38,30 @@ CHECKS: tuple[Check, ...] = (
 )
 """Every check, in the order of reading."""
 
+LIMITS = frozenset(
+    {
+        "a-fork-bomb-is-bounded",
+        "memory-is-bounded",
+        "memory-of-many-processes-is-bounded",
+        "cpu-is-bounded",
+        "shared-memory-does-not-outlive-its-process",
+        "the-kernel-keeps-the-limits",
+        "there-are-no-more-processes-than-allowed",
+        "with-no-process-left-files-are-still-served",
+    }
+)
+"""Checks that need an engine which holds boxes to their limits; see `held.unheld`. Rootless ones do so
+where their user has the controllers of cgroup v2."""
+
+_EXEC = {
+    "with-no-process-left-files-are-still-served": "the engine starts every program inside the limit "
+    "of the box: with no process left, nothing",
+}
+_PODMAN = {
+    "the-number-of-files-is-bounded": "its tmpfs takes no `nr_inodes`",
+    "empty-files-are-bounded": "its tmpfs takes no `nr_inodes`",
+    "nobody-makes-namespaces": "its seccomp profile lets anybody have a user namespace",
+}
 _NO_TOTALS = {
     "the-kernel-keeps-the-limits": "no control group, in which they would be kept",
     "cpu-is-bounded": "no control group: only the scheduler shares the CPU out",
@@ -54,9 +78,12 @@ _TOGETHER = _NO_TOTALS | _ROOTS | ({} if counts_by_namespace() else _UNCOUNTED)
 
 KNOWN_GAPS: dict[str, dict[str, str]] = {
     "docker": {},
-    "docker-exec": {
-        "with-no-process-left-files-are-still-served": "the engine starts every program inside the "
-        "limit of the box: with no process left, nothing",
+    "docker-exec": _EXEC,
+    "podman": _PODMAN,
+    "podman-exec": _PODMAN
+    | _EXEC
+    | {
+        "a-background-child-holds-nothing-up": "with its command, the other end of its output is gone"
     },
     "process/root": _TOGETHER,
     "process/user": _TOGETHER
@@ -79,7 +106,9 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
         "a-second-user-is-kept-apart": "it has the host's capabilities, and none if not root",
     },
 }
-"""By provider (the process box by its mode, see `namespaces`), the checks that it is known not to pass,
+"""By provider or variant of one (the process box by its mode, see `namespaces`; `podman` is the Docker
+provider over the socket of rootless Podman, `-exec` are boxes of images without Python), the checks that
+it is known not to pass,
 each with the reason. They must not be played where they do not hold: some would harm the host."""
 
 __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]

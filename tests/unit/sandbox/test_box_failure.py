@@ -34,6 +34,9 @@ CAPTURED = [
     (400, "Range of CPUs is from 0.01 to 2.00, as there are only 2 CPUs available", "final"),
     (400, 'OCI runtime create failed: container_linux.go:380: starting container process caused: '
           'exec: "python3": executable file not found in $PATH: unknown', "final"),
+    (500, "crun: executable file `python3` not found in $PATH: No such file or directory: OCI runtime "
+          "attempted to invoke a command that was not found", "final"),
+    (500, "crun: the requested cgroup controller `cpu` is not available: OCI runtime error", "final"),
     (500, "failed to create shim: OCI runtime create failed: runc did not terminate successfully: "
           "fork/exec: resource temporarily unavailable: unknown", "transient"),
     (500, "error creating overlay mount to /var/lib/docker/overlay2/x: no space left on device",
@@ -93,3 +96,8 @@ ENDS: list[tuple[ExecResult | BoxDiedError, Outcome]] = [
 @pytest.mark.parametrize(("end", "kind"), ENDS)
 def test_outcome(end: ExecResult | BoxDiedError, kind: Outcome) -> None:
     assert outcome(end) == kind
+
+
+def test_a_runtime_without_controllers_has_a_remedy() -> None:
+    text = "crun: the requested cgroup controller `cpu` is not available: OCI runtime error"
+    assert "let the engine's user have the controllers" in str(start_error(500, text, "air-base"))

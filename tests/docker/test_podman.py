@@ -1,0 +1,370 @@
+"""Boxes over the socket of rootless Podman: a `podman system service` of an ordinary user.
+
+Skipped, with the reason, where Podman is not installed or does not work for an ordinary user. As root
+these tests make a user for the while, else they take whoever runs them; nothing of theirs stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air.errors import BoxDiedError, MissingError
+from air.sandbox import cleanup, conformance, docker, images, open_box
+from air.sandbox.base import Box, BoxSpec
+from air.sandbox.execbox import ExecBox
+from air.sandbox.failure import lacks_python
+from air.sandbox.pool import Pool
+
+pytestmark = pytest.mark.podman
+INSTALL = "apt-get install podman uidmap slirp4netns fuse-overlayfs"
+SPEC = BoxSpec()
+KEPT = [c for c in conformance.CHECKS if c.name not in conformance.KNOWN_GAPS["podman"]]
+EXEC_KEPT = [c for c in conformance.CHECKS if c.name not in conformance.KNOWN_GAPS["podman-exec"]]
+CONFIG = """[engine]
+lock_type = "file"
+events_logger = "file"
+cgroup_manager = "cgroupfs"
+"""
+
+
+@dataclass
+class Rootless:
+    """Podman of one user, with all that it keeps in one folder."""
+
+    user: pwd.struct_passwd
+    folder: Path
+    runtime: str = ""
+
+    def argv(self, *arguments: str) -> list[str]:
+        """The command for `podman` with these arguments, as the user."""
+        become: list[str] = []
+        if os.geteuid() == 0:
+            ids = [f"--reuid={self.user.pw_uid}", f"--regid={self.user.pw_gid}"]
+            become = ["setpriv", *ids, "--init-groups"]
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "XDG_RUNTIME_DIR": str(self.folder / "run"),
+            "CONTAINERS_CONF": str(self.folder / "containers.conf"),
+        }
+        where = [f"--root={self.folder}/storage", f"--runroot={self.folder}/run/containers"]
+        given = [f"--runtime={self.runtime}"] if self.runtime else []
+        setting = [f"{key}={value}" for key, value in env.items()]
+        return [*become, "env", "-i", *setting, "podman", *where,
+                "--storage-driver=overlay", *given, *arguments]  # fmt: skip
+
+    def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Runs `podman` to its end, in a folder that the user may be in."""
+        return subprocess.run(
+            self.argv(*arguments), capture_output=True, text=True, check=False, cwd="/", **options
+        )
+
+    def pick_runtime(self) -> str:
+        """Finds a runtime that starts a container; returns why there is none."""
+        for self.runtime in ("crun", "runc"):
+            done = self.run("run", "--rm", "--network=none", "air-base", "true")
+            if done.returncode == 0:
+                return ""
+        return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def rootless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rootless]:
+    """Podman that has the base image."""
+    missing = [p for p in ("podman", "newuidmap", "setpriv") if shutil.which(p) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed: {INSTALL}")
+    if problem := images.unready():
+        pytest.skip(f"the base image is taken from Docker: {problem}")
+    with contextlib.ExitStack() as stack:
+        user = stack.enter_context(_user()) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+        folder = Path(user.pw_dir if os.geteuid() == 0 else tmp_path_factory.mktemp("podman"))
+        podman = Rootless(user, folder)
+        (folder / "run").mkdir(mode=0o700)
+        (folder / "containers.conf").write_text(CONFIG)
+        os.chown(folder / "run", user.pw_uid, user.pw_gid)
+        stack.callback(_clear, podman)
+        _load(podman)
+        if problem := podman.pick_runtime():
+            pytest.skip(f"podman starts no container for an ordinary user here: {problem}")
+        yield podman
+
+
+@contextlib.contextmanager
+def _user() -> Iterator[pwd.struct_passwd]:
+    """An ordinary user for the while, who has subordinate ids."""
+    name = f"air-podman-{os.getpid()}"
+    done = subprocess.run(["useradd", "--create-home", name], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no user for podman can be made: {done.stderr.decode().strip()}")
+    try:
+        if f"{name}:" not in Path("/etc/subuid").read_text():
+            pytest.skip("a new user has no subordinate ids here (SUB_UID_COUNT in /etc/login.defs)")
+        yield pwd.getpwnam(name)
+    finally:
+        deadline = time.monotonic() + 60
+        remove = ["userdel", "--remove", name]
+        while subprocess.run(remove, capture_output=True, check=False).returncode == 8:
+            assert time.monotonic() < deadline, f"processes of {name} do not end"
+            time.sleep(0.1)
+
+
+def _load(podman: Rootless) -> None:
+    """Gives Podman the base image that Docker has."""
+    with images.engine(300) as engine:
+        saved = engine.images.get("air-base").save(named=True)
+        argv = podman.argv("load", "--quiet")
+        pipe = subprocess.PIPE
+        with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/") as load:
+            assert load.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                for piece in saved:
+                    load.stdin.write(piece)
+            _, said = load.communicate()
+    if load.returncode:
+        pytest.skip(f"podman does not work for an ordinary user: {said.decode().strip()[-300:]}")
+
+
+def _clear(podman: Rootless) -> None:
+    """Removes what belongs to the user's subordinate ids, and ends what Podman leaves running: the
+    process that holds the namespace, and (for five minutes) one for each exec."""
+    podman.run("rm", "--all", "--force", "--time=0")
+    podman.run("unshare", "rm", "-rf", str(podman.folder / "storage"))
+    podman.run("system", "migrate")
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.geteuid() == 0 and process.stat().st_uid == podman.user.pw_uid:
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def _service(rootless: Rootless) -> Iterator[str]:
+    host = f"unix://{rootless.folder}/run/air.sock"
+    with (rootless.folder / "service.log").open("wb") as log:
+        argv = rootless.argv("system", "service", "--time=0", host)
+        service = subprocess.Popen(argv, stdout=log, stderr=log, cwd="/")
+        try:
+            deadline = time.monotonic() + 60
+            while not Path(host.removeprefix("unix://")).exists():
+                assert service.poll() is None, (rootless.folder / "service.log").read_text()
+                assert time.monotonic() < deadline, "no socket"
+                time.sleep(0.05)
+            yield host
+        finally:
+            service.terminate()
+            service.wait(60)
+
+
+@pytest.fixture
+def podman(_service: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Its socket, as DOCKER_HOST."""
+    monkeypatch.setenv("DOCKER_HOST", _service)
+    return _service
+
+
+def _of(run: str) -> list[dict[str, Any]]:
+    return [c for c in docker.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+
+
+async def _exec_box(spec: BoxSpec) -> Box:
+    box = await ExecBox.start(spec, run="podman-exec")
+    box.hand_out()
+    return box
+
+
+TWO_BOXES = """
+import asyncio, json, logging
+from air.sandbox import docker, held, open_box
+from air.sandbox.base import BoxSpec
+
+async def main():
+    logging.basicConfig(format="said: %(message)s")
+    for _ in range(2):
+        async with await open_box(BoxSpec()) as box:
+            print(json.dumps(held.unheld(docker.client().inspect_container(box.id))))
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def unheld(_service: str) -> list[str]:
+    """The limits that do not hold here, as a process of its own is told."""
+    argv = [sys.executable, "-c", TWO_BOXES]
+    env = {**os.environ, "DOCKER_HOST": _service}
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, env=env)
+    first, second = (json.loads(row) for row in done.stdout.splitlines())
+    said = [row for row in done.stderr.splitlines() if row.startswith("said: ")]
+    assert first == second
+    assert len(said) == bool(first), done.stderr
+    assert not said or f"holds no box to its limit of {', '.join(first)}" in said[0]
+    return list(first)
+
+
+@pytest.mark.usefixtures("podman")
+def test_limits_that_do_not_hold_are_said_once(unheld: list[str]) -> None:
+    assert unheld in ([], ["CPU"], ["memory", "processes", "CPU"])
+
+
+@pytest.mark.usefixtures("podman")
+@pytest.mark.parametrize("check", KEPT, ids=lambda check: check.name)
+async def test_conformance(check: conformance.Check, unheld: list[str]) -> None:
+    if unheld and check.name in conformance.LIMITS:
+        pytest.skip(f"this engine holds no box to its limit of {', '.join(unheld)}")
+    await asyncio.wait_for(conformance.run(check, SPEC), 240)
+
+
+FEW = {
+    "standard-input-is-what-was-given",
+    "a-timeout-kills-the-whole-tree",
+    "a-cancelled-exec-kills-its-command",
+    "what-is-written-is-read",
+    "a-folder-goes-in-and-comes-out",
+    "the-guest-cannot-be-killed-stopped-or-traced",
+    "the-time-to-live-ends-the-box",
+    "a-second-user-is-kept-apart",
+}
+
+
+@pytest.mark.usefixtures("podman")
+@pytest.mark.parametrize(
+    "check", [c for c in EXEC_KEPT if c.name in FEW], ids=lambda check: check.name
+)
+async def test_boxes_without_a_guest(check: conformance.Check) -> None:
+    await asyncio.wait_for(conformance.run(check, SPEC, start=_exec_box), 240)
+
+
+@pytest.mark.usefixtures("podman")
+async def test_only_the_boxes_own_folders_can_be_written() -> None:
+    async with await open_box(SPEC.model_copy(update={"scratch": ("/scratch",)})) as box:
+        writable = (
+            "find / -xdev -writable -type d 2>/dev/null; for d in /run /var/tmp /dev /dev/shm "
+        )
+        writable += "/tmp /workspace /scratch; do touch $d/x 2>/dev/null && echo $d; done"
+        found = (await box.exec(writable, timeout=60)).text.split()
+        assert set(found) == {"/dev/shm", "/tmp", "/workspace", "/scratch"}
+        assert (await box.exec("stat -c '%u %a' . /scratch", timeout=60)).text == "1000 755\n" * 2
+
+
+@pytest.mark.usefixtures("podman")
+async def test_a_missing_image_and_a_missing_python() -> None:
+    with pytest.raises(MissingError, match="`air-no-such` is not built here"):
+        await open_box(SPEC.model_copy(update={"image": "air-no-such"}), run="missing")
+    arguments = docker.container(SPEC, "air-podman-nothing", "missing")
+    attached = docker.Attached("air-podman-nothing")
+    try:
+        with pytest.raises(docker.FOREIGN) as caught:
+            await attached.start(arguments | {"environment": {"PATH": "/nowhere"}}, b"")
+        assert lacks_python(str(caught.value))
+    finally:
+        await attached.close()
+    assert not _of("missing")
+
+
+@pytest.mark.usefixtures("podman")
+async def test_the_pool_over_podman() -> None:
+    async with Pool(3, warm=1, run="podman-pool") as pool:
+
+        async def one(index: int) -> str:
+            async with pool.lease(SPEC) as box:
+                return (await box.exec(f"ls -A; touch x; echo {index}", timeout=60)).text
+
+        assert await asyncio.gather(*(one(i) for i in range(5))) == [f"{i}\n" for i in range(5)]
+    assert not _of("podman-pool")
+    assert pool.stats.live == 0
+
+
+@pytest.mark.usefixtures("podman")
+async def test_a_container_that_is_taken_away_is_a_dead_box() -> None:
+    async with await open_box(SPEC, run="podman-taken") as box:
+        running = asyncio.create_task(box.exec("sleep 60", timeout=60))
+        await box.exec("true", timeout=60)
+        await asyncio.to_thread(docker.client().kill, box.id)
+        with pytest.raises(BoxDiedError, match=box.id):
+            await running
+    assert not _of("podman-taken")
+
+
+@pytest.mark.usefixtures("podman")
+@pytest.mark.parametrize("delay", [0.0, 0.1, 0.3, 0.6])
+async def test_a_cancelled_start_leaves_nothing(delay: float) -> None:
+    task = asyncio.create_task(open_box(SPEC, run="podman-cancelled"))
+    await asyncio.sleep(delay)
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        await task.result().close()
+    assert not _of("podman-cancelled")
+
+
+HARNESS = """
+import asyncio, sys
+from air.sandbox.base import BoxSpec
+from air.sandbox.execbox import ExecBox
+from air.sandbox.pool import Pool
+
+BUSY = "(setsid bash -c \\"trap '' TERM; while true; do sleep 0.1; done\\" &); sleep 600"
+
+async def main():
+    async with Pool(3, warm=1, run=sys.argv[1]) as pool:
+        boxes = [await pool.take(BoxSpec()) for _ in range(2)]
+        boxes.append(await ExecBox.start(BoxSpec(), run=sys.argv[1]))
+        tasks = [asyncio.create_task(box.exec(BUSY, timeout=600)) for box in boxes]
+        while pool.stats.started < 3:
+            await asyncio.sleep(0.05)
+        for box in boxes:
+            await box.exec("true", timeout=60)
+        print("ready", flush=True)
+        await asyncio.gather(*tasks)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.usefixtures("podman")
+async def test_sigkill_leaves_no_container_after_five_seconds() -> None:
+    harness = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HARNESS, "podman-killed", stdout=asyncio.subprocess.PIPE
+    )
+    assert harness.stdout is not None
+    assert await asyncio.wait_for(harness.stdout.readline(), 120) == b"ready\n"
+    assert len(_of("podman-killed")) == 4
+    harness.send_signal(signal.SIGKILL)
+    await harness.wait()
+    for _ in range(100):
+        if not _of("podman-killed"):
+            break
+        await asyncio.sleep(0.05)
+    assert not _of("podman-killed")
+
+
+@pytest.fixture
+def dead_pid() -> int:
+    """The number of a process that is no more."""
+    return int(subprocess.check_output([sys.executable, "-c", "import os; print(os.getpid())"]))
+
+
+@pytest.mark.usefixtures("podman")
+async def test_what_never_started_is_collected(dead_pid: int) -> None:
+    host, _, start = cleanup.owner().rsplit(":", 2)
+    arguments = docker.container(SPEC, "air-podman-created", "podman-created")
+    arguments["labels"][cleanup.OWNER_LABEL] = f"{host}:{dead_pid}:{start}"
+    await asyncio.to_thread(docker.create, arguments)
+    assert len(_of("podman-created")) == 1
+    assert "air-podman-created" in await asyncio.to_thread(cleanup.collect)
+    assert not _of("podman-created")
