@@ -16,7 +16,7 @@ from typing import Any
 
 from docker.errors import NotFound
 
-from air.sandbox import docker, open_box
+from air.sandbox import daemon, open_box
 from air.sandbox.base import Box, BoxLimits, BoxSpec
 
 IMAGE = "air-base"
@@ -184,7 +184,7 @@ async def cli(*words: str) -> str:
 def exists(container: str) -> bool:
     """Whether the engine knows a container, in whatever state."""
     try:
-        docker.client().inspect_container(container)
+        daemon.client().inspect_container(container)
     except NotFound:
         return False
     return True
@@ -205,7 +205,7 @@ def memory_mb(live: Live, new: set[int]) -> float:
     `new` processes below this one (proportional set size)."""
     if not live.container:
         return sum(map(_pss, new))
-    found = docker.client().inspect_container(live.container)
+    found = daemon.client().inspect_container(live.container)
     shims = [pid for pid in _pids() if f"-id {found['Id']}" in _command(pid)]
     return _charge(found["State"]["Pid"]) + sum(map(_pss, shims))
 

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from air.sandbox import docker
+from air.sandbox import daemon
 
 MS = 1000.0
 Batch = Callable[[Any], Awaitable[list[float]]]
@@ -123,6 +123,6 @@ def machine() -> dict[str, Any]:
         "load": os.getloadavg()[0],
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "engine": docker.client().version()["Version"],
+        "engine": daemon.client().version()["Version"],
         "verifiers": version("verifiers"),
     }

@@ -60,10 +60,10 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
 def _containers(found: Sequence[Gpu]) -> dict[str, list[str]]:
     """The containers labelled with each GPU, by UUID; none where no engine answers."""
     from air.errors import MissingError
-    from air.sandbox import cleanup, docker, leases
+    from air.sandbox import cleanup, daemon, leases
 
     try:
-        labelled = docker.boxes(cleanup.GPU_LABEL)
+        labelled = daemon.boxes(cleanup.GPU_LABEL)
     except MissingError:
         return {}
     shown: dict[str, list[str]] = {}

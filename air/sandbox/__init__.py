@@ -60,6 +60,6 @@ async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = Non
 
 def docker_available() -> str | None:
     """Why Docker cannot be used here, as half a line; None where it can. Blocks up to 10 s."""
-    from air.sandbox import docker
+    from air.sandbox import daemon
 
-    return docker.unusable()
+    return daemon.unusable()

@@ -87,12 +87,12 @@ def collect() -> list[str]:
     Raises:
         BoxStartError: the engine answers, but fails.
     """
-    from air.sandbox import docker
+    from air.sandbox import daemon
 
     removed = collect_folders()
     events.collect()
     try:
-        return removed + docker.remove_left_behind()
+        return removed + daemon.remove_left_behind()
     except MissingError:
         return removed
 

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from air.errors import BoxDiedError, BoxFileError, BoxStartError, ConfigError
-from air.sandbox import archive, docker, failure, files, shell
+from air.sandbox import archive, daemon, docker, failure, files, shell
 from air.sandbox.archive import Place
 from air.sandbox.base import MAX_OUTPUT, WORKSPACE, BoxSpec, BoxUsage, Command, ExecResult
 from air.sandbox.docker import DockerBox
@@ -71,7 +71,7 @@ class ExecBox(DockerBox):
         first = frame({"op": "hello"}, b"\n")
         try:
             self._connection = await self._attached.start(arguments, first)
-        except docker.FOREIGN as error:
+        except daemon.FOREIGN as error:
             if failure.lacks_shell(str(error)):
                 raise BoxStartError(
                     f"image `{self.spec.image}` has neither Python 3.8 or later nor `sh`, and a box "
@@ -79,8 +79,8 @@ class ExecBox(DockerBox):
                 ) from error
             raise
         await self._connection.ready(seconds=START_SECONDS)
-        if await docker.in_thread(docker.is_podman):
-            await docker.in_thread(self._give_folders)
+        if await daemon.in_thread(daemon.is_podman):
+            await daemon.in_thread(self._give_folders)
         await self._hand.open(self._attached.container)
         if self._hand.missing:
             raise BoxStartError(
@@ -91,7 +91,7 @@ class ExecBox(DockerBox):
     def _give_folders(self) -> None:
         """Makes the commands' user the owner of the writable folders, which Podman cannot be told
         when it makes them for a container of another user. Blocks."""
-        engine, argv = docker.client(), ["chown", self._user, *self._folders]
+        engine, argv = daemon.client(), ["chown", self._user, *self._folders]
         options = {"user": "0:0", "privileged": True}
         ident = engine.exec_create(self._attached.container, argv, **options)["Id"]
         said = engine.exec_start(ident).decode("utf-8", "replace").strip()
@@ -222,8 +222,8 @@ class ExecBox(DockerBox):
         if program.stream is None:
             return 126
         ident = program.stream.exec
-        with docker.translating(self.id):
-            found = await docker.in_thread(lambda: docker.client().exec_inspect(ident))
+        with daemon.translating(self.id):
+            found = await daemon.in_thread(lambda: daemon.client().exec_inspect(ident))
         return 137 if found["ExitCode"] is None else int(found["ExitCode"])
 
     async def _end_command(self, ident: int) -> None:
@@ -253,8 +253,8 @@ class ExecBox(DockerBox):
     async def stats(self) -> BoxUsage:
         """What the box uses now, as the engine counts it; see `Box.stats`."""
         ask = {"container": self._attached.container, "stream": False, "one_shot": True}
-        with docker.translating(self.id):
-            told = await docker.in_thread(lambda: docker.client().stats(**ask))
+        with daemon.translating(self.id):
+            told = await daemon.in_thread(lambda: daemon.client().stats(**ask))
         memory, detail = told["memory_stats"], told["memory_stats"].get("stats", {})
         dropped = detail.get("total_inactive_file", detail.get("inactive_file", 0))
         room = await self.exec(["df", "-Pk", WORKSPACE], timeout=START_SECONDS)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from air.errors import BoxDiedError
-from air.sandbox import docker, shell
+from air.sandbox import attached, daemon, docker, shell
 from air.sandbox.guest_exec import Output
 
 _MARK_BYTES, _LONGEST = 12, 4
@@ -85,13 +85,13 @@ class Stream:
         started: list[tuple[str, socket.socket]] = []
 
         def launch() -> None:
-            engine = docker.client()
+            engine = daemon.client()
             options = {"stdin": stdin, "user": user, "environment": dict(env)}
             ident = str(engine.exec_create(container, list(argv), **options)["Id"])
-            started.append((ident, docker.taken(engine.exec_start(ident, socket=True))))
+            started.append((ident, attached.taken(engine.exec_start(ident, socket=True))))
 
         try:
-            await docker.in_thread(launch)
+            await daemon.in_thread(launch)
             ident, sock = started[0]
             reader, writer = await asyncio.open_connection(sock=sock, limit=docker.MIB)
         except asyncio.CancelledError:
@@ -170,8 +170,8 @@ class Program:
             program.stream = await Stream.open(
                 container, wrapped, user=user, env=env, stdin=first is not None
             )
-        except docker.FOREIGN as error:
-            refusal = docker.refused(error)
+        except daemon.FOREIGN as error:
+            refusal = daemon.refused(error)
             if refusal is None:
                 raise BoxDiedError(f"it takes no command: {error}") from error
             program.refusal = refusal

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from air.errors import BoxDiedError
-from air.sandbox import docker, shell
+from air.sandbox import daemon, shell
 from air.sandbox.execstream import OUT, Stream
 
 ROUNDS = 20
@@ -185,8 +185,8 @@ class Hand:
                 self._stream = await Stream.open(
                     self._container, argv, user=self._user, env={}, stdin=True
                 )
-            except docker.FOREIGN as error:
-                if docker.refused(error) is None:
+            except daemon.FOREIGN as error:
+                if daemon.refused(error) is None:
                     raise BoxDiedError(f"it takes no command: {error}") from error
             else:
                 said = await self._greeting()

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from air.sandbox import docker
+from air.sandbox import daemon
 
 _ASKED: set[tuple[int, str]] = set()
 _LOG = logging.getLogger(__name__)
@@ -38,8 +38,8 @@ async def say_once(container: str) -> None:
     if asked in _ASKED:
         return
     _ASKED.add(asked)
-    with docker.translating(container[:12]):
-        found = await docker.in_thread(lambda: docker.client().inspect_container(container))
+    with daemon.translating(container[:12]):
+        found = await daemon.in_thread(lambda: daemon.client().inspect_container(container))
     if missing := unheld(found):
         _LOG.warning(
             "WARNING: this engine holds no box to its limit of %s — let its user have the controllers "

@@ -19,7 +19,8 @@ from air.sandbox.guestbox import START_SECONDS
 from air.sandbox.protocol import Connection, interpreter, opening, program
 
 if TYPE_CHECKING:
-    from air.sandbox.docker import Attached, DockerBox
+    from air.sandbox.attached import Attached
+    from air.sandbox.docker import DockerBox
 
 PROGRAM = ("guest_keeper",)
 CAPABILITIES = [
@@ -131,25 +132,26 @@ _LOCKS = weakref.WeakKeyDictionary()
 
 
 async def _started(run: str) -> Keeper:
-    from air.sandbox import docker
+    from air.sandbox import daemon
+    from air.sandbox.attached import Attached, abandon
 
-    attached = docker.Attached(f"air-keeper-{secrets.token_hex(4)}")
+    attached = Attached(f"air-keeper-{secrets.token_hex(4)}")
     try:
-        arguments = await docker.in_thread(lambda: _container(attached.name, run))
+        arguments = await daemon.in_thread(lambda: _container(attached.name, run))
         connection = await attached.start(arguments, opening({}, PROGRAM))
         await connection.ready(seconds=START_SECONDS)
     except BaseException as error:  # cancellation too: no container is left
-        await docker.abandon(attached)
-        if isinstance(error, (AirError, *docker.FOREIGN)):
+        await abandon(attached)
+        if isinstance(error, (AirError, *daemon.FOREIGN)):
             raise BoxStartError(f"what keeps snapshots did not start: {error}") from error
         raise
     return Keeper(attached, connection)
 
 
 def _container(name: str, run: str) -> dict[str, Any]:
-    from air.sandbox import docker
+    from air.sandbox import daemon
 
-    host = docker.client().create_host_config(
+    host = daemon.client().create_host_config(
         auto_remove=True,
         network_mode="none",
         cap_drop=["ALL"],
@@ -160,13 +162,13 @@ def _container(name: str, run: str) -> dict[str, Any]:
         mem_limit=_MEMORY,
         memswap_limit=_MEMORY,
         tmpfs={"/k": "size=16m,mode=0700"},
-        log_config=docker.no_log(),
+        log_config=daemon.no_log(),
     )
     return {
         "image": "air-base",
         "name": name,
         "user": "0:0",
-        "entrypoint": interpreter("python3", program(PROGRAM)),
+        "entrypoint": interpreter("python3", program(PROGRAM), source=True),
         "command": [],
         "stdin_open": True,
         "stop_signal": "SIGKILL",

@@ -246,10 +246,10 @@ def occupied(label: str) -> dict[str, str]:
     Raises:
         BoxStartError: the engine answers, but fails.
     """
-    from air.sandbox import docker
+    from air.sandbox import daemon
 
     try:
-        docker.remove_left_behind(cleanup.GPU_LABEL)
-        return users(label, docker.boxes(cleanup.GPU_LABEL))
+        daemon.remove_left_behind(cleanup.GPU_LABEL)
+        return users(label, daemon.boxes(cleanup.GPU_LABEL))
     except MissingError:  # no engine, so no containers
         return {}

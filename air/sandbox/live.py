@@ -43,10 +43,10 @@ def containers() -> list[Live]:
         MissingError: no engine answers.
         BoxStartError: the engine failed.
     """
-    from air.sandbox import docker
+    from air.sandbox import daemon
 
     now, found = time.time(), []
-    for one in docker.boxes():
+    for one in daemon.boxes():
         labels = one["Labels"]
         try:
             left = float(labels[cleanup.EXPIRES_LABEL]) - now

@@ -120,20 +120,21 @@ def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> byte
     return program(modules) + frame(config)
 
 
-def interpreter(python: str, sent: bytes = b"") -> list[str]:
+def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list[str]:
     """The command that starts the guest: a bootstrap that reads its program from its stdin.
 
     It gives up after `PATIENCE` seconds of silence.
 
     Args:
-        sent: the program, where it is `compiled`.
+        sent: the program; `program()` if empty.
+        source: whether what is sent is a `program`; else it is `compiled`.
     """
     size = len(sent or program())
     boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"
     boot += f" if not select.select([0],[],[],{PATIENCE})[0]: os._exit(0)\n"
     boot += f" d=os.read(0,{size}-len(s))\n"
     boot += " if not d: os._exit(0)\n s+=d\n"
-    boot += _RUN_COMPILED if sent else "exec(s)"
+    boot += _RUN_COMPILED if sent and not source else "exec(s)"
     return [python, "-I", "-S", "-E", "-X", "utf8", "-c", boot]
 
 

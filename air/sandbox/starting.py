@@ -66,9 +66,9 @@ class Digests:
         async with self._asking:  # one question serves all who wait meanwhile
             asked, digest = self._known.get(spec.image, (0.0, ""))
             if not digest or time.monotonic() - asked > DIGEST_SECONDS:
-                from air.sandbox import docker
+                from air.sandbox import daemon
 
                 asked = time.monotonic()
-                digest = await patiently(lambda: docker.image_id(spec.image))
+                digest = await patiently(lambda: daemon.image_id(spec.image))
                 self._known[spec.image] = (asked, digest)
             return digest

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 
-from air.sandbox import docker
+from air.sandbox import daemon
 
 _FOUND: set[str] = set()
 _LOG = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ async def remember(image: str, why: str) -> None:
 async def _digest(image: str) -> str:
     """The engine's id of an image; empty where it has none of that name, or does not answer."""
     try:
-        found = await docker.in_thread(lambda: docker.client().inspect_image(image))
-    except docker.FOREIGN:
+        found = await daemon.in_thread(lambda: daemon.client().inspect_image(image))
+    except daemon.FOREIGN:
         return ""
     return str(found["Id"])

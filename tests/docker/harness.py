@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from air.sandbox import docker
+from air.sandbox import daemon, docker
 from air.sandbox.base import BoxSpec
 from air.sandbox.pool import Pool
 from tests.docker.supervisor import until
@@ -42,7 +42,7 @@ async def busy(count: int) -> None:
 
 async def created(count: int) -> None:
     """Has created `count` containers, and never starts them."""
-    engine = docker.client()
+    engine = daemon.client()
     for index in range(count):
         engine.create_container(**docker.container(BoxSpec(), f"air-created-{index}", RUN))
     print("begun", flush=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from air.sandbox import cleanup, docker, open_box
+from air.sandbox import cleanup, daemon, open_box
 from air.sandbox.base import BoxSpec
 
 pytestmark = pytest.mark.docker
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.docker
 async def test_the_engine_keeps_no_log_of_a_boxs_stream() -> None:
     async with await open_box(BoxSpec(), run="closed") as box:
         await box.exec("echo said", timeout=20)
-        found = await asyncio.to_thread(docker.client().inspect_container, box.id)
+        found = await asyncio.to_thread(daemon.client().inspect_container, box.id)
     assert found["HostConfig"]["LogConfig"]["Type"] == "none"
     assert found["LogPath"] == ""
 
 
 async def test_every_container_says_whose_it_is_and_until_when() -> None:
     async with await open_box(BoxSpec(), run="closed") as box:
-        found = await asyncio.to_thread(docker.client().inspect_container, box.id)
+        found = await asyncio.to_thread(daemon.client().inspect_container, box.id)
     labels = found["Config"]["Labels"]
     assert labels[cleanup.RUN_LABEL] == "closed"
     assert labels[cleanup.OWNER_LABEL] == cleanup.owner()
@@ -38,7 +38,7 @@ async def test_a_box_that_is_closed_is_gone() -> None:
     for _ in range(3):
         box = await open_box(BoxSpec(), run="gone")
         await box.close()
-        left = [c for c in docker.boxes() if c["Labels"][cleanup.RUN_LABEL] == "gone"]
+        left = [c for c in daemon.boxes() if c["Labels"][cleanup.RUN_LABEL] == "gone"]
         assert left == []
 
 
@@ -50,7 +50,7 @@ from air.sandbox.base import BoxSpec
 async def main():
     async with await open_box(BoxSpec(), run="closed") as box:
         print((await box.exec("env", timeout=20)).text)
-        print(docker.client().inspect_container(box.id))
+        print(daemon.client().inspect_container(box.id))
 
 asyncio.run(main())
 """

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from air.errors import BoxFileError, BoxStartError
-from air.sandbox import cleanup, conformance, docker, images, open_box, shell
+from air.sandbox import cleanup, conformance, daemon, docker, images, open_box, shell
 from air.sandbox.base import Box, BoxLimits, BoxSpec
 from air.sandbox.execbox import ExecBox
 from air.sandbox.pool import Pool
@@ -100,7 +100,7 @@ def busybox(swept: None, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in docker.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+    return [c for c in daemon.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
 
 
 async def _exec_box(spec: BoxSpec) -> Box:
@@ -153,7 +153,7 @@ async def test_what_any_image_can_do(image: str, request: pytest.FixtureRequest)
         assert (await box.exec(left, timeout=60)).stdout == b""
         result = await box.exec(f"printf %s {'x' * 10_000_000} | wc -c", timeout=60)
         assert result.text.strip() == "10000000"
-        described = await asyncio.to_thread(docker.client().inspect_container, box.id)
+        described = await asyncio.to_thread(daemon.client().inspect_container, box.id)
         assert "hunter2" not in str(described)
     assert not _of("any")
 
@@ -271,7 +271,7 @@ async def test_sigkill_of_the_harness_ends_the_box(bare: str) -> None:
 def test_a_box_whose_harness_never_speaks_ends_by_itself(
     image: str, request: pytest.FixtureRequest
 ) -> None:
-    engine = docker.client()
+    engine = daemon.client()
     spec = BoxSpec(image=request.getfixturevalue(image))
     arguments = docker.container(spec, f"air-silent-{image}-{os.getpid()}", "any")
     arguments |= {"user": "0:0", "entrypoint": ["sh", "-c", shell.INIT]}
@@ -283,7 +283,7 @@ def test_a_box_whose_harness_never_speaks_ends_by_itself(
             assert time.monotonic() < deadline
             time.sleep(0.2)
     finally:
-        docker.remove(made)
+        daemon.remove(made)
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.1, 0.2, 0.3, 0.5])

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from air.sandbox import docker, open_box
+from air.sandbox import daemon, docker, open_box
 from air.sandbox.base import Box, BoxSpec
 
 pytestmark = pytest.mark.docker
@@ -115,12 +115,12 @@ async def test_a_box_that_ends_meanwhile_is_said(box: Box) -> None:
 
 async def test_a_box_that_does_not_run_is_refused() -> None:
     name = "air-not-started"
-    docker.client().create_container(**docker.container(BoxSpec(), name, "visited"))
+    daemon.client().create_container(**docker.container(BoxSpec(), name, "visited"))
     try:
         code, _, err = await _exec(name, "--", "true")
         assert (code, "does not run (created)" in err) == (2, True)
     finally:
-        docker.remove(name)
+        daemon.remove(name)
 
 
 async def test_a_shell_at_a_terminal(box: Box) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from air.cli.main import main
-from air.sandbox import cleanup, docker
+from air.sandbox import cleanup, daemon, docker
 from air.sandbox.base import BoxSpec
 from air.sandbox.pool import Pool
 
@@ -41,7 +41,7 @@ asyncio.run(main())
 
 
 def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in docker.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+    return [c for c in daemon.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
 
 
 async def _harness(run: str) -> asyncio.subprocess.Process:
@@ -93,15 +93,15 @@ def created() -> Iterator[Any]:
         arguments["labels"] |= labels
         arguments["labels"] = {k: v for k, v in arguments["labels"].items() if v is not None}
         names.append(name)
-        return str(docker.client().create_container(**arguments)["Id"])
+        return str(daemon.client().create_container(**arguments)["Id"])
 
     yield create
     for name in names:
-        docker.remove(name)
+        daemon.remove(name)
 
 
 def _exists(name: str) -> bool:
-    found = docker.client().containers(all=True, filters={"name": f"^/{name}$"})
+    found = daemon.client().containers(all=True, filters={"name": f"^/{name}$"})
     return bool(found)
 
 
@@ -136,7 +136,7 @@ def test_air_box(created: Any, dead_owner: str, capsys: pytest.CaptureFixture[st
 
 def test_a_box_whose_harness_never_speaks_ends_by_itself() -> None:
     """As after a SIGKILL between the engine's start of a box and our first word to it."""
-    engine = docker.client()
+    engine = daemon.client()
     made = engine.create_container(**docker.container(BoxSpec(), "air-box-silent", "test"))["Id"]
     try:
         engine.start(made)  # never attached: its stdin is open and stays silent
@@ -145,4 +145,4 @@ def test_a_box_whose_harness_never_speaks_ends_by_itself() -> None:
             assert time.monotonic() < deadline
             time.sleep(0.2)
     finally:
-        docker.remove(made)
+        daemon.remove(made)

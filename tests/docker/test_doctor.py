@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from air.cli.main import main
-from air.sandbox import cleanup, docker
+from air.sandbox import cleanup, daemon, docker
 from air.sandbox.base import BoxSpec
 
 pytestmark = pytest.mark.docker
@@ -26,9 +26,9 @@ def expired() -> Iterator[str]:
     """A container of ours that never started and is past its time."""
     arguments = docker.container(BoxSpec(), "air-doctor-expired", "doctor")
     arguments["labels"][cleanup.EXPIRES_LABEL] = "1"
-    docker.client().create_container(**arguments)
+    daemon.client().create_container(**arguments)
     yield "air-doctor-expired"
-    docker.remove("air-doctor-expired")
+    daemon.remove("air-doctor-expired")
 
 
 def test_a_machine_on_which_boxes_work(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,7 +44,7 @@ def test_a_machine_on_which_boxes_work(capsys: pytest.CaptureFixture[str]) -> No
     assert found["one box"]["state"] in ("ok", "warn")
     assert "a command in" in found["one box"]["seen"]
     assert {"networks", "volumes", "disk docker", "gpus"} <= set(found)
-    assert not [c for c in docker.boxes() if c["Labels"][cleanup.RUN_LABEL] == "doctor"]
+    assert not [c for c in daemon.boxes() if c["Labels"][cleanup.RUN_LABEL] == "doctor"]
 
 
 def test_what_is_left_behind_is_named_with_what_removes_it(
@@ -58,7 +58,7 @@ def test_what_is_left_behind_is_named_with_what_removes_it(
 
 def test_a_volume_of_a_dead_owner_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     host = cleanup.owner().rsplit(":", 2)[0]
-    engine, name = docker.client(), "air-doctor-volume"
+    engine, name = daemon.client(), "air-doctor-volume"
     engine.create_volume(name, labels={cleanup.OWNER_LABEL: f"{host}:{2**22 + 1}:1"})
     try:
         finding = _doctor(capsys)["volumes"]

@@ -18,7 +18,7 @@ import pytest
 
 from air.cli.main import main
 from air.errors import AirError, BoxStartError, MissingError
-from air.sandbox import cleanup, docker, leases, locks
+from air.sandbox import cleanup, daemon, docker, leases, locks
 from air.sandbox.base import BoxSpec
 from air.sandbox.gpus import INVENTORY_ENV, Gpu
 from air.sandbox.leases import GpuPool
@@ -48,11 +48,11 @@ def created() -> Iterator[Callable[..., str]]:
         arguments["labels"] |= labels
         arguments["labels"] = {k: v for k, v in arguments["labels"].items() if v is not None}
         names.append(name)
-        return str(docker.client().create_container(**arguments)["Id"])
+        return str(daemon.client().create_container(**arguments)["Id"])
 
     yield create
     for name in names:
-        docker.remove(name)
+        daemon.remove(name)
 
 
 @pytest.fixture
@@ -71,18 +71,18 @@ async def until(what: Callable[[], Any]) -> None:
 
 
 def exists(name: str) -> bool:
-    return bool(docker.client().containers(all=True, filters={"name": f"^/{name}$"}))
+    return bool(daemon.client().containers(all=True, filters={"name": f"^/{name}$"}))
 
 
 async def test_the_engine_is_told_these_very_gpus() -> None:
-    engine = docker.client()
+    engine = daemon.client()
     async with GpuPool(GPUS, slots_per_gpu=2).lease(2) as gpus:
         spec = BoxSpec(gpus=2)
         made = engine.create_container(**docker.container(spec, "air-test-asked", RUN, gpus))
         try:
             found = engine.inspect_container(made["Id"])
         finally:
-            docker.remove(made["Id"])
+            daemon.remove(made["Id"])
         (request,) = found["HostConfig"]["DeviceRequests"]
         assert request["Driver"] == "nvidia"
         assert request["DeviceIDs"] == ["GPU-airtest-a", "GPU-airtest-b"]
@@ -107,14 +107,14 @@ async def test_a_start_that_fails_leaves_the_gpu_free_and_no_container() -> None
         with pytest.raises(AirError) as caught:
             await pool.take(BoxSpec(gpus=1))
         assert isinstance(caught.value, (MissingError, BoxStartError))
-        runtimes = docker.client().info()["Runtimes"]
+        runtimes = daemon.client().info()["Runtimes"]
         if not any("nvidia" in name for name in runtimes):
             assert str(caught.value) == (
                 "the Docker engine cannot give GPUs to containers — "
                 "install the NVIDIA Container Toolkit and restart the engine"
             )
         assert [leases.holders(gpu) for gpu in GPUS] == [{}, {}]
-        assert not [c for c in docker.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == RUN]
+        assert not [c for c in daemon.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == RUN]
 
 
 async def test_a_live_owners_container_is_waited_for(created: Callable[..., str]) -> None:
@@ -127,7 +127,7 @@ async def test_a_live_owners_container_is_waited_for(created: Callable[..., str]
         await asyncio.sleep(0.02)
         assert not waiting.done()
     assert exists("air-test-busy")
-    await asyncio.to_thread(docker.remove, "air-test-busy")
+    await asyncio.to_thread(daemon.remove, "air-test-busy")
     async with asyncio.timeout(60):
         again = await waiting
     assert again.uuids == ("GPU-airtest-a",)
@@ -212,7 +212,7 @@ class _refusing:
 
 async def test_two_hundred_leases_leave_nothing_open() -> None:
     pool = GpuPool(GPUS)
-    await asyncio.gather(*(asyncio.to_thread(docker.boxes) for _ in range(40)))  # these stay
+    await asyncio.gather(*(asyncio.to_thread(daemon.boxes) for _ in range(40)))  # these stay
     before = _open()
     for count in range(200):
         async with pool.lease(1 + count % 2):
@@ -241,7 +241,7 @@ def test_air_gpus_shows_containers(
 @pytest.fixture
 def rebuild() -> Iterator[Callable[[str], None]]:
     """Builds the image anew, with a word of its own in it."""
-    engine, ids = docker.client(), set()
+    engine, ids = daemon.client(), set()
 
     def build(word: str) -> None:
         recipe = io.BytesIO(f"FROM air-base\nENV WORD={word}\n".encode())

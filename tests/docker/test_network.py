@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from air.sandbox import allow, cleanup, docker, open_box
+from air.sandbox import allow, cleanup, daemon, open_box
 from air.sandbox.base import Box, BoxSpec
 from air.sandbox.conformance.ports import ECHO, echo, program, said
 from air.sandbox.pool import Pool
@@ -58,7 +58,7 @@ async def site() -> AsyncIterator[Site]:
 @contextlib.contextmanager
 def neighbour() -> Iterator[tuple[str, str]]:
     """A container on a network of its own, which serves at port 8000: its address and its gateway's."""
-    engine = docker.client()
+    engine = daemon.client()
     labels = {
         cleanup.RUN_LABEL: RUN,
         cleanup.OWNER_LABEL: cleanup.owner(),
@@ -82,7 +82,7 @@ def neighbour() -> Iterator[tuple[str, str]]:
         yield address, found["Gateway"]
     finally:
         if name:
-            docker.remove(name)
+            daemon.remove(name)
         engine.remove_network(network)
 
 

@@ -24,7 +24,8 @@ from typing import Any
 import pytest
 
 from air.errors import BoxDiedError, MissingError
-from air.sandbox import cleanup, conformance, docker, images, open_box
+from air.sandbox import cleanup, conformance, daemon, docker, images, open_box
+from air.sandbox.attached import Attached, create
 from air.sandbox.base import Box, BoxSpec
 from air.sandbox.execbox import ExecBox
 from air.sandbox.failure import lacks_python
@@ -178,7 +179,7 @@ def podman(_service: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in docker.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+    return [c for c in daemon.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
 
 
 async def _exec_box(spec: BoxSpec) -> Box:
@@ -196,7 +197,7 @@ async def main():
     logging.basicConfig(format="said: %(message)s")
     for _ in range(2):
         async with await open_box(BoxSpec()) as box:
-            print(json.dumps(held.unheld(docker.client().inspect_container(box.id))))
+            print(json.dumps(held.unheld(daemon.client().inspect_container(box.id))))
 
 asyncio.run(main())
 """
@@ -266,9 +267,9 @@ async def test_a_missing_image_and_a_missing_python() -> None:
     with pytest.raises(MissingError, match="`air-no-such` is not built here"):
         await open_box(SPEC.model_copy(update={"image": "air-no-such"}), run="missing")
     arguments = docker.container(SPEC, "air-podman-nothing", "missing")
-    attached = docker.Attached("air-podman-nothing")
+    attached = Attached("air-podman-nothing")
     try:
-        with pytest.raises(docker.FOREIGN) as caught:
+        with pytest.raises(daemon.FOREIGN) as caught:
             await attached.start(arguments | {"environment": {"PATH": "/nowhere"}}, b"")
         assert lacks_python(str(caught.value))
     finally:
@@ -294,7 +295,7 @@ async def test_a_container_that_is_taken_away_is_a_dead_box() -> None:
     async with await open_box(SPEC, run="podman-taken") as box:
         running = asyncio.create_task(box.exec("sleep 60", timeout=60))
         await box.exec("true", timeout=60)
-        await asyncio.to_thread(docker.client().kill, box.id)
+        await asyncio.to_thread(daemon.client().kill, box.id)
         with pytest.raises(BoxDiedError, match=box.id):
             await running
     assert not _of("podman-taken")
@@ -364,7 +365,7 @@ async def test_what_never_started_is_collected(dead_pid: int) -> None:
     host, _, start = cleanup.owner().rsplit(":", 2)
     arguments = docker.container(SPEC, "air-podman-created", "podman-created")
     arguments["labels"][cleanup.OWNER_LABEL] = f"{host}:{dead_pid}:{start}"
-    await asyncio.to_thread(docker.create, arguments)
+    await asyncio.to_thread(create, arguments)
     assert len(_of("podman-created")) == 1
     assert "air-podman-created" in await asyncio.to_thread(cleanup.collect)
     assert not _of("podman-created")

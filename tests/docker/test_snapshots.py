@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from air.errors import BoxDiedError, ConfigError
-from air.sandbox import cleanup, docker, keeper, open_box
+from air.sandbox import cleanup, daemon, keeper, open_box
 from air.sandbox.base import BoxLimits, BoxSpec
 from air.sandbox.pool import Pool
 
@@ -19,7 +19,7 @@ SPEC = BoxSpec(limits=BoxLimits(disk_mb=16))
 
 
 def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in docker.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+    return [c for c in daemon.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
 
 
 def _keepers(run: str) -> list[str]:
@@ -61,7 +61,7 @@ async def test_a_keeper_that_dies_loses_its_snapshots_and_nothing_else() -> None
     async with await open_box(SPEC, run="lost") as fork, await open_box(SPEC, run="lost") as late:
         await fork.restore(snapshot)
         name = next(c["Names"][0] for c in _of("lost") if "keeper" in c["Names"][0])
-        await asyncio.to_thread(docker.remove, name.lstrip("/"))
+        await asyncio.to_thread(daemon.remove, name.lstrip("/"))
         assert await fork.read("a") == b"1"
         with pytest.raises(BoxDiedError):
             await late.restore(snapshot)

@@ -27,7 +27,16 @@ HEAVY_PARTS = ("env", "train", "serve", "view")
 """Parts that stand on heavy packages; nothing light imports them at the top of a file."""
 HEAVY_MODULES = tuple(
     f"air.sandbox.{name}"
-    for name in ("docker", "execbox", "execstream", "hand", "held", "without_python")
+    for name in (
+        "attached",
+        "daemon",
+        "docker",
+        "execbox",
+        "execstream",
+        "hand",
+        "held",
+        "without_python",
+    )
 )
 PROBE = """
 import importlib, sys
