@@ -50,12 +50,12 @@ def in_docker(*checks: str) -> tuple[str, ...]:
 
 
 def as_process(*checks: str) -> tuple[str, ...]:
-    """The node ids of conformance checks, played in a process box."""
-    return tuple(f"{_AS_PROCESS}[{check}]" for check in checks)
+    """The node ids of conformance checks, played in a plain process box, which has only its guest."""
+    return tuple(f"{_AS_PROCESS}[plain-{check}]" for check in checks)
 
 
 DOCKER_WORKS = f"{_IN_DOCKER}[standard-input-is-what-was-given]"
-PROCESS_WORKS = f"{_AS_PROCESS}[standard-input-is-what-was-given]"
+PROCESS_WORKS = f"{_AS_PROCESS}[plain-standard-input-is-what-was-given]"
 
 
 def table() -> tuple[Mutant, ...]:

@@ -123,7 +123,7 @@ _PROCESS_BOX = (
     Mutant(
         "a process's memory is limited",
         _PROCESS,
-        "                (resource.RLIMIT_DATA, limits.memory_mb * MIB),\n",
+        "            (resource.RLIMIT_DATA, limits.memory_mb * MIB),\n",
         "",
         (f"{_PROCESS_TESTS}::test_memory_and_file_size_are_bounded",),
         PROCESS_WORKS,
@@ -131,15 +131,15 @@ _PROCESS_BOX = (
     Mutant(
         "a process's files are limited",
         _PROCESS,
-        "                (resource.RLIMIT_FSIZE, limits.disk_mb * MIB),\n",
-        "",
+        "rlimits.append((resource.RLIMIT_FSIZE, limits.disk_mb * MIB))",
+        "pass",
         (f"{_PROCESS_TESTS}::test_memory_and_file_size_are_bounded",),
         PROCESS_WORKS,
     ),
     Mutant(
         "a process leaves no core",
         _PROCESS,
-        "                (resource.RLIMIT_CORE, 0),\n",
+        "            (resource.RLIMIT_CORE, 0),\n",
         "",
         as_process("a-crash-leaves-no-core"),
         PROCESS_WORKS,
@@ -150,7 +150,7 @@ _PROCESS_BOX = (
         "except BaseException as error:  # cancellation too: nothing is left running",
         "except Exception as error:",
         tuple(
-            f"{_PROCESS_TESTS}::test_a_cancelled_start_leaves_nothing[{delay}]"
+            f"{_PROCESS_TESTS}::test_a_cancelled_start_leaves_nothing[plain-{delay}]"
             for delay in ("0.0", "0.01", "0.03", "0.1")
         ),
         PROCESS_WORKS,
@@ -216,9 +216,9 @@ _LENDING = (
     ),
     Mutant(
         "a start that failed for good is not tried again",
-        _POOL,
+        "air/sandbox/starting.py",
         "retry=retry_if_exception_type(TransientStartError)",
-        "retry=retry_if_exception_type(AirError)",
+        "retry=retry_if_exception_type(Exception)",
         (f"{_DEFENCES}::test_a_start_that_fails_for_good_is_tried_once",),
         PROCESS_WORKS,
     ),
