@@ -43,7 +43,7 @@ class ResearchTask(vf.Task[ResearchData]):
             isolation=episode.world.box.isolation,
             image=episode.world.box.spec.image,
             system=episode.system(self.data.system_prompt),
-            prompt=self.data.prompt,
+            prompt=episode.prompt(str(self.data.prompt), trace.agent.config.max_turns),
             model=trace.agent.config.model,
         )
 
