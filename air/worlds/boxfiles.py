@@ -19,6 +19,8 @@ FILE_BYTES = 16_000_000
 """Longest file that the tools work on."""
 LOOK_SECONDS = 30.0
 """Longest that a look around the box may take."""
+_NOT_RUN = 125
+"""The lowest exit status with which `env` and the box say that a program did not run."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +45,18 @@ class BoxFiles:
     def __init__(self, box: Box) -> None:
         self._box = box
 
-    async def look(self, *argv: str, cwd: str = "/", max_bytes: int = 64_000) -> ExecResult:
-        """Runs a program that only looks.
+    async def look(self, *argv: str, at: str = "/", max_bytes: int = 64_000) -> ExecResult:
+        """Runs a program that only looks, in the folder `at`.
 
         Raises:
-            Refusal: it took too long.
+            Refusal: it could not run there, or took too long.
         """
-        done = await self._box.exec(list(argv), timeout=LOOK_SECONDS, cwd=cwd, max_bytes=max_bytes)
+        command = ["env", "-C", at, *argv]
+        done = await self._box.exec(command, timeout=LOOK_SECONDS, cwd="/", max_bytes=max_bytes)
         if done.timed_out:
             raise Refusal(f"{argv[0]} took over {LOOK_SECONDS:g} s. Narrow it down.")
+        if done.code >= _NOT_RUN:
+            raise Refusal(f"{argv[0]} could not run in {at}: {done.text.strip()}")
         return done
 
     async def resolve(self, path: str, cwd: str) -> str:

@@ -50,11 +50,13 @@ def lint(text: str) -> list[Found]:
     Raises:
         RecursionError, MemoryError: it is too much for the parser.
     """
+    text = text.removeprefix("\ufeff")  # a byte order mark is no error
     found = _indentation(text)
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:  # ValueError: a NUL, or digits without end
         line = getattr(error, "lineno", None) or 1
+        found = [one for one in found if one[0] != "E902"]  # says the same, at the text's end
         found.append(("E999", line, getattr(error, "msg", None) or str(error)))
     else:
         for message in checker.Checker(tree, filename="file").messages:

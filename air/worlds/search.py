@@ -23,11 +23,11 @@ async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
         Refusal: more than 100 files do, or it took too long.
     """
     recursive = (*_GREP, *_VISIBLE, "-rl")
-    listed = await files.look(*recursive, "-e", text, ".", cwd=folder, max_bytes=_LIST_BYTES)
+    listed = await files.look(*recursive, "-e", text, ".", at=folder, max_bytes=_LIST_BYTES)
     names = _names(listed.stdout, listed.truncated, f"files in {folder} hold {text!r}")
     if not names:
         return f"No file in {folder} holds {text!r}."
-    counted = await files.look(*_GREP, "-cH", "-e", text, "--", *names, cwd=folder)
+    counted = await files.look(*_GREP, "-cH", "-e", text, "--", *names, at=folder)
     rows = []
     for row in counted.stdout.decode("utf-8", "replace").splitlines():
         name, _, count = row.partition("\0")
@@ -58,7 +58,7 @@ async def by_name(files: BoxFiles, name: str, folder: str) -> str:
     """
     hidden = ("-name", ".?*", "-prune", "-o")
     test = ("-type", "f", "-name", name, "-print0")
-    listed = await files.look("find", ".", *hidden, *test, cwd=folder, max_bytes=_LIST_BYTES)
+    listed = await files.look("find", ".", *hidden, *test, at=folder, max_bytes=_LIST_BYTES)
     names = _names(listed.stdout, listed.truncated, f"files in {folder} are named {name!r}")
     if not names:
         return f"No file in {folder} is named {name!r}."

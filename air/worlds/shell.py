@@ -30,7 +30,7 @@ class Shell:
 
     def __init__(self, box: Box) -> None:
         self._box = box
-        self._state = f"/tmp/.air-shell-{secrets.token_hex(8)}"
+        self._state = ""
         self._env: Mapping[str, str] = {}
         self.cwd = box.workspace
         """Absolute path of the working directory, as commands see it."""
@@ -45,30 +45,35 @@ class Shell:
         Raises:
             BoxDiedError: the box is gone.
         """
+        # A new name each time: what an earlier command put in its place could block this one's end.
+        before, self._state = self._state, f"/tmp/.air-shell-{secrets.token_hex(8)}"
+        prologue = self._prologue(before)
         env = {name: value for name, value in self._env.items() if name not in _AT_START}
         result = await self._box.exec(
             script,
             timeout=seconds,
             cwd="/",
             env=env | {"BASH_ENV": "/dev/stdin"},
-            stdin=self._prologue().encode("utf-8", "surrogateescape"),
+            stdin=prologue.encode("utf-8", "surrogateescape"),
             max_bytes=max_bytes,
         )
         await self._recall()
         return result
 
-    def _prologue(self) -> str:
+    def _prologue(self, old_state: str) -> str:
         """What bash reads first: it goes where the last command was, empties standard input, and sees
         to it that this command leaves its state. Apart from the script, whose lines it does not shift.
         """
+        old = shlex.quote(self._box.path(old_state)) if old_state else ""
         cwd, home = shlex.quote(self.cwd), shlex.quote(self._box.workspace)
         leave = (
-            '{ set +x; } 2>/dev/null; { printf "%s\\0" "$PWD"; /usr/bin/env -0; } 2>/dev/null '
+            '{ set +x; } 2>/dev/null; { printf "%s\\0" "$PWD"; command -p env -0; } 2>/dev/null '
             f">| {shlex.quote(self._box.path(self._state))} || :"
         )
         steps = [
             "exec < /dev/null",
             "unset BASH_ENV",
+            f"command -p rm -rf -- {old}",
             f"cd -- {cwd} 2>/dev/null || {{ cd -- {home}; echo {cwd} is gone, this runs in {home}; }}",
             f"OLDPWD={shlex.quote(self._env.get('OLDPWD', self.cwd))}",
             f"trap -- {shlex.quote(leave)} EXIT",
