@@ -145,11 +145,11 @@ class ResearchWorld:
         return told
 
     async def _run(self, script: str) -> ExecResult:
-        began, seconds = time.monotonic(), self.task.limits.exec_seconds
-        if self.tools is None:
-            result = await self.box.exec(script, timeout=seconds, max_bytes=OUTPUT_BYTES)
-        else:
-            result = await self.tools.shell.run(script, seconds=seconds, max_bytes=OUTPUT_BYTES)
+        began = time.monotonic()
+        shell = self.box if self.tools is None else self.tools.shell
+        result = await shell.exec(
+            script, timeout=self.task.limits.exec_seconds, max_bytes=OUTPUT_BYTES
+        )
         self.times.exec += time.monotonic() - began
         return result
 

@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Mapping
 
 from air.errors import BoxFileError
-from air.sandbox.base import Box, ExecResult
+from air.sandbox.base import MAX_OUTPUT, Box, ExecResult
 
 STATE_BYTES = 256_000
 """Most of what a command leaves: its working directory and its environment."""
@@ -35,11 +35,17 @@ class Shell:
         self.cwd = box.workspace
         """Absolute path of the working directory, as commands see it."""
 
-    async def run(self, script: str, *, seconds: float, max_bytes: int) -> ExecResult:
+    async def exec(
+        self,
+        command: str,
+        *,
+        timeout: float,  # noqa: ASYNC109 — kept by the guest, which kills the command
+        max_bytes: int = MAX_OUTPUT,
+    ) -> ExecResult:
         """Runs a script of any number of lines; standard input is empty.
 
         Args:
-            seconds: after which it is killed, with all that it started; its output is kept.
+            timeout: seconds after which it is killed, with all that it started; its output is kept.
             max_bytes: cap on stdout and on stderr, each.
 
         Raises:
@@ -50,8 +56,8 @@ class Shell:
         prologue = self._prologue(before)
         env = {name: value for name, value in self._env.items() if name not in _AT_START}
         result = await self._box.exec(
-            script,
-            timeout=seconds,
+            command,
+            timeout=timeout,
             cwd="/",
             env=env | {"BASH_ENV": "/dev/stdin"},
             stdin=prologue.encode("utf-8", "surrogateescape"),

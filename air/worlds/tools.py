@@ -19,7 +19,7 @@ from air.worlds.boxfiles import BoxFiles, TextFile
 from air.worlds.library import SEARCH_URL, Library, offered
 from air.worlds.memory import Memory
 from air.worlds.shell import Shell
-from air.worlds.window import around, bounded, clamp, join, numbered, printable
+from air.worlds.window import around, bounded, clamp, join, numbered, one_line
 
 MARGIN = 5
 """Lines shown above and below an edit."""
@@ -89,8 +89,8 @@ class Tools:
         shown = ""
         if (view := self._view) is not None:
             last = min(view.first + self.settings.window - 1, view.total)
-            shown = f"{view.path}, lines {min(view.first, last)}-{last} of {view.total}"
-        return Standing(left=left, cwd=printable(self.shell.cwd), open_file=printable(shown))
+            shown = f"{one_line(view.path)}, lines {min(view.first, last)}-{last} of {view.total}"
+        return Standing(left=left, cwd=one_line(self.shell.cwd), open_file=shown)
 
     async def call(self, call: ToolCall) -> Observation:
         """Does what is asked and tells what came of it, or why it was not done.

@@ -8,6 +8,8 @@ SHOWN_BYTES = 64_000
 """Most bytes of one thing shown."""
 LINE_CHARS = 1000
 """Longer lines are cut."""
+PATH_CHARS = 200
+"""Longer paths lose their beginning in a prompt."""
 
 
 def split(text: str) -> list[str]:
@@ -44,13 +46,14 @@ def shortened(line: str) -> str:
     return line if over <= 0 else f"{line[:LINE_CHARS]} [… {over} characters cut …]"
 
 
-def printable(text: str) -> str:
-    """`text` as plain Unicode: what stands for bytes that are none becomes `?`."""
-    return text.encode("utf-8", "replace").decode()
+def one_line(path: str) -> str:
+    """A path as a prompt shows it, whatever the agent has named it: short, and without line breaks."""
+    shown = "".join(c if c.isprintable() else "?" for c in path)
+    return shown if len(shown) <= PATH_CHARS else f"…{shown[-PATH_CHARS:]}"
 
 
 def bounded(text: str) -> tuple[str, bool]:
-    """`text`, printable, its middle taken out where it is longer than SHOWN_BYTES; and whether."""
+    """`text`, plain Unicode, its middle taken out where it is longer than SHOWN_BYTES; and whether."""
     data = text.encode("utf-8", "replace")
     over = len(data) - SHOWN_BYTES
     if over <= 0:

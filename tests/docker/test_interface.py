@@ -30,7 +30,7 @@ async def use(tools: Tools, name: str, *args: str, body: tuple[str, ...] | None 
 
 
 async def run(tools: Tools, script: str, seconds: float = 60) -> str:
-    result = await tools.shell.run(script, seconds=seconds, max_bytes=4000)
+    result = await tools.shell.exec(script, timeout=seconds, max_bytes=4000)
     return result.text + ("[timed out]" if result.timed_out else "")
 
 

@@ -1,14 +1,9 @@
-"""Looking up papers: only on hosts that the task opens; against a real server on loopback."""
+"""Looking up papers: only on hosts that the task opens; against a real server in the box."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -32,42 +27,46 @@ trailer<</Root 1 0 R>>
 """
 
 
-class Handler(BaseHTTPRequestHandler):
-    asked: ClassVar[list[str]] = []
+SERVER = """
+import http.server, json, pathlib, sys, urllib.parse
+papers, asked = json.loads(pathlib.Path("papers.json").read_text()), pathlib.Path("asked").open("a")
 
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        where = urlsplit(self.path)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        print(self.path, file=asked, flush=True)
+        where = urllib.parse.urlsplit(self.path)
         if where.path == "/paper.pdf":
-            return self.answer(200, PDF)
+            return self.answer(200, pathlib.Path("paper.pdf").read_bytes())
         if where.path != "/search":
             return self.answer(404, b"no")
-        query = parse_qs(where.query)
+        query = urllib.parse.parse_qs(where.query)
         if query["query"] == ["odd"]:
             return self.answer(200, b"[1]")
-        found = [] if query["query"] == ["nothing"] else PAPERS[: int(query["limit"][0])]
-        return self.answer(200, json.dumps({"data": found}).encode())
+        found = [] if query["query"] == ["nothing"] else papers[: int(query["limit"][0])]
+        self.answer(200, json.dumps({"data": found}).encode())
 
-    def answer(self, status: int, body: bytes) -> None:
+    def answer(self, status, body):
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+pathlib.Path("port.new").write_text(str(server.server_address[1]))
+pathlib.Path("port.new").rename("port")
+server.serve_forever()
+"""
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
-    Handler.asked.clear()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+async def url(box: Box) -> str:
+    """A server inside the box: what its tools look up, they look up from there."""
+    await box.write("papers.json", json.dumps(PAPERS).encode())
+    await box.write("paper.pdf", PDF)
+    await box.write("server.py", SERVER.encode())
+    await box.exec("python3 server.py > log 2>&1 &", timeout=30)
+    assert (await box.exec("until test -s port; do sleep 0.05; done", timeout=60)).ok
+    return f"http://127.0.0.1:{(await box.read('port')).decode()}"
 
 
 async def ask(box: Box, hosts: tuple[str, ...], url: str, name: str, *args: str) -> str:
@@ -96,7 +95,7 @@ async def test_nothing_is_asked_of_a_host_that_the_task_does_not_open(box: Box, 
         assert "not on a host that this task opens (example.org)" in await ask(
             box, other, url, "parse_pdf_url", where
         )
-    assert Handler.asked == []
+    assert await box.read("asked") == b""
 
 
 async def test_what_cannot_be_had_is_told(box: Box, url: str) -> None:

@@ -16,7 +16,7 @@ def shell(box: Box) -> Shell:
 
 
 async def run(shell: Shell, script: str, seconds: float = 60) -> ExecResult:
-    return await shell.run(script, seconds=seconds, max_bytes=10_000)
+    return await shell.exec(script, timeout=seconds, max_bytes=10_000)
 
 
 async def text(shell: Shell, script: str) -> str:
@@ -130,12 +130,10 @@ async def test_a_fifo_in_the_place_of_what_is_left_blocks_nothing(shell: Shell, 
 
 async def test_a_cancelled_command_is_ended(shell: Shell, box: Box) -> None:
     running = asyncio.create_task(run(shell, "echo $$ > pid; mv pid started; sleep 600"))
-    while not (await box.exec(["test", "-s", "started"], timeout=30)).ok:  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
+    assert (await box.exec("until test -s started; do sleep 0.05; done", timeout=60)).ok
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    pid = int(await box.read("started"))
-    while (await box.exec(["kill", "-0", str(pid)], timeout=30)).ok:  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
+    gone = "while kill -0 $(cat started) 2>/dev/null; do sleep 0.05; done"
+    assert (await box.exec(gone, timeout=60)).ok
     assert await text(shell, "echo ok") == "ok"
