@@ -48,9 +48,9 @@ async def test_no_command_keeps_the_next_from_running(tools: Tools) -> None:
     assert await run(tools, "pwd; echo $X; cd /tmp") == "/usr\n1\n"
     assert "[timed out]" not in await run(tools, "python3; cat; sh -i; cd /usr")
     await run(tools, "rm -rf /workspace/* /tmp/.air*; export PATH=/nowhere")
-    assert await run(tools, "pwd; echo $X; ls") == (
-        "/usr\n1\nbash: line 1: ls: command not found\n"
-    )
+    shown = await run(tools, "pwd; echo $X; ls")
+    assert shown.startswith("/usr\n1\n")
+    assert shown.endswith("ls: command not found\n")
 
 
 async def test_open_edit_search_and_create(tools: Tools, box: Box) -> None:
