@@ -1,12 +1,14 @@
 """Scripted models, for demonstrations and for users' tests.
 
-`ScriptedServer` is a real HTTP server that speaks the chat-completions protocol; what it answers is a
-function of the conversation. Everything between it and the box is what a real model would go through.
+`ScriptedServer` is a real HTTP server that speaks the chat-completions protocol and, given a tokenizer,
+the token protocol of vLLM that training uses; what it answers is a function of the conversation.
+Everything between it and the box is what a real model would go through.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -16,6 +18,10 @@ from typing import Any
 
 Message = dict[str, Any]
 Script = Callable[[Sequence[Message]], str]
+GENERATE = "/inference/v1/generate"
+_CHATML = re.compile(
+    r"<\|im_start\|>(\w+)\n(?:<think>\n\n</think>\n\n)?(.*?)<\|im_end\|>", re.DOTALL
+)
 
 
 class ScriptedServer:
@@ -23,10 +29,12 @@ class ScriptedServer:
 
     Args:
         script: from the conversation so far to the next reply; called from several threads.
+        tokenizer: of a model that speaks ChatML, as Qwen's do; with it, token ids are answered too, and
+            every reply ends with its end-of-sequence token.
     """
 
-    def __init__(self, script: Script) -> None:
-        self._server = _Server(("127.0.0.1", 0), _handler(script))
+    def __init__(self, script: Script, tokenizer: Any = None) -> None:
+        self._server = _Server(("127.0.0.1", 0), _handler(script, tokenizer))
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     @property
@@ -64,7 +72,9 @@ def replies(*texts: str) -> Script:
     return script
 
 
-def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
+def _handler(script: Script, tokenizer: Any) -> type[BaseHTTPRequestHandler]:
+    lock = threading.Lock()  # a tokenizer is not safe between threads
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -73,6 +83,10 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if self.path == GENERATE and tokenizer is not None:
+                with lock:
+                    self._answer(200, _generation(request, script, tokenizer))
+                return
             text = script(request["messages"])
             tokens = sum(len(str(m["content"]).split()) for m in request["messages"])
             self._answer(200, _completion(request.get("model", "scripted"), text, tokens))
@@ -111,3 +125,22 @@ def _completion(model: str, text: str, prompt_tokens: int) -> dict[str, Any]:
             "total_tokens": prompt_tokens + words,
         },
     }
+
+
+def _generation(request: dict[str, Any], script: Script, tokenizer: Any) -> dict[str, Any]:
+    prompt = tokenizer.decode(request["token_ids"])
+    talk = [{"role": role, "content": said} for role, said in _CHATML.findall(prompt)]
+    ids = [*tokenizer.encode(script(talk), add_special_tokens=False), tokenizer.eos_token_id]
+    limit = request["sampling_params"].get("max_tokens")
+    cut = limit is not None and len(ids) > limit
+    ids = ids[:limit] if cut else ids
+    entries = [
+        {"token": f"token_id:{n}", "logprob": -1.0, "bytes": [], "top_logprobs": []} for n in ids
+    ]
+    choice = {
+        "index": 0,
+        "token_ids": ids,
+        "logprobs": {"content": entries},
+        "finish_reason": "length" if cut else "stop",
+    }
+    return {"request_id": "scripted", "choices": [choice]}

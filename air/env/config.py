@@ -8,6 +8,7 @@ from typing import Literal, Self
 import verifiers.v1 as vf
 from pydantic import Field, field_validator, model_validator
 
+from air.errors import ConfigError
 from air.formats import FORMATS
 from air.sandbox.base import Isolation
 
@@ -43,12 +44,51 @@ class AirHarnessConfig(vf.HarnessConfig):
             raise ValueError(f"no action format named {value!r}; use one of: {', '.join(FORMATS)}")
         return value
 
+    format_retries: int | None = Field(None, ge=0)
+    """How many format errors in a row are asked again; one more ends the episode, which is graded.
+    None: as many as the format says (`mlgym`: 2; `fenced`: all)."""
+    window: int = Field(1000, ge=1)
+    """Lines of a file in view at once; tools of `mlgym`. What is longer than `max_observation_tokens`
+    still loses its middle."""
+    overlap: int = Field(2, ge=0)
+    """Lines that stay in view when it is scrolled; tools of `mlgym`."""
+    memory: bool = False
+    """Whether the agent can keep notes for the length of its episode; tools of `mlgym`."""
+    history: int | None = Field(None, ge=1)
+    """Only so many of the latest observations are sent in full; older ones are left out. None: all. For
+    evaluation only: it rewrites the prompt's beginning, so that an episode is no longer one sample."""
     max_observation_tokens: int = Field(1024, ge=16)
     """Longer observations lose their middle; the cut is marked and counted."""
     max_context_tokens: int | None = Field(None, ge=64)
     """The episode ends, and is graded, before its tokens exceed this. None: when the server says so."""
     tokenizer: str | None = None
     """Hub id or folder of the policy's tokenizer, to count with. None: three bytes count as one token."""
+
+    def check_history(self) -> None:
+        """For training: refuses `history`.
+
+        Raises:
+            ConfigError: it is set.
+        """
+        if self.history is not None:
+            raise ConfigError(
+                "leaving out old observations rewrites the prompt, so an episode would not be one sample",
+                where="env.agent.harness.history",
+                remedy="set it only for evaluation with an endpoint",
+            )
+
+    @model_validator(mode="after")
+    def _check_tools(self) -> Self:
+        if self.overlap >= self.window:
+            raise ValueError(f"overlap ({self.overlap}) must be less than window ({self.window})")
+        if not FORMATS[self.format].uses_tools:
+            fields = type(self).model_fields
+            for name in ("window", "overlap", "memory"):
+                if getattr(self, name) != fields[name].default:
+                    raise ValueError(
+                        f'{name} has no effect with format {self.format!r}; use "mlgym"'
+                    )
+        return self
 
 
 class ResearchEnvConfig(vf.EnvConfig):
@@ -112,3 +152,14 @@ class ResearchEnvConfig(vf.EnvConfig):
     def provider(self) -> Literal["docker", "process"]:
         """The box provider that the agent's runtime type stands for."""
         return PROVIDERS[self.agent.runtime.type]
+
+
+def check_history(env: vf.EnvConfig) -> None:
+    """Refuses an environment that leaves out old observations, where it is to be trained on.
+
+    Raises:
+        ConfigError: it does.
+    """
+    harness = env.agent.harness if isinstance(env, ResearchEnvConfig) else None
+    if isinstance(harness, AirHarnessConfig):
+        harness.check_history()

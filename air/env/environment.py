@@ -18,12 +18,14 @@ from air.env.taskset import ResearchTask
 from air.errors import ConfigError, MissingError
 from air.rewards.delta import DeltaReward
 from air.sandbox import images
+from air.sandbox.base import Box
 from air.sandbox.leases import GpuPool
 from air.sandbox.pool import Pool
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.trajectories import Recorder
 from air.worlds.research import ResearchWorld
+from air.worlds.tools import Tools, ToolSettings
 
 
 class ResearchEnv(vf.Env[ResearchEnvConfig]):
@@ -69,7 +71,8 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
         spec = self._spec(task.data.task_id)
         async with self._agents.lease(spec.box_spec(self.config.provider)) as box:
             pay = DeltaReward(spec.reward_scale(), mode=self.config.delta)
-            world = ResearchWorld(task=spec, box=box, grader=self._grader, pay=pay)
+            tools = self._tools(spec, box)
+            world = ResearchWorld(task=spec, box=box, grader=self._grader, pay=pay, tools=tools)
             world.times.queue = box.queue_seconds
             episode_id = uuid.uuid4().hex
             with Recorder(self._record_dir(), episode_id) as recorder:
@@ -78,7 +81,7 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
                     world=world,
                     recorder=recorder,
                     config=self.config,
-                    instructions=self._instructions(),
+                    format=self._format(),
                 )
                 trace: vf.Trace | None = None
                 try:
@@ -92,11 +95,29 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
             self._specs[task_id] = tasks.load(task_id, roots)
         return self._specs[task_id]
 
-    def _instructions(self) -> str:
+    def _harness(self) -> AirHarnessConfig | None:
+        """Our harness's settings; None where another one plays."""
         harness = self.config.agent.harness
-        named = harness.format if isinstance(harness, AirHarnessConfig) else "fenced"
-        ours = harness is None or isinstance(harness, AirHarnessConfig)
-        return formats.get(named).instructions if ours else ""
+        if harness is None:
+            return AirHarnessConfig()
+        return harness if isinstance(harness, AirHarnessConfig) else None
+
+    def _format(self) -> formats.ActionFormat | None:
+        harness = self._harness()
+        return None if harness is None else formats.get(harness.format)
+
+    def _tools(self, spec: TaskSpec, box: Box) -> Tools | None:
+        """The tools of one episode, where the action format has any."""
+        harness, action_format = self._harness(), self._format()
+        if harness is None or action_format is None or not action_format.uses_tools:
+            return None
+        settings = ToolSettings(
+            window=harness.window,
+            overlap=harness.overlap,
+            memory=harness.memory,
+            hosts=spec.network,
+        )
+        return Tools(box, settings)
 
     def _record_dir(self) -> Path | None:
         return None if self.config.record_dir is None else self.config.record_dir.expanduser()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from air.env.config import ResearchEnvConfig
+from air.formats import ActionFormat
 from air.trajectories import Recorder
 from air.worlds.base import Step, Validation
 from air.worlds.research import ResearchWorld
@@ -35,14 +36,27 @@ class Episode:
     recorder: Recorder
     config: ResearchEnvConfig
     counters: Counters = field(default_factory=Counters)
-    instructions: str = ""
-    """What the action format teaches; empty where another program than our harness plays."""
+    format: ActionFormat | None = None
+    """The action format; None where another program than our harness plays."""
+    malformed_in_a_row: int = 0
+    """Replies up to now that were no action, since the last that was."""
     why_ended: str = ""
-    """`submit`, `turns`, `context`, `length`, or what verifiers stopped it for."""
+    """`submit`, `turns`, `context`, `length`, `format`, or what verifiers stopped it for."""
 
     def system(self, given: str | None) -> str:
         """The system prompt: what the run's config gives, then the action format."""
-        return "\n\n".join(part for part in (given, self.instructions) if part)
+        if self.format is None:
+            return given or ""
+        tools = self.world.tools
+        extra = [self.format.optional[name] for name in (tools.settings.offered if tools else ())]
+        taught = "\n".join([self.format.instructions, *extra])
+        return "\n\n".join(part for part in (given, taught) if part)
+
+    def prompt(self, given: str, max_turns: int | None) -> str:
+        """The first prompt: the task, then what the action format puts after it."""
+        if self.format is None:
+            return given
+        return given + self.format.opening(self.world.standing(max_turns))
 
     def record_step(self, reply: str, action: str | None, step: Step | None, shown: str) -> None:
         """Writes one turn: what the model said, what was done, what it was shown."""

@@ -1,8 +1,9 @@
 """The in-process harness `air`: model call, action format, world, observation, until the end.
 
 Every model call goes through the endpoint and secret that verifiers hands over; the trace is its
-record. The episode ends by `submit`, by running out of turns, before the context would overflow, or
-at a reply that the token limit cut; in every case the task's `finalize` grades what is there.
+record. The episode ends by `submit`, by running out of turns, before the context would overflow, at a
+reply that the token limit cut, or by too many format errors in a row; in every case the task's
+`finalize` grades what is there.
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ import httpx
 import verifiers.v1 as vf
 from verifiers.v1.runtimes import ProgramResult
 
-from air import formats
 from air.env.config import AirHarnessConfig
 from air.env.episode import Episode
 from air.env.runtime import episode_of
 from air.env.tokens import TokenCounter, counter_for
 from air.errors import InferenceError
-from air.formats.base import FormatError
+from air.formats import ActionFormat, FormatError
 
 _OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
 TURN_OVERHEAD_TOKENS = 16
@@ -61,6 +61,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
     ) -> ProgramResult:
         """Plays the episode to its end."""
         episode = episode_of(runtime)
+        if isinstance(ctx.client, vf.TrainClientConfig):
+            self.config.check_history()
         async with _Model(ctx, endpoint, secret) as model:
             await self._play(episode, model, data, trace.agent.config.max_turns)
         return ProgramResult(exit_code=0, stdout="", stderr="")
@@ -71,7 +73,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         tokens = await asyncio.to_thread(counter_for, self.config.tokenizer)
         messages = [
             {"role": "system", "content": episode.system(data.system_prompt)},
-            {"role": "user", "content": str(data.prompt)},
+            {"role": "user", "content": episode.prompt(str(data.prompt), max_turns)},
         ]
         while True:
             reply = await self._ask(episode, model, messages)
@@ -84,12 +86,24 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             if left is not None and left <= 0:
                 episode.why_ended = "turns"
                 return
-            if self._overflows(model, reply, tokens.count(shown)):
+            messages.append({"role": "assistant", "content": reply.text})
+            messages.append({"role": "user", "content": shown})
+            freed = self._leave_out(messages, tokens)
+            if self._overflows(model, reply, tokens.count(shown) - freed):
                 episode.counters.context_ends += 1
                 episode.why_ended = "context"
                 return
-            messages.append({"role": "assistant", "content": reply.text})
-            messages.append({"role": "user", "content": shown})
+
+    def _leave_out(self, messages: list[dict[str, str]], tokens: TokenCounter) -> int:
+        """Leaves out the observation that is now older than the last `history`; returns the tokens that
+        this frees. The first prompt always stays."""
+        observations = messages[3::2]
+        if self.config.history is None or len(observations) <= self.config.history:
+            return 0
+        oldest = observations[-1 - self.config.history]
+        before, lines = oldest["content"], oldest["content"].count("\n") + 1
+        oldest["content"] = f"[{lines} lines left out]"
+        return tokens.count(before) - tokens.count(oldest["content"])
 
     async def _ask(
         self, episode: Episode, model: _Model, messages: list[dict[str, str]]
@@ -113,7 +127,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         self, episode: Episode, reply: Reply, tokens: TokenCounter, left: int | None
     ) -> str:
         """Does what the reply says; returns what the model is shown. May set `why_ended`."""
-        footer = "" if left is None else f"\n[{left} turns left]"
+        action_format = episode.format
+        assert action_format is not None
         if reply.cut:
             limit = self.config.max_context_tokens
             full = limit is not None and reply.total_tokens >= limit
@@ -124,15 +139,16 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             episode.record_step(reply.text, None, None, "")
             return ""
         try:
-            action = formats.get(self.config.format).parse(reply.text)
+            action = action_format.parse(reply.text)
         except FormatError as error:
-            episode.counters.format_errors += 1
-            shown = str(error) + footer
+            self._count_format_error(episode, action_format)
+            shown = str(error) + action_format.footer(episode.world.standing(left))
             episode.record_step(reply.text, None, None, shown)
             return shown
+        episode.malformed_in_a_row = 0
         step = await episode.world.step(action)
         shown, cut = tokens.cap(step.observation.text, self.config.max_observation_tokens)
-        shown += footer
+        shown += action_format.footer(episode.world.standing(left))
         episode.counters.cut_observations += cut or step.observation.truncated
         episode.record_step(reply.text, action.text, step, shown)
         if step.validation is not None:
@@ -140,6 +156,14 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         if step.done:
             episode.why_ended = "submit"
         return shown
+
+    def _count_format_error(self, episode: Episode, action_format: ActionFormat) -> None:
+        episode.counters.format_errors += 1
+        episode.malformed_in_a_row += 1
+        retries = self.config.format_retries
+        retries = action_format.retries if retries is None else retries
+        if retries is not None and episode.malformed_in_a_row > retries:
+            episode.why_ended = "format"
 
     def _overflows(self, model: _Model, reply: Reply, observation_tokens: int) -> bool:
         limit = self.config.max_context_tokens

@@ -44,7 +44,7 @@ class ResearchTask(vf.Task[ResearchData]):
             image=episode.world.box.spec.image,
             gpus=list(episode.world.box.gpus),
             system=episode.system(self.data.system_prompt),
-            prompt=self.data.prompt,
+            prompt=episode.prompt(str(self.data.prompt), trace.agent.config.max_turns),
             model=trace.agent.config.model,
         )
 

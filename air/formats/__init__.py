@@ -6,10 +6,11 @@ One table, one entry a format; a format is a value without state.
 from __future__ import annotations
 
 from air.errors import ConfigError
-from air.formats.base import Action, ActionFormat, Ending, FormatError
+from air.formats.base import Action, ActionFormat, Ending, FormatError, Standing, ToolCall
 from air.formats.fenced import Fenced
+from air.formats.mlgym import MLGym
 
-FORMATS: dict[str, ActionFormat] = {"fenced": Fenced()}
+FORMATS: dict[str, ActionFormat] = {"fenced": Fenced(), "mlgym": MLGym()}
 
 
 def get(name: str) -> ActionFormat:
@@ -29,4 +30,15 @@ def get(name: str) -> ActionFormat:
         ) from None
 
 
-__all__ = ["FORMATS", "Action", "ActionFormat", "Ending", "Fenced", "FormatError", "get"]
+__all__ = [
+    "FORMATS",
+    "Action",
+    "ActionFormat",
+    "Ending",
+    "Fenced",
+    "FormatError",
+    "MLGym",
+    "Standing",
+    "ToolCall",
+    "get",
+]

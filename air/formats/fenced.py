@@ -7,8 +7,9 @@ that writing, running and scoring fit in one reply.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from air.formats.base import Action, Ending, FormatError
+from air.formats.base import Action, Ending, FormatError, Standing
 
 _BLOCK = re.compile(r"^```(?:bash|sh|shell)?[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
@@ -22,6 +23,9 @@ class Fenced:
         "Reply with a short thought and exactly one ```bash block. "
         "Its last line may be `validate` (score the artefact) or `submit` (score it and finish)."
     )
+    optional: Mapping[str, str] = {}
+    uses_tools = False
+    retries: int | None = None
 
     def parse(self, reply: str) -> Action:
         blocks = _BLOCK.findall(reply)
@@ -42,3 +46,9 @@ class Fenced:
 
     def render(self, thought: str, action: Action) -> str:
         return f"{thought}\n```bash\n{action.text}\n```"
+
+    def opening(self, standing: Standing) -> str:
+        return ""
+
+    def footer(self, standing: Standing) -> str:
+        return "" if standing.left is None else f"\n[{standing.left} turns left]"

@@ -16,6 +16,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 from renderers import RendererConfig
 
 from air.config import BaseConfig
+from air.env.config import check_history
 from air.train.options import (
     AdamWConfig,
     ConstantSchedulerConfig,
@@ -189,6 +190,7 @@ class RunConfig(BaseConfig):
                     f"orchestrator.batch_size ({self.orchestrator.batch_size}) must be a multiple of "
                     f"the group_size ({size})"
                 )
+            check_history(source.env)
         if self.resume is not None and self.run.name is None:
             raise ValueError("resume needs run.name, the run to go on with")
         check_schedule(self.trainer.scheduler, self.max_steps)

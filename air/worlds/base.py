@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 
+class Refusal(Exception):
+    """What the agent asked for is not done; the text tells it why. It never leaves the world."""
+
+
 @dataclass(frozen=True)
 class Observation:
     """What the agent is shown."""

@@ -1,9 +1,9 @@
 """The research world: a box, a task, and a grader that pays by the delta.
 
-The agent's script runs in the box; `validate` takes the artefact out, grades it on the validation
-split in a grader box, and pays by how far the normalised score moved; `submit` does the same and
-ends the episode. Whatever is wrong with the artefact is told to the agent; whatever is wrong with us
-raises `InfrastructureError` and is never an observation.
+The agent's script runs in the box, where its tools act too; `validate` takes the artefact out, grades it
+on the validation split in a grader box, and pays by how far the normalised score moved; `submit` does
+the same and ends the episode. Whatever is wrong with the artefact is told to the agent; whatever is
+wrong with us raises `InfrastructureError` and is never an observation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from air.errors import ArtefactError
-from air.formats.base import Action
+from air.formats.base import Action, Standing, ToolCall
 from air.rewards.delta import DeltaReward
 from air.sandbox.base import Box, ExecResult
 from air.tasks import stage
@@ -21,6 +21,7 @@ from air.tasks.artefact import collect
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.worlds.base import Observation, Step, Validation
+from air.worlds.tools import Tools
 
 OUTPUT_BYTES = 16_000
 
@@ -42,6 +43,9 @@ class ResearchWorld:
     box: Box
     grader: Grader
     pay: DeltaReward
+    tools: Tools | None = None
+    """What the action format's tool calls reach, and the shell that goes with them; None: there are no
+    tools, and every script begins in the workspace."""
     seed: int = 0
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
@@ -58,8 +62,13 @@ class ResearchWorld:
         await stage(self.task, self.box)
         return Observation(text=describe(self.task))
 
+    def standing(self, left: int | None) -> Standing:
+        """Where the agent stands, with `left` turns left."""
+        return Standing(left=left) if self.tools is None else self.tools.standing(left)
+
     async def step(self, action: Action) -> Step:
-        """Runs the script, then grades if asked to."""
+        """Uses the tool or runs the script, then grades if asked to."""
+        told = None if action.tool is None else await self._use(action.tool)
         result = await self._run(action.script) if action.script else None
         validation = None
         if action.ending is not None:
@@ -67,8 +76,8 @@ class ResearchWorld:
             self.submitted = action.ending == "submit"
         return Step(
             observation=Observation(
-                text=_observe(self.task, result, validation, self.best),
-                truncated=result is not None and result.truncated,
+                text=self._observe(told, result, validation),
+                truncated=any(one is not None and one.truncated for one in (told, result)),
             ),
             done=self.submitted,
             validation=validation,
@@ -127,13 +136,45 @@ class ResearchWorld:
             return None
         return max(scores) if self.task.direction == "higher" else min(scores)
 
+    async def _use(self, call: ToolCall) -> Observation:
+        if self.tools is None:
+            raise RuntimeError(f"{call.name}: this world was made without tools")
+        began = time.monotonic()
+        told = await self.tools.call(call)
+        self.times.exec += time.monotonic() - began
+        return told
+
     async def _run(self, script: str) -> ExecResult:
         began = time.monotonic()
-        result = await self.box.exec(
+        shell = self.box if self.tools is None else self.tools.shell
+        result = await shell.exec(
             script, timeout=self.task.limits.exec_seconds, max_bytes=OUTPUT_BYTES
         )
         self.times.exec += time.monotonic() - began
         return result
+
+    def _observe(
+        self, told: Observation | None, result: ExecResult | None, validation: Validation | None
+    ) -> str:
+        """What the agent is shown of a step; its prompt comes after it."""
+        parts = [] if told is None else [told.text]
+        if result is not None:
+            if text := result.text.strip("\n"):
+                parts.append(text)
+            if result.timed_out:
+                parts.append(f"[timed out after {self.task.limits.exec_seconds:g} s]")
+            elif result.code != 0:
+                parts.append(f"[exit {result.code}]")
+        if validation is not None:
+            parts.append(self._scored(validation))
+        return "\n".join(parts) or "[done]"
+
+    def _scored(self, validation: Validation) -> str:
+        if validation.score is None:
+            return f"[not scored] {validation.problem}"
+        baseline = f", baseline {self.task.baseline:.4f}" if self.tools else ""
+        score = f"{validation.score:.4f} (best {self.best:.4f}{baseline})"
+        return f"[{self.task.metric}] {score}"
 
     async def _grade(self, began: float, automatic: bool) -> Validation:
         try:
@@ -168,22 +209,3 @@ def describe(task: TaskSpec) -> str:
         f"Score: {task.metric}, {task.direction} is better; baseline {task.baseline:.4g}. "
         f"Artefact: {task.artefact}."
     )
-
-
-def _observe(
-    task: TaskSpec, result: ExecResult | None, validation: Validation | None, best: float | None
-) -> str:
-    parts = []
-    if result is not None:
-        if text := result.text.strip("\n"):
-            parts.append(text)
-        if result.timed_out:
-            parts.append(f"[timed out after {task.limits.exec_seconds:g} s]")
-        elif result.code != 0:
-            parts.append(f"[exit {result.code}]")
-    if validation is not None:
-        if validation.score is None:
-            parts.append(f"[not scored] {validation.problem}")
-        else:
-            parts.append(f"[{task.metric}] {validation.score:.4f} (best {best:.4f})")
-    return "\n".join(parts) or "[done]"

@@ -133,6 +133,20 @@ async def test_an_episode_is_one_token_exact_sample(runtime: str, small: Path) -
 
 
 def check_exact(policy: policies.Policy, trace: Any) -> None:
+    """One branch, and what the trainer recomputes is what the sampler reported."""
+    branch, logprobs = check_tokens(policy, trace)
+    import torch
+
+    from air.train.loss import token_logprobs
+
+    ids = torch.tensor([branch.token_ids])
+    with torch.no_grad():
+        again = token_logprobs(policy.model, ids, 1.0)[0].tolist()
+    theirs = [x for x, sampled in zip(again, branch.sampled_mask, strict=True) if sampled]
+    assert theirs == pytest.approx(logprobs, abs=2e-3)
+
+
+def check_tokens(policy: policies.Policy, trace: Any) -> tuple[Any, list[float]]:
     """One branch; prompts are what the renderer makes of them; the mask is what was drawn, no more."""
     (branch,) = trace.branches
     renderer = policy.renderer()
@@ -154,16 +168,7 @@ def check_exact(policy: policies.Policy, trace: Any) -> None:
         x for x, sampled in zip(branch.logprobs, branch.sampled_mask, strict=True) if sampled
     ]
     assert all(x <= 0 for x in logprobs)
-    # What the trainer recomputes is what the sampler reported.
-    import torch
-
-    from air.train.loss import token_logprobs
-
-    ids = torch.tensor([branch.token_ids])
-    with torch.no_grad():
-        again = token_logprobs(policy.model, ids, 1.0)[0].tolist()
-    theirs = [x for x, sampled in zip(again, branch.sampled_mask, strict=True) if sampled]
-    assert theirs == pytest.approx(logprobs, abs=2e-3)
+    return branch, logprobs
 
 
 def test_a_run_trains_and_leaves_what_it_should(runtime: str, small: Path, tmp_path: Path) -> None:

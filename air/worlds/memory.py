@@ -1,0 +1,51 @@
+"""Notes that an agent keeps for itself during one episode; they live on the host, and no other sees them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+
+from air.worlds.base import Refusal
+
+NOTE_BYTES = 4_000
+NOTES_BYTES = 100_000
+SHOWN = 3
+"""How many notes an answer holds at most."""
+_WORD = re.compile(r"\w+")
+
+
+class Memory:
+    """Notes in the order in which they were written."""
+
+    def __init__(self) -> None:
+        self._notes: list[str] = []
+
+    def write(self, text: str) -> int:
+        """Keeps a note; returns how many there are.
+
+        Raises:
+            Refusal: it is too long, or there are too many.
+        """
+        size = len(text.encode("utf-8", "replace"))
+        if size > NOTE_BYTES:
+            raise Refusal(f"the note has {size} bytes; at most {NOTE_BYTES} are kept")
+        if size + sum(len(note.encode("utf-8", "replace")) for note in self._notes) > NOTES_BYTES:
+            raise Refusal(f"no more is kept: all notes together have {NOTES_BYTES} bytes")
+        self._notes.append(text)
+        return len(self._notes)
+
+    def read(self, query: str) -> str:
+        """The notes that share the rarest words with `query`, best first; the later of equals first."""
+        if not self._notes:
+            return "There are no notes."
+        words = [set(_WORD.findall(note.lower())) for note in self._notes]
+        seen = Counter(word for one in words for word in one)
+        wanted = set(_WORD.findall(query.lower()))
+        weight = {word: math.log(1 + len(words) / seen[word]) for word in wanted if seen[word]}
+        scores = [math.fsum(weight.get(word, 0.0) for word in wanted & one) for one in words]
+        best = sorted(range(len(words)), key=lambda n: (-scores[n], -n))[:SHOWN]
+        found = [f"{n + 1}: {self._notes[n]}" for n in best if scores[n] > 0]
+        if not found:
+            return f"None of the {len(words)} notes holds a word of the query."
+        return "\n".join(found)
