@@ -38,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="docker",
         help="box: docker, or subprocess for the process box",
     )
+    parser.add_argument(
+        "--mlgym-root", type=Path, metavar="DIR", help="a checkout of MLGym, for tasks mlgym:…"
+    )
     parser.add_argument("--record-dir", type=Path, help="where to write trajectories")
 
 
@@ -49,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from air.train.evaluate import table_rows
 
     names = args.tasks or tasks.available()
-    baselines = {name: tasks.load(name).baseline for name in names}
+    baselines = {name: tasks.load(name, mlgym_root=args.mlgym_root).baseline for name in names}
     rollouts = asyncio.run(_play(args, names))
     console = Console()
     console.print(_table(table_rows(rollouts, baselines)))
@@ -66,6 +69,7 @@ async def _play(args: argparse.Namespace, names: list[str]) -> list[Rollout]:
 
     sampling = {"temperature": args.temperature, "max_tokens": args.max_tokens}
     common = {"runtime": args.runtime, "max_turns": args.max_turns, "record_dir": args.record_dir}
+    common |= {"mlgym_root": args.mlgym_root}
     if args.model.startswith(("http://", "https://")):
         model = args.model_name or await _only_model(args.model, args.api_key_var)
         ctx = endpoint(args.model, model, api_key_var=args.api_key_var, **sampling)

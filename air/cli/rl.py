@@ -88,7 +88,7 @@ def _baselines(config: RunConfig) -> dict[str, float]:
 
     envs = [source.env for source in config.orchestrator.train.source]
     return {
-        name: tasks.load(name, env.taskset.task_roots).baseline
+        name: tasks.load(name, env.taskset.task_roots, mlgym_root=env.taskset.mlgym_root).baseline
         for env in envs
         if isinstance(env, ResearchEnvConfig)
         for name in env.taskset.tasks

@@ -11,22 +11,31 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from air.tasks.check import Checked
+    from air.tasks.mlgym import Checkout, Status
     from air.tasks.spec import TaskSpec
 
 HELP = "list the tasks, or check their baselines in boxes"
+MLGYM_HELP = "a checkout of MLGym: its tasks, as mlgym:NAME (or AIR_MLGYM_ROOT)"
 SPLIT_SEED_HELP = "split the data anew; recorded scores do not apply, only their order"
+EVALUATOR_CAVEAT = "MLGym's evaluation imports the agent's code, which can make it print any score"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`[--root DIR]`, `check [ID…] [--all] [--provider docker|process] [--split-seed N]`."""
+    """`[--root DIR] [--mlgym-root DIR]`, `check [ID…] [--all] [--provider docker|process]
+    [--split-seed N] [--mlgym-root DIR]`."""
     parser.add_argument(
         "--root", type=Path, action="append", default=[], help="another folder of tasks"
     )
+    parser.add_argument("--mlgym-root", type=Path, metavar="DIR", help=MLGYM_HELP)
     actions = parser.add_subparsers(dest="action", metavar="check")
     check = actions.add_parser("check", help="play the recorded solvers, compare their scores")
     check.add_argument("ids", nargs="*", metavar="ID", help="the tasks to check")
     check.add_argument("--all", action="store_true", help="check every task")
     check.add_argument("--provider", choices=("docker", "process"), default="docker")
+    given_before = argparse.SUPPRESS  # `air tasks --mlgym-root DIR check` too
+    check.add_argument(
+        "--mlgym-root", type=Path, metavar="DIR", default=given_before, help=MLGYM_HELP
+    )
     check.add_argument("--split-seed", type=int, help=SPLIT_SEED_HELP)
 
 
@@ -34,11 +43,12 @@ def run(args: argparse.Namespace) -> int:
     """Lists, or checks: 0 if every score is as recorded, 1 if one is not."""
     if args.action == "check":
         return asyncio.run(_check(args))
-    return _list(args.root)
+    return _list(args.root, args.mlgym_root)
 
 
-def _list(roots: Sequence[Path]) -> int:
+def _list(roots: Sequence[Path], mlgym_root: Path | None) -> int:
     from air import tasks
+    from air.tasks.find import mlgym
 
     specs = [tasks.load(name, roots) for name in tasks.available(roots)]
     rows = [
@@ -46,7 +56,36 @@ def _list(roots: Sequence[Path]) -> int:
         for s in specs
     ]
     _table(("task", "metric", "better", "baseline", "target", "needs"), rows)
+    if (checkout := mlgym(mlgym_root)) is not None:
+        _list_mlgym(checkout)
     return 0
+
+
+def _list_mlgym(checkout: Checkout) -> None:
+    """MLGym's tasks with their status, then what must be known of their scores."""
+    found = [checkout.status(name) for name in checkout.names()]
+    print()
+    _table(
+        ("task", "metric", "better", "baseline", "target", "trust", "status"),
+        [_status_row(status) for status in found],
+    )
+    caveats: dict[str, list[str]] = {}
+    for status in found:
+        if status.task is not None:
+            if status.task.trust == "evaluator":
+                caveats.setdefault(EVALUATOR_CAVEAT, []).append(status.id)
+            if status.task.caveat:
+                caveats.setdefault(status.task.caveat, []).append(status.id)
+    for caveat, ids in caveats.items():
+        print(f"\ntrust: {caveat}: {', '.join(ids)}")
+
+
+def _status_row(status: Status) -> tuple[str, ...]:
+    text = f"{status.state}: {status.reason}" if status.reason else status.state
+    if (task := status.task) is None:
+        return (status.id, *["-"] * 5, text)
+    scores = (f"{task.baseline:.4g}", f"{task.target:.4g}")
+    return (status.id, task.metric, task.direction, *scores, task.trust, text)
 
 
 async def _check(args: argparse.Namespace) -> int:
@@ -58,7 +97,8 @@ async def _check(args: argparse.Namespace) -> int:
 
     if bool(args.ids) == args.all:
         raise ConfigError("give either task ids or --all", where="air tasks check")
-    specs = [tasks.load(name, args.root) for name in args.ids or tasks.available(args.root)]
+    ids = args.ids or [*tasks.available(args.root), *_playable(args.mlgym_root)]
+    specs = [tasks.load(name, args.root, mlgym_root=args.mlgym_root) for name in ids]
     split_seed = tasks.data.SPLIT_SEED if args.split_seed is None else args.split_seed
     rows: list[tuple[str, ...]] = []
     complaints: list[str] = []
@@ -77,6 +117,22 @@ async def _check(args: argparse.Namespace) -> int:
     for complaint in complaints:
         print(f"mismatch: {complaint}", file=sys.stderr)
     return 1 if complaints else 0
+
+
+def _playable(mlgym_root: Path | None) -> list[str]:
+    """MLGym's tasks that can be checked here; says of the others why they are not."""
+    from air.tasks.find import mlgym
+
+    checkout = mlgym(mlgym_root)
+    ids = []
+    for status in [checkout.status(name) for name in checkout.names()] if checkout else []:
+        recorded = status.task is not None and status.task.solvers.is_file()
+        if status.state == "ready" and recorded:
+            ids.append(status.id)
+        else:
+            reason = status.reason or "no solvers are recorded"
+            print(f"not checked: {status.id}: {status.state}: {reason}")
+    return ids
 
 
 def _row(task: TaskSpec, row: Checked) -> tuple[str, ...]:

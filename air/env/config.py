@@ -25,6 +25,8 @@ class AirTasksetConfig(vf.TasksetConfig):
     """Task ids; `air tasks` lists them."""
     task_roots: list[Path] = Field(default_factory=list)
     """More folders in which to look for tasks, beside the shipped ones."""
+    mlgym_root: Path | None = None
+    """A checkout of MLGym, for tasks named `mlgym:…`. None: where `AIR_MLGYM_ROOT` says."""
     examples_per_task: int = Field(1, ge=1)
     """How many prompts of each task are in the pool; each has a seed of its own."""
 

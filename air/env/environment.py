@@ -91,8 +91,10 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
 
     def _spec(self, task_id: str) -> TaskSpec:
         if task_id not in self._specs:
-            roots = self.config.taskset.task_roots
-            self._specs[task_id] = tasks.load(task_id, roots)
+            config = self.config.taskset
+            self._specs[task_id] = tasks.load(
+                task_id, config.task_roots, mlgym_root=config.mlgym_root
+            )
         return self._specs[task_id]
 
     def _harness(self) -> AirHarnessConfig | None:

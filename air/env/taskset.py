@@ -77,7 +77,8 @@ class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):
         Raises:
             MissingError: a task that does not exist.
         """
-        specs = [tasks.load(name, self.config.task_roots) for name in self.config.tasks]
+        roots, mlgym = self.config.task_roots, self.config.mlgym_root
+        specs = [tasks.load(name, roots, mlgym_root=mlgym) for name in self.config.tasks]
         for seed in range(self.config.examples_per_task):
             for spec in specs:
                 data = ResearchData(

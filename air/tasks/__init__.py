@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 
+from air.errors import InfrastructureError
 from air.sandbox.base import Box
 from air.tasks import data
 from air.tasks.find import available, load
 from air.tasks.spec import TaskSpec
+
+_PROTECT_SECONDS = 30.0
 
 __all__ = ["TaskSpec", "available", "data", "load", "stage"]
 
@@ -25,3 +28,9 @@ async def stage(task: TaskSpec, box: Box, *, split_seed: int = data.SPLIT_SEED) 
     """
     prepared = await asyncio.to_thread(data.prepare, task, split_seed)
     await box.put(prepared.agent)
+    if prepared.protected:
+        files = ["-type", "f", "-exec", "chmod", "a-w", "{}", "+"]
+        command = ["find", *prepared.protected, *files]
+        result = await box.exec(command, timeout=_PROTECT_SECONDS)
+        if not result.ok:
+            raise InfrastructureError(f"{task.id}: chmod in a fresh box: {result.text.strip()}")

@@ -40,17 +40,21 @@ async def collect(task: TaskSpec, box: Box) -> Artefact:
         ArtefactError: it is missing, too large, or not made of regular files.
         BoxDiedError: the box is gone.
     """
-    limit = int(task.limits.artefact_mb * 2**20)
-    try:
-        if task.artefact.endswith("/"):
-            files = await _folder(task.artefact.rstrip("/"), box, limit)
-        else:
-            files = {task.artefact: await box.read(task.artefact, max_bytes=limit)}
-    except BoxFileError as error:
-        raise ArtefactError(
-            f"{task.artefact} cannot be graded ({error}); at most {task.limits.artefact_mb:g} MiB"
-            " of regular files"
-        ) from error
+    left = int(task.limits.artefact_mb * 2**20)
+    files: dict[str, bytes] = {}
+    for name in task.artefacts:
+        try:
+            if name.endswith("/"):
+                found = await _folder(name.rstrip("/"), box, left)
+            else:
+                found = {name: await box.read(name, max_bytes=left)}
+        except BoxFileError as error:
+            raise ArtefactError(
+                f"{name} cannot be graded ({error}); at most {task.limits.artefact_mb:g} MiB"
+                " of regular files"
+            ) from error
+        left -= sum(map(len, found.values()))
+        files |= found
     return Artefact(files)
 
 

@@ -42,6 +42,8 @@ class PreparedData:
     """The grader's program and its data."""
     digest: str
     """SHA-256 of the grader's folder: the program and the answers that scores depend on."""
+    protected: tuple[str, ...] = ()
+    """Files and folders of the workspace that are write-protected."""
 
 
 def prepare(task: TaskSpec, split_seed: int = SPLIT_SEED) -> PreparedData:
@@ -53,30 +55,43 @@ def prepare(task: TaskSpec, split_seed: int = SPLIT_SEED) -> PreparedData:
     """
     key = hashlib.sha256(f"{task.hash} {split_seed}".encode()).hexdigest()[:24]
     root = paths.cache() / "data"
-    done = root / f"{task.id}-{key}"
+    done = root / f"{task.id.replace(':', '-')}-{key}"
     if not done.is_dir():
         root.mkdir(parents=True, exist_ok=True)
-        with paths.locked(root / f"{task.id}-{key}.lock"):
+        with paths.locked(root / f"{done.name}.lock"):
             if not done.is_dir():
                 _make(task, split_seed, done)
     digest = (done / "digest").read_text(encoding="ascii")
-    return PreparedData(agent=done / "agent", grader=done / "grader", digest=digest)
+    return PreparedData(
+        agent=done / "agent",
+        grader=done / "grader",
+        digest=digest,
+        protected=task.source.protected if task.source else (),
+    )
 
 
 def _make(task: TaskSpec, split_seed: int, done: Path) -> None:
     with tempfile.TemporaryDirectory(dir=done.parent, prefix=f".{done.name}-") as name:
         made = Path(name) / "made"
-        for kind, source in (("agent", "starter"), ("grader", "grader")):
-            (made / kind).mkdir(parents=True)
-            _copy(task.folder / source, made / kind)
-            (made / kind / task.data.folder).mkdir(exist_ok=True)
-        _run_script(task, split_seed, made)
         for kind in ("agent", "grader"):
-            data = made / kind / task.data.folder
-            if not any(data.iterdir()):
-                data.rmdir()
+            (made / kind).mkdir(parents=True)
+        if task.source is None:
+            _from_folder(task, split_seed, made)
+        else:
+            task.source.fill(made / "agent", made / "grader", split_seed, usual_seed=SPLIT_SEED)
         (made / "digest").write_text(folder_hash(made / "grader"), encoding="ascii")
         made.replace(done)
+
+
+def _from_folder(task: TaskSpec, split_seed: int, made: Path) -> None:
+    for kind, source in (("agent", "starter"), ("grader", "grader")):
+        _copy(task.folder / source, made / kind)
+        (made / kind / task.data.folder).mkdir(exist_ok=True)
+    _run_script(task, split_seed, made)
+    for kind in ("agent", "grader"):
+        data = made / kind / task.data.folder
+        if not any(data.iterdir()):
+            data.rmdir()
 
 
 def _run_script(task: TaskSpec, split_seed: int, made: Path) -> None:

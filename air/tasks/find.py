@@ -1,26 +1,40 @@
-"""Finds tasks in folders and reads them."""
+"""Finds tasks in folders, and in a checkout of MLGym, and reads them."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from air import paths
 from air.config import read_toml, validate
 from air.errors import ConfigError, MissingError
 from air.tasks.spec import TaskSpec
 
+if TYPE_CHECKING:
+    from air.tasks.mlgym import Checkout
+
 _IGNORED = ("__pycache__",)
+_MLGYM = "mlgym:"
 
 
-def load(task_id: str, roots: Sequence[Path] = ()) -> TaskSpec:
-    """Reads one task from the first root that has it; without roots, from the shipped tasks.
+def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = None) -> TaskSpec:
+    """Reads one task from the first root that has it; without roots, from the shipped tasks. One whose
+    id begins with `mlgym:` is read from the checkout at `mlgym_root`, or where `AIR_MLGYM_ROOT` says.
 
     Raises:
         MissingError: no root has it; names those that are known.
         ConfigError: its `task.toml` is bad; names the file and the key.
     """
+    if task_id.startswith(_MLGYM):
+        if (checkout := mlgym(mlgym_root)) is None:
+            raise MissingError(
+                "no checkout of MLGym is named",
+                where=f"task {task_id}",
+                remedy="set mlgym_root in the run file, --mlgym-root, or AIR_MLGYM_ROOT",
+            )
+        return checkout.load(task_id.removeprefix(_MLGYM))
     for root in _roots(roots):
         file = root / task_id / "task.toml"
         if _is_name(task_id) and file.is_file():
@@ -35,6 +49,17 @@ def available(roots: Sequence[Path] = ()) -> list[str]:
     """The ids of all tasks under the roots, sorted."""
     found = {file.parent.name for root in _roots(roots) for file in root.glob("*/task.toml")}
     return sorted(found)
+
+
+def mlgym(root: Path | None = None) -> Checkout | None:
+    """The checkout of MLGym at `root`, or where `AIR_MLGYM_ROOT` says; None where neither is given.
+
+    Raises:
+        MissingError: there is none at that place.
+    """
+    from air.tasks.mlgym import find_checkout
+
+    return find_checkout(root)
 
 
 def folder_hash(folder: Path) -> str:

@@ -1,15 +1,15 @@
 """What a task is: the fields of `tasks/<id>/task.toml`, and the boxes that follow from them.
 
-A task's folder holds `task.toml`, `README.md`, optionally `solvers.toml` (settings with recorded scores,
-for `air tasks check`), `data.py` (run on the host), `starter/` (the agent's files) and `grader/` (which
-never enters an agent's box).
+A task of our own is a folder: it holds `task.toml`, `README.md`, optionally `solvers.toml` (settings with
+recorded scores, for `air tasks check`), `data.py` (run on the host), `starter/` (the agent's files) and
+`grader/` (which never enters an agent's box). Tasks of other origins bring a `Source`.
 """
 
 from __future__ import annotations
 
 import math
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, Protocol
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
@@ -18,9 +18,27 @@ from air.sandbox.base import BoxLimits, BoxSpec
 from air.sandbox.names import Names
 
 GRADER_DIR = "/grader"
-ID_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
+ID_PATTERN = r"^([A-Za-z]|mlgym:[A-Za-z0-9])[A-Za-z0-9_-]{0,63}$"
 Provider = Literal["docker", "process"]
 _SPARE_SECONDS = 300.0
+
+
+class Source(Protocol):
+    """Where the files of a task come from that is not a folder of our own."""
+
+    @property
+    def solvers(self) -> Path:
+        """The recorded solvers of the task; the file may be absent."""
+        ...
+
+    @property
+    def protected(self) -> tuple[str, ...]:
+        """Files and folders of the agent's workspace that are write-protected."""
+        ...
+
+    def fill(self, agent: Path, grader: Path, split_seed: int, *, usual_seed: int) -> None:
+        """Lays out the agent's workspace and the grader's folder, both empty."""
+        ...
 
 
 class RewardScale(BaseConfig):
@@ -105,6 +123,8 @@ class TaskGrader(BaseConfig):
 
     script: str = "grade.py"
     """The grader's program in `grader/`."""
+    gpus: int = Field(0, ge=0)
+    """GPUs of the grader's box."""
 
 
 class TaskSpec(RewardScale):
@@ -120,15 +140,20 @@ class TaskSpec(RewardScale):
     """The primary metric; the grader reports it under this name."""
     artefact: str = Field(min_length=1)
     """What is graded, relative to the workspace; a folder ends in `/`."""
+    more_artefacts: tuple[str, ...] = ()
+    """More files and folders that are graded with it; each must be there."""
     image: str = "air-base"
     """The image of its boxes."""
     network: Names = ()
     """Hosts that the agent's box may reach, by name (see `air.sandbox.names`); graders reach none."""
     gpus: int = Field(0, ge=0)
     """GPUs of the agent's box; the grader's has none."""
-    trust: Literal["data", "code"] = "data"
+    trust: Literal["data", "code", "evaluator"] = "data"
     """What grading does with the artefact: reads it as `data`, or runs it as `code`, which then
-    happens as a second user in the grader box."""
+    happens as a second user in the grader box, apart from the grader. `evaluator`: a foreign evaluation
+    imports it, as a second user too, so that it can make that evaluation print any score."""
+    caveat: str = ""
+    """What a reader must know of its scores, in one line."""
     limits: TaskLimits = TaskLimits()
     """Limits of the agent, its box and the grader."""
     data: TaskData = TaskData()
@@ -138,14 +163,20 @@ class TaskSpec(RewardScale):
 
     _folder: Path = PrivateAttr(default=Path())
     _hash: str = PrivateAttr(default="")
+    _source: Source | None = PrivateAttr(default=None)
 
-    @field_validator("artefact")
+    @field_validator("artefact", "more_artefacts")
     @classmethod
-    def _inside(cls, value: str) -> str:
-        path = PurePosixPath(value)
-        if path.is_absolute() or ".." in path.parts or not path.parts:
-            raise ValueError("must be a path inside the workspace")
+    def _inside(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for path in map(PurePosixPath, [value] if isinstance(value, str) else value):
+            if path.is_absolute() or ".." in path.parts or not path.parts:
+                raise ValueError("must be a path inside the workspace")
         return value
+
+    @property
+    def artefacts(self) -> tuple[str, ...]:
+        """All that is graded."""
+        return (self.artefact, *self.more_artefacts)
 
     @property
     def folder(self) -> Path:
@@ -154,12 +185,22 @@ class TaskSpec(RewardScale):
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the whole task folder, in hex."""
+        """SHA-256 of all that the task is made of, in hex."""
         return self._hash
 
-    def read_from(self, folder: Path, digest: str) -> TaskSpec:
-        """The same task, knowing the folder that it was read from and that folder's digest."""
-        self._folder, self._hash = folder, digest
+    @property
+    def source(self) -> Source | None:
+        """Where its files come from; None where they lie in its folder."""
+        return self._source
+
+    @property
+    def solvers(self) -> Path:
+        """Its recorded solvers; the file may be absent."""
+        return self._source.solvers if self._source else self._folder / "solvers.toml"
+
+    def read_from(self, folder: Path, digest: str, source: Source | None = None) -> TaskSpec:
+        """The same task, knowing where it was read from and the digest of what was read there."""
+        self._folder, self._hash, self._source = folder, digest, source
         return self
 
     def reward_scale(self) -> RewardScale:
@@ -183,7 +224,7 @@ class TaskSpec(RewardScale):
             image=self.image,
             limits=self.limits.box(self.limits.grade_seconds),
             scratch=(GRADER_DIR,),
-            second_user=self.trust == "code",
+            second_user=self.trust != "data",
         )
 
     def needs(self) -> str:

@@ -24,6 +24,7 @@ def research_env(
     runtime: str,
     max_turns: int,
     record_dir: Path | None = None,
+    mlgym_root: Path | None = None,
     tokenizer: str | None = None,
     max_context_tokens: int | None = None,
     warm_boxes: int = 0,
@@ -34,7 +35,7 @@ def research_env(
         {"harness": harness.model_dump(), "runtime": {"type": runtime}, "max_turns": max_turns}
     )
     return ResearchEnvConfig(
-        taskset=AirTasksetConfig(tasks=list(tasks)),
+        taskset=AirTasksetConfig(tasks=list(tasks), mlgym_root=mlgym_root),
         agent=agent,
         record_dir=record_dir,
         warm_boxes=warm_boxes,

@@ -1,0 +1,82 @@
+"""Data that MLGym leaves to a script of its own, made here instead, outside the checkout.
+
+House prices: the checkout holds the whole table. A fifth of its rows is the test set, an eighth of the
+rest the validation set, both drawn as scikit-learn's `train_test_split` draws them, which is the first
+part of numpy's legacy `RandomState(42).permutation`. Cells that pandas 2 reads as missing, which
+MLGym's script asks for, are written empty, so that every pandas reads the same.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+STATE = 42
+"""The random state of MLGym's own split."""
+_ORIGINAL = "_helpers/train.csv"
+_LABEL, _ID = "SalePrice", "Id"
+_MISSING = frozenset(
+    (
+        "",
+        "#N/A",
+        "#N/A N/A",
+        "#NA",
+        "-1.#IND",
+        "-1.#QNAN",
+        "-NaN",
+        "-nan",
+        "1.#IND",
+        "1.#QNAN",
+        "<NA>",
+        "N/A",
+        "NA",
+        "NULL",
+        "NaN",
+        "None",
+        "n/a",
+        "nan",
+        "null",
+    )
+)
+ItemT = TypeVar("ItemT")
+
+
+def original(data_path: Path) -> Path:
+    """The file from which the absent folder `data_path` is made; it may be absent too."""
+    return data_path.parent / _ORIGINAL
+
+
+def house_prices(table: Path, dest: Path, state: int = STATE) -> None:
+    """Writes `train.csv`, `validation.csv`, `test.csv` without prices, and `answer.csv` into `dest`."""
+    with table.open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    rows = [["" if cell in _MISSING else cell for cell in row] for row in rows]
+    label, key = header.index(_LABEL), header.index(_ID)
+    rest, test = _cut(rows, 0.2, state)
+    train, validation = _cut(rest, 0.125, state)
+    for name, part in (("train", train), ("validation", validation)):
+        moved = [[*_without(row, label), row[label]] for row in part]
+        _write(dest / f"{name}.csv", [*_without(header, label), _LABEL], moved)
+    _write(dest / "test.csv", _without(header, label), [_without(row, label) for row in test])
+    _write(dest / "answer.csv", [_ID, _LABEL], [[row[key], row[label]] for row in test])
+
+
+def _cut(items: Sequence[ItemT], share: float, state: int) -> tuple[list[ItemT], list[ItemT]]:
+    """What is left, and the share that is cut off, in the order that scikit-learn gives them."""
+    import numpy
+
+    order = numpy.random.RandomState(state).permutation(len(items))
+    count = math.ceil(len(items) * share)
+    return [items[i] for i in order[count:]], [items[i] for i in order[:count]]
+
+
+def _without(row: list[str], column: int) -> list[str]:
+    return row[:column] + row[column + 1 :]
+
+
+def _write(path: Path, header: list[str], rows: list[list[str]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([header, *rows])
