@@ -47,6 +47,11 @@ async def test_exit_status_and_line_numbers_are_the_script_s(shell: Shell) -> No
     assert "trap" not in broken.text
 
 
+async def test_standard_input_is_empty(shell: Shell) -> None:
+    for _ in range(2):
+        assert await text(shell, "cat; cat /dev/stdin; python3; wc -c") == "0"
+
+
 async def test_exit_and_set_e_end_only_their_own_script(shell: Shell) -> None:
     assert (await run(shell, "set -eux; cd /usr; false; echo not here")).code == 1
     assert shell.cwd == "/usr"
