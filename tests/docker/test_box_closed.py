@@ -44,7 +44,7 @@ async def test_a_box_that_is_closed_is_gone() -> None:
 
 PROXIED = """
 import asyncio
-from air.sandbox import docker, open_box
+from air.sandbox import daemon, open_box
 from air.sandbox.base import BoxSpec
 
 async def main():
