@@ -223,7 +223,7 @@ def _processes() -> Finding:
     if left := leftovers.processes():
         numbers = " ".join(str(process.pid) for process in left)
         seen = f"{len(left)} outlived the process of ours that started them: {left[0].command}"
-        return Finding("processes", "warn", seen, f"kill {numbers}")
+        return Finding("processes", "warn", seen, f"kill -9 {numbers}")
     return Finding("processes", "ok", "none of ours outlived its owner")
 
 
@@ -237,7 +237,7 @@ def _locks() -> Iterator[Finding]:
     if left := [lock for lock in held if lock.left]:
         numbers = " ".join(dict.fromkeys(str(lock.pid) for lock in left))
         seen = f"{left[0].file} is held by a child of a dead process"
-        yield Finding("locks", "warn", seen, f"kill {numbers}")
+        yield Finding("locks", "warn", seen, f"kill -9 {numbers}")
         return
     yield Finding("locks", "ok", f"{len(held)} held, by live processes" if held else "none held")
 
