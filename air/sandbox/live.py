@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 
@@ -69,7 +70,10 @@ def folders() -> list[Live]:
     """Process boxes, by name."""
     found = []
     for folder, owner in cleanup.box_folders():
-        name = "air-" + folder.name.rpartition("-")[2]
+        token = folder.name.rpartition("-")[2]
+        if not re.fullmatch("[0-9a-f]{12}", token):
+            continue  # a folder of ours, but no box's
+        name = f"air-{token}"
         run, left, workspace = _recorded(name)
         where = workspace or str(folder / "workspace")
         found.append(Live(name, "process", "running", run, owner, left, where))
