@@ -193,7 +193,7 @@ async def many(bench: Bench, _sides: Sequence[Side]) -> None:
     async with Pool(count) as pool, asyncio.TaskGroup() as group:
         for _ in range(count):
             group.create_task(one(pool))
-        await all_in.wait()
+        await asyncio.wait_for(all_in.wait(), 600)
         started = time.perf_counter()
     ended = time.perf_counter()
     bench.add(f"{count} at once: all have run `true`", AIR, "s", [started - begun])
