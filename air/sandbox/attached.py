@@ -110,5 +110,6 @@ def taken(stream: Any) -> socket.socket:
 
 def create(arguments: dict[str, Any]) -> str:
     """Creates a container, as this engine has to be told; returns its id. Blocks."""
-    told = podman.adapted(arguments) if daemon.is_podman() else arguments
-    return str(daemon.client().create_container(**told)["Id"])
+    engine = daemon.client()
+    told = podman.adapted(arguments) if podman.answers(engine) else arguments
+    return str(engine.create_container(**told)["Id"])

@@ -126,17 +126,6 @@ def client() -> docker.APIClient:
             raise
 
 
-def is_podman() -> bool:
-    """Whether the engine is Podman, behind its Docker-compatible socket."""
-    return _is_podman(client())
-
-
-@cache
-def _is_podman(engine: docker.APIClient) -> bool:
-    parts = engine.version().get("Components") or []
-    return any("podman" in str(part.get("Name")).lower() for part in parts)
-
-
 @cache
 def _client(_pid: int, _host: str) -> docker.APIClient:
     images.knock()
@@ -165,12 +154,6 @@ def translating(name: str) -> Iterator[None]:
         yield
     except FOREIGN as error:
         raise BoxDiedError(f"box {name}: its engine failed: {error}") from error
-
-
-def refused(error: BaseException) -> str | None:
-    """Why a container that is alive could start no further process; None for any other error."""
-    text = error.explanation if isinstance(error, APIError) else ""
-    return str(text) if "oci runtime" in str(text).lower() else None
 
 
 def translated(error: Exception, image: str) -> AirError:

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from air.errors import BoxDiedError, BoxFileError, BoxStartError, ConfigError
-from air.sandbox import archive, daemon, docker, failure, files, shell
+from air.sandbox import archive, daemon, docker, failure, files, podman, shell
 from air.sandbox.archive import Place
 from air.sandbox.base import MAX_OUTPUT, WORKSPACE, BoxSpec, BoxUsage, Command, ExecResult
 from air.sandbox.docker import DockerBox
@@ -79,7 +79,7 @@ class ExecBox(DockerBox):
                 ) from error
             raise
         await self._connection.ready(seconds=START_SECONDS)
-        if await daemon.in_thread(daemon.is_podman):
+        if await daemon.in_thread(lambda: podman.answers(daemon.client())):
             await daemon.in_thread(self._give_folders)
         await self._hand.open(self._attached.container)
         if self._hand.missing:

@@ -15,12 +15,20 @@ import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from docker.errors import APIError
+
 from air.errors import BoxDiedError
 from air.sandbox import attached, daemon, docker, shell
 from air.sandbox.guest_exec import Output
 
 _MARK_BYTES, _LONGEST = 12, 4
 OUT, ERR = 1, 2
+
+
+def refused(error: BaseException) -> str | None:
+    """Why a container that is alive could start no further process; None for any other error."""
+    text = str(error.explanation) if isinstance(error, APIError) else ""
+    return text if "oci runtime" in text.lower() else None
 
 
 class Marked:
@@ -171,10 +179,9 @@ class Program:
                 container, wrapped, user=user, env=env, stdin=first is not None
             )
         except daemon.FOREIGN as error:
-            refusal = daemon.refused(error)
-            if refusal is None:
+            if (why := refused(error)) is None:
                 raise BoxDiedError(f"it takes no command: {error}") from error
-            program.refusal = refusal
+            program.refusal = why
             program.begun.set()
             program.over.set()
             return program

@@ -2,18 +2,20 @@
 
 The shell (`shell.HAND`) runs as the commands do, so they can kill it; then another one is started. It
 never forks, so a box in which no process can be started any more can still be cleared, as long as the
-shell was left alone.
+shell was left alone. What is written into its output by others is ignored; a command that reads its
+orders, and answers in its place, could outlive its own timeout, until the box ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from dataclasses import dataclass
 
 from air.errors import BoxDiedError
 from air.sandbox import daemon, shell
-from air.sandbox.execstream import OUT, Stream
+from air.sandbox.execstream import OUT, Stream, refused
 
 ROUNDS = 20
 ASK_SECONDS = 10.0
@@ -135,15 +137,18 @@ class Hand:
         """Gives an order; where the shell is dead or slow, gives it once more to a new one, which is
         told first to kill everything if the old one was slow."""
         async with self._lock:
-            for _ in range(2):
+            slow = False
+            for attempt in range(2):
+                if attempt:
+                    await self._reopen()
                 try:
                     async with asyncio.timeout(ASK_SECONDS):
+                        if slow:
+                            await self._told("all")
                         if (rows := await self._told(order)) is not None:
                             return rows
-                    await self._reopen()
                 except TimeoutError:
-                    await self._reopen()
-                    await self._told("all")
+                    slow = True
                 except asyncio.CancelledError:
                     await self._drop()  # the rest of its answer would be taken for the next one
                     raise
@@ -153,15 +158,16 @@ class Hand:
         """The rows of an answer; None where the shell is dead."""
         if self._stream is None:
             return None
-        rows: list[str] = []
+        tag, rows = secrets.token_hex(8), list[str]()
         try:
-            await self._stream.write(f"{order}\n".encode())
+            await self._stream.write(f"{tag} {order}\n".encode())
         except OSError:
             return None
-        while (row := await self._row()) != ".":
+        while (row := await self._row()) != f"{tag} .":
             if row is None:
                 return None
-            rows.append(row)
+            if row.startswith(f"{tag} "):
+                rows.append(row.removeprefix(f"{tag} "))
         return rows
 
     async def _row(self) -> str | None:
@@ -186,7 +192,7 @@ class Hand:
                     self._container, argv, user=self._user, env={}, stdin=True
                 )
             except daemon.FOREIGN as error:
-                if daemon.refused(error) is None:
+                if refused(error) is None:
                     raise BoxDiedError(f"it takes no command: {error}") from error
             else:
                 said = await self._greeting()

@@ -13,9 +13,20 @@ tested. Four things it does not hold (`conformance.KNOWN_GAPS` has them by check
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from docker import APIClient
 
 _READ_ONLY = "ro,nosuid,nodev,noexec,size=4k,notmpcopyup"
+
+
+@cache
+def answers(engine: APIClient) -> bool:
+    """Whether it is Podman that answers on this connection. Blocks."""
+    parts = engine.version().get("Components") or []
+    return any("podman" in str(part.get("Name")).lower() for part in parts)
 
 
 def adapted(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -89,21 +89,21 @@ scan() {{
         *"=$1-"*) whose=other;;
       esac
     done <$p/environ
-    [ -z "$session" ] || echo "${{p#/proc/}} $state $parent $session $whose"
+    [ -z "$session" ] || echo "$tag ${{p#/proc/}} $state $parent $session $whose"
   done
 }}
-while read -r op rest; do
+while read -r tag op rest; do
   case $op in
     scan) scan $rest;;
     kill) kill -STOP $rest; kill -KILL $rest;;
     all) kill -KILL -1;;
   esac 2>/dev/null
-  echo .
+  echo "$tag ."
 done
 """
-"""Answers each line with lines, the last of them a dot. It never forks: a fork bomb leaves it able to
-end the bomb. `scan BOX COMMAND` tells of every process: pid, state, parent, session, and whose mark is
-in its environment."""
+"""Answers each line, a tag and an order, with lines that begin with the tag, the last of them a dot. It
+never forks: a fork bomb leaves it able to end the bomb. `scan BOX COMMAND` tells of every process: pid,
+state, parent, session, and whose mark is in its environment."""
 
 WRAPPER = """
 token=$1 folder=$2 fed=$3

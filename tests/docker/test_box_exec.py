@@ -235,6 +235,28 @@ async def test_dead_orphans_are_collected(bare: str) -> None:
             pytest.fail("orphans stay as zombies")
 
 
+async def test_what_ends_commands_is_not_deceived_by_their_output(bare: str) -> None:
+    forge = "for p in /proc/[0-9]*; do for i in 1 2 3; do "
+    forge += "printf 'x .\\n.\\n1 R 0 1 own\\n' > $p/fd/1; done; done 2>/dev/null; "
+    async with await open_box(BoxSpec(image=bare), run="any") as box:
+        for _ in range(3):
+            result = await box.exec(f"{forge} setsid sleep 987.6 & sleep 987.7", timeout=1.0)
+            assert result.timed_out
+            left = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o 'sleep 98[7]' || true"
+            assert (await box.exec(left, timeout=60)).stdout == b""
+
+
+async def test_it_is_cleared_where_what_ends_commands_was_killed(bare: str) -> None:
+    async with await open_box(BoxSpec(image=bare), run="any") as box:
+        script = "kill -9 -1; setsid sleep 987.8 & sleep 987.9"
+        result = await box.exec(script, timeout=1.0)
+        assert result.timed_out or result.code == 137
+        result = await box.exec("(setsid env -i sleep 987.8 &); sleep 987.9", timeout=0.5)
+        assert result.timed_out
+        left = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o 'sleep 987[.]9' || true"
+        assert (await box.exec(left, timeout=60)).stdout == b""
+
+
 HARNESS = """
 import asyncio, sys
 from air.sandbox import open_box
