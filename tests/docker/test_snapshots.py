@@ -11,7 +11,7 @@ import pytest
 
 from air.errors import BoxDiedError, ConfigError
 from air.sandbox import cleanup, daemon, keeper, open_box
-from air.sandbox.base import BoxLimits, BoxSpec
+from air.sandbox.base import Box, BoxLimits, BoxSpec
 from air.sandbox.pool import Pool
 
 pytestmark = pytest.mark.docker
@@ -101,6 +101,25 @@ async def test_what_a_keeper_mounts_is_given_back() -> None:
     finally:
         await kept.release()
     assert not _of("mounts")
+
+
+async def test_a_fork_takes_as_many_files_as_a_box_and_no_setuid_program() -> None:
+    async with await open_box(SPEC, run="options") as box:
+        fresh = await _workspace(box)
+        snapshot = await box.snapshot()
+    async with snapshot, await open_box(SPEC, run="options") as fork:
+        await fork.restore(snapshot)
+        forked = await _workspace(fork)
+    for files, options in (fresh, forked):
+        assert {"nosuid", "nodev"} <= options
+        assert files == fresh[0]
+
+
+async def _workspace(box: Box) -> tuple[int, set[str]]:
+    """How many files the workspace may hold, and how it is mounted."""
+    script = "stat -f -c %c .; awk '$2 == \"/workspace\" {print $4}' /proc/mounts | tail -n 1"
+    files, options = (await box.exec(script, timeout=20)).text.split()
+    return int(files), set(options.split(","))
 
 
 async def _mounts(kept: keeper.Keeper) -> list[str]:

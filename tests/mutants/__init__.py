@@ -28,6 +28,9 @@ class Mutant:
     still: str = ""
     """A test that stays green, so that the mutation takes out the defence and not the whole thing."""
 
+    root: bool = False
+    """Whether its tests are about process boxes as root has them, in namespaces."""
+
     @property
     def docker(self) -> bool:
         """Whether it needs an engine."""
@@ -50,17 +53,36 @@ def in_docker(*checks: str) -> tuple[str, ...]:
 
 
 def as_process(*checks: str) -> tuple[str, ...]:
-    """The node ids of conformance checks, played in a plain process box, which has only its guest."""
+    """The node ids of conformance checks, played in a process box without namespaces."""
     return tuple(f"{_AS_PROCESS}[plain-{check}]" for check in checks)
+
+
+def as_root(*checks: str) -> tuple[str, ...]:
+    """The node ids of conformance checks, played in a process box as root has it."""
+    return tuple(f"{_AS_PROCESS}[root-{check}]" for check in checks)
 
 
 DOCKER_WORKS = f"{_IN_DOCKER}[standard-input-is-what-was-given]"
 PROCESS_WORKS = f"{_AS_PROCESS}[plain-standard-input-is-what-was-given]"
+ROOT_WORKS = f"{_AS_PROCESS}[root-standard-input-is-what-was-given]"
 
 
 def table() -> tuple[Mutant, ...]:
     """All mutants, in the order of reading."""
-    from tests.mutants import container, files, guest, host, tasks, tools
+    from tests.mutants import (
+        container,
+        files,
+        guest,
+        host,
+        leases,
+        namespaces,
+        network,
+        sessions,
+        snapshots,
+        tasks,
+        tools,
+    )
 
-    parts = (container, guest, files, host, tasks, tools)
+    parts = (container, guest, files, host, namespaces, network, sessions, leases, snapshots)
+    parts = (*parts, tasks, tools)
     return tuple(mutant for part in parts for mutant in part.MUTANTS)

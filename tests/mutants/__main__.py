@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from air.errors import InfrastructureError
-from air.sandbox import cleanup, images
+from air.sandbox import cleanup, images, namespaces
 from tests.mutants import Mutant, table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,6 +52,9 @@ def main() -> int:
         skipped = [m for m in mutants if m.docker]
         mutants = [m for m in mutants if not m.docker]
         print(f"{len(skipped)} mutants are left out: {why}", flush=True)
+    if (found := namespaces.found()).mode != "root":
+        print(f"{sum(m.root for m in mutants)} mutants are left out: {found.reason}", flush=True)
+        mutants = [m for m in mutants if not m.root]
     with _copy() as tree:
         return _play(mutants, tree, args.seconds)
 

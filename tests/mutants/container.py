@@ -1,4 +1,4 @@
-"""What closes a container (`air/sandbox/docker.py`)."""
+"""What closes a container (`air/sandbox/docker.py`), and what removes it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ _DEFENCES = "tests/unit/sandbox/test_box_defences.py"
 _PROCESS = "tests/unit/sandbox/test_box_process.py"
 _TREE = as_process("a-timeout-kills-the-whole-tree")
 _KILLED = tuple(
-    f"{_PROCESS}::test_sigkill_of_the_harness_leaves_nothing[plain-{i}-]" for i in range(2)
+    f"{_PROCESS}::test_sigkill_of_the_harness_leaves_nothing[plain-{attempt}-]"
+    for attempt in range(2)
 )
 
 MUTANTS = (
@@ -77,7 +78,7 @@ MUTANTS = (
         "os.waitpid(-1, os.WNOHANG)",
         "os.waitpid(next(iter(leaders), self.me), os.WNOHANG)",
         as_process("no-zombies-stay"),
-        f"{_PROCESS}::test_conformance[plain-stdout-and-stderr-stay-apart-and-bytes-stay-bytes]",
+        as_process("stdout-and-stderr-stay-apart-and-bytes-stay-bytes")[0],
     ),
     Mutant(
         "the end of a command is noticed though its output is closed",
@@ -125,7 +126,7 @@ MUTANTS = (
         "for number, fd in enumerate(streams):",
         "for number, fd in enumerate(streams[:1]):",
         as_process("output-is-never-taken-for-an-answer"),
-        f"{_PROCESS}::test_conformance[plain-the-time-to-live-ends-the-box]",
+        as_process("the-time-to-live-ends-the-box")[0],
     ),
     Mutant(
         "signals that can be caught do not end the guest",
@@ -164,7 +165,7 @@ MUTANTS = (
         _LOOP,
         "for _ in range(0 if self.me == 1 else 200):",
         "for _ in range(0):",
-        (f"{_PROCESS}::test_nothing_is_left", *_KILLED),
+        (f"{_PROCESS}::test_nothing_is_left[plain]", *_KILLED),
         PROCESS_WORKS,
     ),
     Mutant(

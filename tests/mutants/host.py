@@ -109,7 +109,7 @@ _PROCESS_BOX = (
         _PROCESS,
         "            env={},\n",
         "",
-        (f"{_PROCESS_TESTS}::test_environment_is_not_inherited",),
+        (f"{_PROCESS_TESTS}::test_environment_is_not_inherited[plain]",),
         PROCESS_WORKS,
     ),
     Mutant(
@@ -125,7 +125,7 @@ _PROCESS_BOX = (
         _PROCESS,
         "            (resource.RLIMIT_DATA, limits.memory_mb * MIB),\n",
         "",
-        (f"{_PROCESS_TESTS}::test_memory_and_file_size_are_bounded",),
+        (f"{_PROCESS_TESTS}::test_memory_and_file_size_are_bounded[plain]",),
         PROCESS_WORKS,
     ),
     Mutant(
@@ -133,7 +133,7 @@ _PROCESS_BOX = (
         _PROCESS,
         "rlimits.append((resource.RLIMIT_FSIZE, limits.disk_mb * MIB))",
         "pass",
-        (f"{_PROCESS_TESTS}::test_memory_and_file_size_are_bounded",),
+        (f"{_PROCESS_TESTS}::test_memory_and_file_size_are_bounded[plain]",),
         PROCESS_WORKS,
     ),
     Mutant(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from air.sandbox import namespaces
 from tests.mutants import Mutant, table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +30,8 @@ def test_names_are_told_apart() -> None:
 
 
 def test_every_test_that_is_named_exists() -> None:
-    named = {test for m in MUTANTS for test in (*m.tests, m.still) if test}
+    playable = [m for m in MUTANTS if not m.root or namespaces.found().mode == "root"]
+    named = {test for m in playable for test in (*m.tests, m.still) if test}
     files = sorted({test.partition("::")[0] for test in named})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -52,6 +52,14 @@ async def _none_below(root: Path) -> None:
 # The guest.
 
 
+async def test_nothing_begins_in_a_frozen_box() -> None:
+    async with await open_box(SPEC) as box:
+        assert isinstance(box, process.ProcessBox)
+        await box._guest.request({"op": "freeze"})
+        with pytest.raises(BoxFileError, match="it is frozen"):
+            await box.exec("true", timeout=20)
+
+
 async def test_signals_that_can_be_caught_do_not_end_the_guest() -> None:
     async with await open_box(SPEC) as box:
         for name in ("HUP", "INT", "QUIT", "USR1", "USR2", "PIPE", "ALRM", "TSTP", "TTIN", "XCPU"):
