@@ -1,5 +1,5 @@
 """Docker tests are skipped, each by name, where no box can start; under AIR_REQUIRE_DOCKER=1 a
-skipped Docker test is a failure."""
+skipped Docker test is a failure. Tests of a checkout of MLGym are skipped where none is named."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips the tests marked `docker` where no box can start."""
+    """Skips the tests marked `docker` where no box can start, and those marked `mlgym`."""
+    for item in items:
+        if item.get_closest_marker("mlgym") and not os.environ.get("AIR_MLGYM_ROOT"):
+            reason = "AIR_MLGYM_ROOT names no checkout of MLGym"
+            item.add_marker(pytest.mark.skip(reason=reason))
     marked = [item for item in items if item.get_closest_marker("docker")]
     if marked and (problem := docker_problem()):
         for item in marked:

@@ -174,6 +174,7 @@ class Checkout:
         return CheckoutSource(
             name=name,
             how=how,
+            own_solvers=self.root / "configs" / "air" / f"{name}.toml",
             starter=starter,
             data=tuple(folders),
             table=table,

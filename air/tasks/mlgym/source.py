@@ -35,6 +35,8 @@ class CheckoutSource:
     """The config's name."""
     how: dict[str, Any]
     """What the grader's program is told; the seed is added when the files are laid out."""
+    own_solvers: Path
+    """Recorded solvers in the checkout; it may be absent."""
     starter: tuple[Path, ...]
     """Files and folders that are laid into the workspace."""
     data: tuple[Path, ...] = ()
@@ -48,8 +50,8 @@ class CheckoutSource:
 
     @property
     def solvers(self) -> Path:
-        """Where the recorded solvers of this task are, if there are any."""
-        return SOLVERS / f"{self.name}.toml"
+        """The recorded solvers of this task: the checkout's own, else ours; it may be absent."""
+        return self.own_solvers if self.own_solvers.is_file() else SOLVERS / f"{self.name}.toml"
 
     def digest(self, *more: str) -> str:
         """SHA-256 over all that decides a score: what the grader is told, our programs, the files."""

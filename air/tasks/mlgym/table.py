@@ -1,7 +1,8 @@
 """What MLGym's files do not say of its tasks: the entries of `table.toml`, by config name.
 
 A checkout may add entries, or replace ours, in a file `configs/air.toml` of the same form: that is how
-tasks of one's own, written for MLGym, become playable.
+tasks of one's own, written for MLGym, become playable. `air tasks check` plays the solvers of such a
+task that `configs/air/<name>.toml` records.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from air.errors import ArtefactError, GradingError
 from air.sandbox.pool import Pool
 from air.tasks.artefact import Artefact
 from air.tasks.grading import Grade, Grader
-from tests.unit.tasks.mlgym_tree import checkpoints, guesses, make_tree
+from tests.unit.tasks.mlgym_tree import SECONDS, checkpoints, guesses, make_tree
 
 
 @pytest.fixture
@@ -111,10 +111,11 @@ async def test_what_the_image_lacks_is_our_failure(grader: Grader, root: Path) -
 
 async def test_an_evaluation_of_data_that_hangs_is_our_failure(grader: Grader, root: Path) -> None:
     quick(root, "lamps", 2)
+    waits = guesses(40).replace(b"\n1,1", b"\n1,wait")
     with pytest.raises(GradingError, match="ran past 2 s"):
-        await grade(
-            grader, root, "lamps", {"submission.csv": guesses(40).replace(b"\n1,1", b"\n1,wait")}
-        )
+        await grade(grader, root, "lamps", {"submission.csv": waits})
+    quick(root, "lamps", SECONDS)  # and nothing is left busy
+    assert (await grade(grader, root, "lamps", {"submission.csv": guesses(40)})).score == 1.0
 
 
 # Strategies

@@ -1,0 +1,155 @@
+"""The tasks of a real checkout, which `AIR_MLGYM_ROOT` names. No part of continuous integration.
+
+    AIR_MLGYM_ROOT=… pytest tests/mlgym
+
+The last tests play in containers and need the images `air-base` and `air-mlgym`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from air import tasks
+from air.cli.main import main
+from air.errors import ArtefactError
+from air.sandbox.pool import Pool
+from air.tasks.artefact import Artefact
+from air.tasks.data import prepare
+from air.tasks.find import folder_hash, walk
+from air.tasks.grading import Grader
+from air.tasks.mlgym import Checkout
+from air.tasks.mlgym.config import read_task
+from air.tasks.mlgym.table import read_table
+
+pytestmark = pytest.mark.mlgym
+
+PLAYED = ("battleOfSexes", "prisonersDilemma", "blotto", "titanic", "regressionKaggleHousePrice")
+HOUSE_DATA = ("data/test.csv", "data/train.csv", "data/validation.csv")
+READY = {*PLAYED, "regressionKaggleHousePriceL1"}
+MISSING = {
+    "3SATTime": "data/3SATTime/data",
+    "imageCaptioningCOCO": "data/imageCaptioningCOCO/data",
+    "languageModelingFineWeb": "data/languageModelingFineWeb/data",
+    "regressionHousePrice": "housePrice.yaml",
+    "regressionHousingPrice": "housingPrice.yaml",
+}
+NEEDS = {
+    "imageClassificationCifar10": "uoft-cs/cifar10",
+    "imageClassificationCifar10L1": "uoft-cs/cifar10",
+    "imageClassificationFMnist": "zalando-datasets/fashion_mnist",
+    "naturalLanguageInferenceMNLI": "2 GPUs",
+    "rlBreakoutMinAtar": "air-mlgym-jax",
+    "rlMetaMaze": "air-mlgym-jax",
+    "rlMountainCarContinuous": "air-mlgym-jax",
+    "rlMountainCarContinuousReinforce": "air-mlgym-jax",
+}
+
+
+@pytest.fixture(scope="module")
+def root() -> Path:
+    return Path(os.environ["AIR_MLGYM_ROOT"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def test_every_config_has_its_state(root: Path) -> None:
+    checkout = Checkout(root)
+    found = {name: checkout.status(name) for name in checkout.names()}
+    assert {name for name, status in found.items() if status.state == "ready"} == READY
+    assert set(found) == READY | set(MISSING) | set(NEEDS)
+    for state, expected in (("missing", MISSING), ("needs", NEEDS)):
+        for name, reason in expected.items():
+            assert found[name].state == state
+            assert reason in found[name].reason
+
+
+def test_baselines_agree_with_the_configs(root: Path) -> None:
+    """The table's are rounded; one config states a run that diverged."""
+    for name, entry in read_table(Path("/nowhere")).items():
+        stated = {k.lower(): v for k, v in read_task(root, name).baseline_scores[0].items()}
+        score = stated[entry.metric.lower()]
+        if name == "rlMountainCarContinuousReinforce":
+            assert (entry.own_baseline, score < -1e6) == (True, True)
+        else:
+            assert entry.baseline == pytest.approx(score, abs=1e-3, rel=1e-4)
+
+
+def test_time_limits_are_the_configs(root: Path) -> None:
+    for name, seconds in {
+        "titanic": 3600,
+        "blotto": 1800,
+        "naturalLanguageInferenceMNLI": 2400,
+    }.items():
+        assert tasks.load(f"mlgym:{name}").limits.exec_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "shown"),
+    [
+        ("titanic", "ground_truth.csv", ["data/test.csv", "data/train.csv", "evaluate.py"]),
+        (
+            "regressionKaggleHousePrice",
+            "answer.csv",
+            ["baseline.py", *HOUSE_DATA, "evaluate.py"],
+        ),
+    ],
+)
+def test_answers_stay_with_the_grader(
+    root: Path, name: str, answers: str, shown: list[str]
+) -> None:
+    before = folder_hash(root / "data"), folder_hash(root / "configs")
+    prepared = prepare(tasks.load(f"mlgym:{name}"))
+    assert (prepared.grader / "mlgym" / "data" / answers).is_file()
+    found = [file.relative_to(prepared.agent).as_posix() for file in walk(prepared.agent)]
+    assert sorted(found) == shown
+    assert (folder_hash(root / "data"), folder_hash(root / "configs")) == before
+
+
+def test_known_scores_are_measured_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From another working directory; what is known of them stands in the solvers' files."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["tasks", "check", *(f"mlgym:{name}" for name in PLAYED)]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert shown.out.count(" ok\n") == 3 * len(PLAYED)
+
+
+@pytest.fixture
+async def grader() -> AsyncIterator[Grader]:
+    async with Pool(1) as pool:
+        yield Grader(pool, "docker")
+
+
+TRICKS = {
+    "battleOfSexes": 'print("{\\"Score\\": 2.0}", flush=True); os._exit(0)',
+    "prisonersDilemma": "history[:] = [(1, 0)] * 10; os._exit(0)",
+    "blotto": "return [10 ** 6] * 6",
+}
+
+
+@pytest.mark.parametrize("name", TRICKS)
+async def test_tricks_that_score_upstream_earn_nothing(grader: Grader, name: str) -> None:
+    source = f"import os\ndef row_strategy(history):\n    {TRICKS[name]}\n"
+    with pytest.raises(ArtefactError, match=r"ended before the evaluation did|must not exceed"):
+        await grader.grade(
+            tasks.load(f"mlgym:{name}"), Artefact({"strategy.py": source.encode()}), split="val"
+        )
+
+
+async def test_the_past_cannot_be_rewritten(grader: Grader) -> None:
+    """In MLGym's own process this list is the evaluation's, and counts."""
+    source = b"def row_strategy(history):\n    history[:] = [(0, 0)] * len(history)\n    return 1\n"
+    task = tasks.load("mlgym:battleOfSexes")
+    found = await grader.grade(task, Artefact({"strategy.py": source}), split="val")
+    assert found.score < 1
