@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "a grader of code gets a box with a second user",
         "air/tasks/spec.py",
-        'second_user=self.trust == "code"',
+        'second_user=self.trust != "data"',
         "second_user=False",
         (f"{_REACH}[opponents]",),
         _HONEST,
@@ -72,8 +72,8 @@ MUTANTS = (
     Mutant(
         "an artefact is bounded",
         "air/tasks/artefact.py",
-        "await box.read(task.artefact, max_bytes=limit)",
-        "await box.read(task.artefact)",
+        "await box.read(name, max_bytes=left)",
+        "await box.read(name)",
         (f"{_ARTEFACT}::test_what_is_no_file_of_its_size_is_told_to_the_agent",),
         _GRADES,
     ),
