@@ -27,7 +27,7 @@ from pathlib import Path
 from air.errors import BoxDiedError, BoxFileError, BoxStartError, ConfigError
 from air.sandbox import archive, daemon, docker, failure, files, podman, shell
 from air.sandbox.archive import Place
-from air.sandbox.base import MAX_OUTPUT, WORKSPACE, BoxSpec, BoxUsage, Command, ExecResult
+from air.sandbox.base import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, BoxUsage, Command, ExecResult
 from air.sandbox.docker import DockerBox
 from air.sandbox.events import recorded
 from air.sandbox.execstream import Program
@@ -36,6 +36,7 @@ from air.sandbox.guestbox import START_SECONDS, base_env, to_the_end
 from air.sandbox.hand import Hand
 from air.sandbox.leases import GpuLease
 from air.sandbox.protocol import frame
+from air.sandbox.relay import Handler
 
 OWN_PROCESSES = 7
 """Processes of the box's own, beyond the one that a guest is."""
@@ -249,6 +250,10 @@ class ExecBox(DockerBox):
             await asyncio.sleep(0.02)
         self._guest.lose(why)
         return BoxDiedError(f"box {self.id}: {self._guest.reason}")
+
+    async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
+        """Refused: nothing in it could listen; see `Box.forward`."""
+        return await Box.forward(self, port, target)
 
     async def stats(self) -> BoxUsage:
         """What the box uses now, as the engine counts it; see `Box.stats`."""

@@ -56,6 +56,7 @@ where their user has the controllers of cgroup v2."""
 _EXEC = {
     "with-no-process-left-files-are-still-served": "the engine starts every program inside the limit "
     "of the box: with no process left, nothing",
+    **{check.name: "it has no guest, which could listen" for check in ports.CHECKS},
     "outcomes-are-told-apart": "a shell tells a signal only as a status above 128",
     "a-killed-command-leaves-its-session-as-it-was": "a signal is not told apart, as above",
 }
