@@ -83,6 +83,5 @@ def table() -> tuple[Mutant, ...]:
         tools,
     )
 
-    parts = (container, guest, files, host, namespaces, network, sessions, leases, snapshots)
-    parts = (*parts, tasks, tools)
-    return tuple(mutant for part in parts for mutant in part.MUTANTS)
+    boxes = (container, guest, files, host, namespaces, network, sessions, leases, snapshots)
+    return tuple(mutant for part in (*boxes, tasks, tools) for mutant in part.MUTANTS)

@@ -201,7 +201,7 @@ def _live(pids: set[int]) -> list[int]:
 
 def _inside(first: int, root: Path) -> set[int]:
     """The live processes of a box: the first one, what descends from it, and what works in `root`."""
-    parents, found = {}, {first} if Path(f"/proc/{first}").exists() else set()
+    parents, found = dict[int, int](), set[int]()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
@@ -211,6 +211,7 @@ def _inside(first: int, root: Path) -> set[int]:
                 found.add(int(entry.name))
         except OSError:
             continue
+    found |= {first} & parents.keys()
     size = 0
     while size != len(found):
         size = len(found)
