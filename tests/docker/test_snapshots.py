@@ -103,6 +103,18 @@ async def test_what_a_keeper_mounts_is_given_back() -> None:
     assert not _of("mounts")
 
 
+async def test_a_snapshot_that_is_closed_twice_takes_nothing_from_another() -> None:
+    async with await open_box(SPEC, run="twice") as box, await open_box(SPEC, run="twice") as other:
+        await other.write("a", b"1")
+        snapshot, kept = await box.snapshot(), await other.snapshot()
+    await snapshot.close()
+    await snapshot.close()
+    async with kept, await open_box(SPEC, run="twice") as fork:
+        await fork.restore(kept)
+        assert await fork.read("a") == b"1"
+    assert not _of("twice")
+
+
 async def test_a_fork_takes_as_many_files_as_a_box_and_no_setuid_program() -> None:
     async with await open_box(SPEC, run="options") as box:
         fresh = await _workspace(box)
