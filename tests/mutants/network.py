@@ -65,7 +65,7 @@ _RELAYS = (
         _RELAY,
         " or len(body) > self._room",
         "",
-        (f"{_RULES}[frames5]", f"{_RULES}[frames6]"),
+        (f"{_RULES}[frames5]",),
         _RELAYED,
     ),
     Mutant(
