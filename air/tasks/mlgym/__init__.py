@@ -14,7 +14,9 @@ Differences from MLGym, all on purpose:
 - The agent's `data/` holds only the files that the table lets through; answers stay with the grader.
 - Evaluation happens in a fresh grader box, on the artefact alone, with the checkout's evaluation script.
 - There is one evaluation upstream, so both splits mean the same one. Where it is random it is seeded:
-  once for validation and otherwise for the test, so that equal artefacts have equal scores.
+  once for validation and otherwise for the test, so that equal artefacts have equal scores. The seed
+  follows from the split seed and is no secret: a strategy with a copy of its opponent's generator could
+  foresee it. The noise floors in the table keep small luck from being paid.
 - A strategy (`strategy.py`) plays in a process of its own; the script sees only its moves.
 - The first line of a model's evaluation that begins with `{` is taken upstream, here the last one:
   what the agent's code prints before the script does is not a score.

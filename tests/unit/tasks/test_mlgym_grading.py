@@ -251,7 +251,7 @@ IN_THE_SCRIPT = {
     ),
     "a report without the token": (
         "import os\nhere = os.path.join(os.environ['HOME'], 'said.0')\n"
-        f"open(here, 'w').write('{{}}')\n{CLAIM}os._exit(0)\n",
+        f"open(here, 'w').write('{{\"token\": \"a guess\"}}')\n{CLAIM}os._exit(0)\n",
         "did not come to its end",
     ),
 }
