@@ -61,12 +61,13 @@ def prepare(task: TaskSpec, split_seed: int = SPLIT_SEED) -> PreparedData:
         with paths.locked(root / f"{done.name}.lock"):
             if not done.is_dir():
                 _make(task, split_seed, done)
-    digest = (done / "digest").read_text(encoding="ascii")
+    agent = done / "agent"
+    protected = task.source.protected if task.source else ()
     return PreparedData(
-        agent=done / "agent",
+        agent=agent,
         grader=done / "grader",
-        digest=digest,
-        protected=task.source.protected if task.source else (),
+        digest=(done / "digest").read_text(encoding="ascii"),
+        protected=tuple(path for path in protected if (agent / path).exists()),
     )
 
 

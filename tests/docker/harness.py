@@ -70,7 +70,7 @@ async def leases(count: int, provider: Literal["docker", "process"] = "docker") 
     """
     spec, step = BoxSpec(provider=provider), max(1, count // 10)
     print("begun", flush=True)
-    for in_thread in (asyncio.to_thread, docker.in_thread):  # all threads that there may ever be
+    for in_thread in (asyncio.to_thread, daemon.in_thread):  # all threads that there may ever be
         await asyncio.gather(*(in_thread(lambda: time.sleep(0.2)) for _ in range(64)))
     async with Pool(2 * WARM, warm=WARM, run=RUN) as pool:
         pool.prepare(spec)

@@ -164,7 +164,7 @@ class Checkout:
         folders, table = [], None
         for dataset in (d for d in datasets if d.is_local):
             folder = self._inside(dataset.data_path)
-            if folder.is_dir():
+            if folder.is_dir() and any(folder.iterdir()):
                 folders.append(folder)
             elif entry.split and split.original(folder).is_file():
                 table = split.original(folder)
@@ -194,7 +194,7 @@ class Checkout:
         return ", ".join(parts)
 
     def _inside(self, name: str) -> Path:
-        path = (self.root / name).resolve()
+        path = Path(os.path.normpath(self.root / name))  # a link to a larger disk is fine
         if not path.is_relative_to(self.root):
             raise Unusable(f"its path {name} leads out of the checkout")
         return path

@@ -190,6 +190,17 @@ def test_data_that_mlgym_splits_with_a_script_is_split_here(root: Path) -> None:
     assert (own.grader / answers).read_text() == (prepared.grader / answers).read_text()
 
 
+def test_data_may_lie_elsewhere_behind_a_link(root: Path, tmp_path: Path) -> None:
+    (root / "data/lamps/data").rename(tmp_path / "large")
+    (root / "data/lamps/data").mkdir()
+    assert Checkout(root).status("lamps").reason == "the checkout lacks its data data/lamps/data"
+    (root / "data/lamps/data").rmdir()
+    (root / "data/lamps/data").symlink_to(tmp_path / "large")
+    prepared = prepare(load(root, "lamps"))
+    assert (prepared.agent / "data/train.csv").is_file()
+    assert (prepared.grader / "mlgym/data/answers.csv").is_file()
+
+
 async def test_data_and_evaluation_script_are_write_protected(root: Path) -> None:
     task = load(root, "lamps")
     async with Pool(1) as pool, pool.lease(task.box_spec("process")) as box:
@@ -198,6 +209,15 @@ async def test_data_and_evaluation_script_are_write_protected(root: Path) -> Non
     assert result.text.split("\n")[:3] == [
         *("444 evaluate.py", "444 data/test.csv", "444 data/train.csv")
     ]
+
+
+async def test_what_is_not_there_need_not_be_protected(root: Path) -> None:
+    table = root / "configs/air.toml"
+    table.write_text(table.read_text().replace('data = ["train.csv", "test.csv"]', 'data = ["x"]'))
+    task = load(root, "lamps")
+    assert prepare(task).protected == ("evaluate.py",)
+    async with Pool(1) as pool, pool.lease(task.box_spec("process")) as box:
+        await tasks.stage(task, box)
 
 
 def test_the_shipped_table_is_sound() -> None:
