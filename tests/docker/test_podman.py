@@ -31,7 +31,13 @@ from air.sandbox.execbox import ExecBox
 from air.sandbox.failure import lacks_python
 from air.sandbox.pool import Pool
 
-pytestmark = pytest.mark.podman
+pytestmark = [
+    pytest.mark.podman,
+    pytest.mark.skipif(
+        os.environ.get("AIR_TEST_PODMAN") != "1",
+        reason="boxes over rootless Podman take minutes and make a user: set AIR_TEST_PODMAN=1",
+    ),
+]
 INSTALL = "apt-get install podman uidmap slirp4netns fuse-overlayfs"
 SPEC = BoxSpec()
 KEPT = [c for c in conformance.CHECKS if c.name not in conformance.KNOWN_GAPS["podman"]]
