@@ -196,7 +196,7 @@ async def _exec_box(spec: BoxSpec) -> Box:
 
 TWO_BOXES = """
 import asyncio, json, logging
-from air.sandbox import docker, held, open_box
+from air.sandbox import daemon, held, open_box
 from air.sandbox.base import BoxSpec
 
 async def main():
