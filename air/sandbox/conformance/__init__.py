@@ -57,6 +57,8 @@ _EXEC = {
     "with-no-process-left-files-are-still-served": "the engine starts every program inside the limit "
     "of the box: with no process left, nothing",
     **{check.name: "it has no guest, which could listen" for check in ports.CHECKS},
+    "a-name-that-is-swapped-while-it-is-read-leads-nowhere": "a shell cannot open a file without "
+    "waiting: one that becomes a pipe at that very moment is waited for",
     "outcomes-are-told-apart": "a shell tells a signal only as a status above 128",
     "a-killed-command-leaves-its-session-as-it-was": "a signal is not told apart, as above",
 }
