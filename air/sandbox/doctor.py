@@ -19,11 +19,10 @@ from typing import Any, Literal
 
 from air import paths
 from air.errors import AirError, BoxStartError, MissingError
-from air.sandbox import cleanup, images, leftovers, live, open_box
+from air.sandbox import cleanup, images, leftovers, live, locks, open_box
 from air.sandbox.base import BoxSpec
 
 State = Literal["ok", "warn", "fail"]
-LOCK_FOLDER = Path("/run/lock/air")
 """Where locks lie that hold between users."""
 SLOW_SECONDS = 5.0
 _GB = 1e9
@@ -222,18 +221,20 @@ def judge_disk(name: str, folder: Path, few: float, least: float, remedy: str) -
 def _processes() -> Finding:
     if left := leftovers.processes():
         numbers = " ".join(str(process.pid) for process in left)
-        seen = f"{len(left)} outlived the process of ours that started them: {left[0].command}"
+        command = " ".join(left[0].command.split())[:120]
+        seen = f"{len(left)} outlived the process of ours that started them: {command}"
         return Finding("processes", "warn", seen, f"kill -9 {numbers}")
     return Finding("processes", "ok", "none of ours outlived its owner")
 
 
 def _locks() -> Iterator[Finding]:
-    closed = [file for file in LOCK_FOLDER.glob("*") if not os.access(file, os.R_OK | os.W_OK)]
+    folder = locks.folder()
+    closed = [file for file in folder.glob("*") if not os.access(file, os.R_OK | os.W_OK)]
     if closed:
         seen = f"{len(closed)} cannot be opened by this user, the first {closed[0]}"
-        yield Finding("locks", "fail", seen, f"sudo chmod 0666 {LOCK_FOLDER}/*")
+        yield Finding("locks", "fail", seen, f"sudo chmod 0666 {folder}/*")
         return
-    held = leftovers.locks(paths.cache(), LOCK_FOLDER)
+    held = leftovers.locks(paths.cache(), folder)
     if left := [lock for lock in held if lock.left]:
         numbers = " ".join(dict.fromkeys(str(lock.pid) for lock in left))
         seen = f"{left[0].file} is held by a child of a dead process"
