@@ -315,9 +315,7 @@ def test_sigkill_leaves_no_running_box(small: Path, tmp_path: Path) -> None:
     process = started(run_toml(tmp_path, small, "docker"))
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 5
-    while boxes_of(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    time.sleep(5)  # none for a moment is not none: the engine may be starting one
     assert not boxes_of(process.pid)
 
 

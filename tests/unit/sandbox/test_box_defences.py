@@ -69,8 +69,9 @@ async def test_signals_that_can_be_caught_do_not_end_the_guest() -> None:
 
 async def test_a_guest_is_in_a_session_of_its_own() -> None:
     async with await open_box(SPEC) as box:
-        session = await box.exec("cut -d' ' -f6 /proc/$PPID/stat", timeout=20)
-    assert int(session.text) != os.getsid(0)
+        assert isinstance(box, process.ProcessBox)
+        assert box._process is not None
+        assert os.getsid(box._process.pid) == box._process.pid
 
 
 async def test_a_command_dies_with_a_guest_that_is_killed() -> None:
