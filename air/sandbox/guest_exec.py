@@ -227,9 +227,9 @@ def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
     except OSError:
         return not strict
     ours = f"{MARK}={mark}-".encode()
-    if ours + b"%d" % ident in parts:
-        return True
-    return not strict and not any(part.startswith(ours) for part in parts)
+    if strict:
+        return ours + b"%d" % ident in parts
+    return ours + b"%d" % ident in parts or not any(part.startswith(ours) for part in parts)
 
 
 def signal_all(pids: set[int], number: int) -> None:
