@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 18
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
+QUIET = 4  # looks at which nothing new turns up
 SILENCE_SECONDS = 300.0
 STILLBORN = 4096
 """Commands of which each has a byte of its own, shared until its program runs, to say that none can."""
@@ -343,9 +344,13 @@ class Guest:
     def _kill(self, command: processes.Command) -> None:
         """Stops and kills all that descends from a command, until nothing new of it turns up."""
         killed: set[int] = set()
+        if command.status is None:  # all at once: what forks and leaves is missed by every look
+            processes.signal_all({-command.pid}, signal.SIGKILL)
+        quiet = 0
         for _ in range(100):
             fresh = self._tree(command) - killed
-            if not fresh:
+            quiet = 0 if fresh else quiet + 1
+            if quiet == QUIET:
                 return
             processes.signal_all(fresh, signal.SIGSTOP)
             processes.signal_all(fresh, signal.SIGKILL)
@@ -363,8 +368,10 @@ class Guest:
             if command is None or pid == self.me:
                 continue
             ours = command.status is None and command.pid in (pid, group, session)
-            orphan = parent == self.me and pid not in leaders
-            if ours or (orphan and processes.is_marked(pid, self.mark, command.ident)):
+            lost = parent != 0 and parent not in table  # its parent ended while we looked
+            orphan = (parent == self.me or lost) and pid not in leaders
+            strict = lost and self.me != 1  # it may be anybody's
+            if ours or (orphan and processes.is_marked(pid, self.mark, command.ident, strict)):
                 tree.add(pid)
         size = 0
         while size != len(tree):

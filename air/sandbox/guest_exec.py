@@ -219,14 +219,16 @@ def processes() -> dict[int, tuple[int, int, int]]:
     return table
 
 
-def is_marked(pid: int, mark: str, ident: int) -> bool:
-    """Whether an orphan is of command `ident`; one that shows no mark of ours counts as such."""
+def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
+    """Whether an orphan is of command `ident`; unless `strict`, one without a mark counts as such."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             parts = file.read().split(b"\0")
     except OSError:
-        return True
+        return not strict
     ours = f"{MARK}={mark}-".encode()
+    if strict:
+        return ours + b"%d" % ident in parts
     return ours + b"%d" % ident in parts or not any(part.startswith(ours) for part in parts)
 
 

@@ -17,7 +17,7 @@ from air.errors import BoxDiedError
 from air.sandbox import daemon, shell
 from air.sandbox.execstream import OUT, Stream, refused
 
-ROUNDS = 20
+ROUNDS, QUIET = 30, 6
 ASK_SECONDS = 10.0
 OPEN_SECONDS = 20.0
 """How long a new shell is tried for, where the processes of the box leave no room for one."""
@@ -28,19 +28,29 @@ class Seen:
     """One process of a box."""
 
     state: str
+    """The kernel's letter; `X` also for one that was gone before it was looked at."""
     parent: int
+    group: int
     session: int
     whose: str
     """`own`: it has the mark of the command in question; `other`: of another one; or `none`."""
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended, and is none of the box's own."""
+        return self.state in ("X", "Z") and self.session != 1
+
 
 def tree(table: dict[int, Seen]) -> set[int]:
     """The live processes of a command: those with its mark, orphans without any, and what descends
-    from them. The session of process 1 is the box's own."""
+    from them. The session of process 1 is the box's own; parent 0 is the engine, which starts things."""
+    ended = {pid for pid, seen in table.items() if seen.is_gone}
+    parents = {0, *table} - {1} - ended
     found = {
         pid
         for pid, seen in table.items()
-        if seen.whose == "own" or (seen.parent == 1 and seen.whose == "none" and seen.session != 1)
+        if seen.whose == "own"
+        or (seen.parent not in parents and seen.whose == "none" and seen.session != 1)
     }
     size = 0
     while size != len(found):
@@ -81,18 +91,25 @@ class Hand:
             await self._reopen()
 
     async def end(self, command: int) -> bool:
-        """Stops and kills all that descends from a command, until nothing new of it turns up. Where
-        that does not come to an end, it kills every command of the box, and says so by True.
+        """Kills all that descends from a command, until nothing new of it turns up. Where that does
+        not come to an end, it kills every command of the box, and says so by True.
 
         Raises:
             BoxDiedError: the box is gone, or nothing can be done in it.
         """
         killed: set[int] = set()
+        quiet = 0
         for _ in range(ROUNDS):
-            fresh = tree(await self._scan(command)) - killed
-            if not fresh:
+            table = await self._scan(command)
+            fresh = tree(table) - killed
+            quiet = 0 if fresh else quiet + 1
+            # What forks and leaves is gone whenever it is looked at: look again, where something is.
+            if quiet == QUIET or (quiet and not any(seen.is_gone for seen in table.values())):
                 return False
-            await self._ask(f"kill {' '.join(map(str, fresh))}")
+            if groups := {seen.group for seen in table.values() if seen.whose == "own"} - {0}:
+                await self._ask(f"groups {' '.join(map(str, groups))}")
+            if fresh:
+                await self._ask(f"kill {' '.join(map(str, fresh))}")
             killed |= fresh
         await self._ask("all")
         return True
@@ -129,8 +146,8 @@ class Hand:
     async def _scan(self, command: int) -> dict[int, Seen]:
         table = {}
         for row in await self._ask(f"scan {self._box} {command}"):
-            pid, state, parent, session, whose = row.split()
-            table[int(pid)] = Seen(state, int(parent), int(session), whose)
+            pid, state, parent, group, session, whose = row.split()
+            table[int(pid)] = Seen(state, int(parent), int(group), int(session), whose)
         return table
 
     async def _ask(self, order: str) -> list[str]:

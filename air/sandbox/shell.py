@@ -74,36 +74,46 @@ for need in {" ".join(NEEDED)}; do command -v $need >/dev/null || missing="$miss
 command -v bash >/dev/null && shell=bash || shell=sh
 echo "$$ $shell$missing"
 scan() {{
-  for p in /proc/[0-9]*; do
-    state= parent= session= whose=none
+  list=
+  for p in /proc/[0-9]*; do list="$p $list"; done
+  for p in $list; do
+    state=X parent=0 group=0 session=0 whose=none
     while read -r key value _; do
       case $key in
         State:) state=$value;;
         PPid:) parent=$value;;
+        NSpgid:) group=$value;;
         NSsid:) session=$value; break;;
       esac
     done <$p/status
     while IFS= read -r line || [ "$line" ]; do
       case $line in
         *"=$1-$2."*) whose=own; break;;
-        *"=$1-"*) whose=other;;
+        *"=$1-"*.*)
+          mark=${{line##*"=$1-"}}
+          case ${{mark%%.*}} in
+            *[!0-9]*) ;;
+            *) whose=other;;
+          esac;;
       esac
     done <$p/environ
-    [ -z "$session" ] || echo "$tag ${{p#/proc/}} $state $parent $session $whose"
+    echo "$tag ${{p#/proc/}} $state $parent $group $session $whose"
   done
 }}
 while read -r tag op rest; do
   case $op in
     scan) scan $rest;;
     kill) kill -STOP $rest; kill -KILL $rest;;
+    groups) for group in $rest; do kill -KILL "-$group"; done;;
     all) kill -KILL -1;;
   esac 2>/dev/null
   echo "$tag ."
 done
 """
 """Answers each line, a tag and an order, with lines that begin with the tag, the last of them a dot. It
-never forks: a fork bomb leaves it able to end the bomb. `scan BOX COMMAND` tells of every process: pid,
-state, parent, session, and whose mark is in its environment."""
+never forks: a fork bomb leaves it able to end the bomb. `scan BOX COMMAND` tells of every process, the
+newest first: pid, state (`X`: it was gone before it was looked at), parent, group, session, and whose
+mark is in its environment; of one that ends meanwhile only a part may be read."""
 
 WRAPPER = """
 token=$1 folder=$2 fed=$3

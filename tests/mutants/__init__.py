@@ -81,7 +81,10 @@ def table() -> tuple[Mutant, ...]:
         snapshots,
         tasks,
         tools,
+        without_guest,
     )
 
     boxes = (container, guest, files, host, namespaces, network, sessions, leases, snapshots)
-    return tuple(mutant for part in (*boxes, tasks, tools) for mutant in part.MUTANTS)
+    return tuple(
+        mutant for part in (*boxes, without_guest, tasks, tools) for mutant in part.MUTANTS
+    )

@@ -43,7 +43,7 @@ MUTANTS = (
     Mutant(
         "a timeout kills orphans of the command",
         _LOOP,
-        "if ours or (orphan and processes.is_marked(pid, self.mark, command.ident)):",
+        "if ours or (orphan and processes.is_marked(pid, self.mark, command.ident, strict)):",
         "if ours:",
         _TREE,
         PROCESS_WORKS,

@@ -44,6 +44,21 @@ async def a_fork_bomb_is_bounded(box: Box) -> None:
     await _answers(box)
 
 
+@CHECKS.add(container=True)
+async def processes_that_fork_and_leave_are_ended(box: Box) -> None:
+    chains = ("f & exit", "setsid bash -c 'f & exit' & exit")
+    for chain in chains * 2:
+        chain = f"f() {{ {chain}; }}; export -f f; f & sleep 60"
+        result = await box.exec(chain, timeout=0.5)
+        expect(result.timed_out and result.seconds < 10, result)
+        for _ in range(100):  # on a busy machine, what was killed takes a while to be gone
+            left = await line(box, "grep -l '[f] & exit' /proc/[0-9]*/cmdline | wc -l")
+            if left == "0":
+                break
+        same(left, "0")
+    await _answers(box)
+
+
 @CHECKS.add(container=True, pids=32)
 async def with_no_process_left_files_are_still_served(box: Box) -> None:
     await box.write("artefact", b"kept")

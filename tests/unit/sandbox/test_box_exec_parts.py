@@ -52,19 +52,20 @@ def test_output_is_what_lies_between_the_marks(
 
 def test_a_tree_is_what_is_marked_what_is_orphaned_and_what_descends_from_it() -> None:
     table = {
-        1: Seen("S", 0, 1, "none"),
-        5: Seen("S", 1, 1, "none"),  # of the box itself
-        7: Seen("S", 0, 7, "own"),
-        8: Seen("R", 7, 7, "none"),
-        9: Seen("S", 8, 9, "none"),
-        10: Seen("Z", 9, 9, "none"),
-        20: Seen("S", 0, 20, "other"),
-        21: Seen("S", 20, 20, "none"),
-        22: Seen("S", 1, 20, "other"),
-        30: Seen("T", 1, 30, "none"),
-        40: Seen("S", 0, 40, "none"),  # the hand
+        1: Seen("S", 0, 1, 1, "none"),
+        5: Seen("S", 1, 1, 1, "none"),  # of the box itself
+        7: Seen("S", 0, 7, 7, "own"),
+        8: Seen("R", 7, 7, 7, "none"),
+        9: Seen("S", 8, 9, 9, "none"),
+        10: Seen("Z", 9, 9, 9, "none"),
+        20: Seen("S", 0, 20, 20, "other"),
+        21: Seen("S", 20, 20, 20, "none"),
+        22: Seen("S", 1, 20, 20, "other"),
+        30: Seen("T", 1, 30, 30, "none"),
+        31: Seen("S", 29, 30, 30, "none"),  # whose parent has ended meanwhile
+        40: Seen("S", 0, 40, 40, "none"),  # the hand
     }
-    assert tree(table) == {7, 8, 9, 30}
+    assert tree(table) == {7, 8, 9, 30, 31}
 
 
 @pytest.mark.parametrize("argv", SHELLS, ids=" ".join)
