@@ -31,7 +31,8 @@ from air.sandbox.base import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, BoxUsage, Comm
 from air.sandbox.docker import DockerBox
 from air.sandbox.events import recorded
 from air.sandbox.execstream import Program
-from air.sandbox.guest_exec import ARGUMENT_BYTES, MARK
+from air.sandbox.guest_exec import MARK
+from air.sandbox.guest_start import ARGUMENT_BYTES
 from air.sandbox.guestbox import START_SECONDS, base_env, to_the_end
 from air.sandbox.hand import Hand
 from air.sandbox.leases import GpuLease

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import collections
 import json
-import mmap
 import os
 import select
 import signal
@@ -31,6 +30,7 @@ from air.sandbox import guest_exec as processes
 from air.sandbox import guest_stats as stats
 from air.sandbox.guest_files import Files, Refused
 from air.sandbox.guest_relay import Relay
+from air.sandbox.guest_start import NotStarted, Starter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ READ_BYTES = 1 << 18
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
 QUIET = 4  # looks at which nothing new turns up
 SILENCE_SECONDS = 300.0
-STILLBORN = 4096
-"""Commands of which each has a byte of its own, shared until its program runs, to say that none can."""
 
 
 class Guest:
@@ -50,12 +48,11 @@ class Guest:
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.me, self.mark = os.getpid(), os.urandom(8).hex()
+        self.starter = Starter(config["env"], self.mark, config["rlimits"])
+        processes.prctl(processes.PR_SET_DUMPABLE, 0)
         self.files = Files(config["roots"])
-        self.limits: list[tuple[int, int]] = config["rlimits"]
         self.remove: str | None = config["remove"]
-        self.env = dict(os.environ, **config["env"])
         self.cgroup = stats.Cgroup() if config.get("cgroup") else None
-        self.stillborn = mmap.mmap(-1, STILLBORN)
         self.inbox = bytearray()
         self.outbox: collections.deque[memoryview] = collections.deque()
         self.streams: collections.deque[tuple[int, Iterator[tuple[dict[str, Any], bytes]]]]
@@ -249,30 +246,11 @@ class Guest:
             raise Refused("it is frozen")
         header["now"] = time.monotonic()
         header["killed"] = self._killed_for_memory()
-        slot = ident % STILLBORN
-        self.stillborn[slot] = 0
-        fds: list[int] = []
         try:
-            argv = processes.arguments(header, fds)
-            script = list(fds)
-            fds.append(processes.memory_file(body) if body else os.open("/dev/null", os.O_RDONLY))
-            fds += os.pipe2(os.O_CLOEXEC)
-            fds += os.pipe2(os.O_CLOEXEC)
-            source, out, out_end, err, err_end = fds[-5:]
-            env = dict(self.env, **header["env"])
-            env[processes.MARK] = f"{self.mark}-{ident}"
-            pid = os.fork()
-        except (OSError, ValueError) as error:
-            for fd in fds:
-                os.close(fd)
-            self.send(*processes.failed_start(ident, error))
+            pid, out, err = self.starter.start(ident, header, body)
+        except NotStarted as error:
+            self.send(*processes.failed_start(ident, error.code, str(error)))
             return
-        if pid == 0:
-            streams = (source, out_end, err_end)
-            born = memoryview(self.stillborn)[slot : slot + 1]
-            processes.become(argv, streams, script, header["cwd"], env, self.limits, self.me, born)
-        for fd in set(fds) - {out, err}:
-            os.close(fd)
         command = self.commands[ident] = processes.Command(ident, pid, out, err, header)
         for fd in (out, err):
             os.set_blocking(fd, False)
@@ -338,8 +316,8 @@ class Guest:
         for fd in command.open:  # held open in the background: read on, and thrown away
             self.pipes[fd] = None
         if not command.cancelled:
-            began = not self.stillborn[command.ident % STILLBORN]
-            self.send(*command.result(now, began, self._killed_for_memory()))
+            began, killed = self.starter.began(command.ident), self._killed_for_memory()
+            self.send(*command.result(now, began, killed))
 
     def _kill(self, command: processes.Command) -> None:
         """Stops and kills all that descends from a command, until nothing new of it turns up."""
@@ -412,7 +390,6 @@ def configuration() -> dict[str, Any]:
 
 def main() -> None:
     """Runs the guest until its end."""
-    processes.prctl(processes.PR_SET_DUMPABLE, 0)
     guest = Guest(configuration())
     try:
         guest.run()

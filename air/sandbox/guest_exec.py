@@ -1,23 +1,21 @@
-"""What the guest knows of processes: capped output, how a command starts, and how one is found.
+"""What the guest knows of processes: capped output, a command and its end, and how one is found.
 
 Part of the guest: standard library only, Python >= 3.8, no import of `air`.
 """
 
-# ruff: noqa: PTH118, PTH123, PTH208
+# ruff: noqa: PTH123, PTH208
 # Neither pathlib nor contextlib is worth its import at every start of a box.
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
-ARGUMENT_BYTES = 100_000
 MARK = "AIR_COMMAND"
 SIGNALS = [
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE),
@@ -105,102 +103,11 @@ class Command:
         return header, out + err
 
 
-def failed_start(ident: int, error: BaseException) -> tuple[dict[str, Any], bytes]:
-    """The answer to a command that could not even be forked (no process left, say)."""
-    text = f"air: cannot start a command: {reason(error)}\n".encode("utf-8", "replace")
-    header = {"id": ident, "code": 126, "out": 0, "timed_out": False, "truncated": False}
-    return dict(header, seconds=0.0, signal=0, began=False, out_of_memory=None), text
-
-
-def memory_file(data: bytes) -> int:
-    """A descriptor from which `data` can be read."""
-    fd = os.memfd_create("air", os.MFD_CLOEXEC)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
-def arguments(header: dict[str, Any], fds: list[int]) -> list[str]:
-    """The argument vector; a script too long for one argument is read from memory instead."""
-    if "argv" in header:
-        return list(header["argv"])
-    script: str = header["script"]
-    if len(script) * 4 < ARGUMENT_BYTES:
-        return ["bash", "-c", script]
-    fds.append(memory_file(os.fsencode(script)))
-    return ["bash", f"/proc/self/fd/{fds[-1]}"]
-
-
-def become(
-    argv: list[str],
-    streams: tuple[int, int, int],
-    script: list[int],
-    cwd: str,
-    env: dict[str, str],
-    limits: list[tuple[int, int]],
-    guest: int,
-    stillborn: memoryview,
-) -> NoReturn:
-    """In a new process: becomes the command, or prints why not and exits 126 (127: not found).
-
-    Args:
-        stillborn: a byte that the guest sees, set where it does not become the command.
-    """
-    executing = False
-    try:
-        os.setsid()
-        for number, fd in enumerate(streams):
-            os.dup2(fd, number)
-        for fd in script:
-            os.set_inheritable(fd, True)
-        for signal_number in SIGNALS:
-            signal.signal(signal_number, signal.SIG_DFL)
-        prctl(PR_SET_DUMPABLE, 1)  # else its own /proc entries would belong to root
-        score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        os.write(score, b"1000")  # out of memory ends commands, never the guest
-        if limits:
-            _limit(limits)
-        os.nice(5)  # a guest beside busy commands still answers
-        if guest != 1:
-            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.chdir(cwd)
-        executing = True
-        _execute(argv, env)
-    except OSError as error:
-        stillborn[0] = 1
-        os.write(2, f"air: cannot run {argv[0]!r}: {reason(error)}\n".encode())
-        os._exit(127 if executing and error.errno == errno.ENOENT else 126)
-    except BaseException as error:  # nothing may return into the guest's loop
-        stillborn[0] = 1
-        os.write(2, f"air: cannot run the command: {error}\n".encode("utf-8", "replace"))
-    os._exit(126)
-
-
-def _limit(limits: list[tuple[int, int]]) -> None:
-    import resource
-
-    for number, most in limits:
-        hard = resource.getrlimit(number)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(number, (most, most))
-
-
-def _execute(argv: list[str], env: dict[str, str]) -> None:
-    if not argv:
-        raise ValueError("the command is empty")
-    if "/" in argv[0]:
-        os.execve(argv[0], argv, env)
-    missing: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for folder in env.get("PATH", os.defpath).split(":"):
-        try:
-            os.execve(os.path.join(folder, argv[0]), argv, env)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except PermissionError as error:
-            missing = error
-    raise missing
+def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes]:
+    """The answer to a command that did not even become a process (none was left, say)."""
+    header = {"id": ident, "code": code, "out": 0, "timed_out": False, "truncated": False}
+    answer = dict(header, seconds=0.0, signal=0, began=False, out_of_memory=None)
+    return answer, f"air: {why}\n".encode("utf-8", "replace")
 
 
 def processes() -> dict[int, tuple[int, int, int]]:

@@ -37,7 +37,7 @@ PATIENCE = 2
 the box may have left a stream that never ends, and nothing of it may run for 5 s."""
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
 """How often a guest is asked for a sign of life, and how many of them it may owe."""
-GUEST = ("guest_exec", "guest_files", "guest_relay", "guest_stats", "guest")
+GUEST = ("guest_exec", "guest_start", "guest_files", "guest_relay", "guest_stats", "guest")
 """The modules of the program in a box."""
 _STDOUT, _STDERR = 1, 2
 _RUN_COMPILED = """

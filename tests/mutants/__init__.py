@@ -79,12 +79,24 @@ def table() -> tuple[Mutant, ...]:
         network,
         sessions,
         snapshots,
+        starts,
         tasks,
         tools,
         without_guest,
     )
 
-    boxes = (container, guest, files, host, namespaces, network, sessions, leases, snapshots)
+    boxes = (
+        container,
+        guest,
+        starts,
+        files,
+        host,
+        namespaces,
+        network,
+        sessions,
+        leases,
+        snapshots,
+    )
     return tuple(
         mutant for part in (*boxes, without_guest, tasks, tools) for mutant in part.MUTANTS
     )

@@ -6,6 +6,7 @@ from tests.mutants import DOCKER_WORKS, PROCESS_WORKS, Mutant, as_process, in_do
 
 _LOOP = "air/sandbox/guest.py"
 _EXEC = "air/sandbox/guest_exec.py"
+_START = "air/sandbox/guest_start.py"
 _WIRE = "air/sandbox/protocol.py"
 _DEFENCES = "tests/unit/sandbox/test_box_defences.py"
 _PROCESS = "tests/unit/sandbox/test_box_process.py"
@@ -26,7 +27,7 @@ MUTANTS = (
     ),
     Mutant(
         "a command is in a process group of its own",
-        _EXEC,
+        _START,
         "        os.setsid()\n",
         "",
         as_process("a-signal-to-its-own-group-ends-a-command-alone"),
@@ -114,17 +115,17 @@ MUTANTS = (
     ),
     Mutant(
         "a command does not inherit the pipes of another",
-        _LOOP,
-        "fds += os.pipe2(os.O_CLOEXEC)\n            fds += os.pipe2(os.O_CLOEXEC)",
-        "fds += os.pipe2(0)\n            fds += os.pipe2(0)",
+        _START,
+        "            fds += os.pipe2(os.O_CLOEXEC)\n" * 2,
+        "            fds += os.pipe2(0)\n" * 2,
         as_process("a-command-gets-nothing-but-its-streams"),
         PROCESS_WORKS,
     ),
     Mutant(
         "a command's standard streams are not the guest's",
-        _EXEC,
-        "for number, fd in enumerate(streams):",
-        "for number, fd in enumerate(streams[:1]):",
+        _START,
+        "        for number, fd in enumerate(streams):\n",
+        "        for number, fd in enumerate(streams[:1]):\n",
         as_process("output-is-never-taken-for-an-answer"),
         as_process("the-time-to-live-ends-the-box")[0],
     ),
@@ -138,7 +139,7 @@ MUTANTS = (
     ),
     Mutant(
         "a command does not inherit what the guest ignores",
-        _EXEC,
+        _START,
         "            signal.signal(signal_number, signal.SIG_DFL)",
         "            pass",
         as_process("exit-codes-are-data"),
@@ -146,7 +147,7 @@ MUTANTS = (
     ),
     Mutant(
         "a command dies with a guest that is killed",
-        _EXEC,
+        _START,
         "prctl(PR_SET_PDEATHSIG, signal.SIGKILL)",
         "pass",
         (f"{_DEFENCES}::test_a_command_dies_with_a_guest_that_is_killed",),
@@ -204,14 +205,6 @@ MUTANTS = (
         PROCESS_WORKS,
     ),
     Mutant(
-        "out of memory ends commands, never the guest",
-        _EXEC,
-        'os.write(score, b"1000")',
-        'os.write(score, b"0")',
-        in_docker("out-of-memory-ends-commands-first"),
-        DOCKER_WORKS,
-    ),
-    Mutant(
         "a timeout kills the command",
         _LOOP,
         "            if now >= command.deadline:",
@@ -229,7 +222,7 @@ MUTANTS = (
     ),
     Mutant(
         "no limit of a process box can be raised again",
-        _EXEC,
+        _START,
         "resource.setrlimit(number, (most, most))",
         "resource.setrlimit(number, (most, hard))",
         as_process("a-crash-leaves-no-core"),

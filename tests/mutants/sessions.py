@@ -77,9 +77,9 @@ MUTANTS = (
     ),
     Mutant(
         "a program that cannot be run is told from one that failed",
-        "air/sandbox/guest_exec.py",
-        '        stillborn[0] = 1\n        os.write(2, f"air: cannot run {',
-        '        os.write(2, f"air: cannot run {',
+        "air/sandbox/guest_start.py",
+        "        stillborn[0] = 1\n",
+        "",
         as_process("outcomes-are-told-apart"),
         PROCESS_WORKS,
     ),
