@@ -30,11 +30,13 @@ MUTANTS = (
         "",
         "exit-codes-are-data",
     ),
-    _mutant(
-        "a command's standard streams are not the guest's",
+    Mutant(
+        "in a container, a command's standard streams are not the guest's",
+        _FILE,
         "for number, fd in enumerate(streams)]",
         "for number, fd in enumerate(streams[:1])]",
-        "output-is-never-taken-for-an-answer",
+        in_docker("output-is-never-taken-for-an-answer"),
+        in_docker("the-time-to-live-ends-the-box")[0],
     ),
     _mutant(
         "a command begins in the folder that is asked for",
