@@ -211,8 +211,10 @@ def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -
         return run(argv[0], argv, env)
     missing: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for folder in env.get("PATH", os.defpath).split(":"):
+        path = os.path.join(folder, argv[0])
         try:
-            return run(os.path.join(folder, argv[0]), argv, env)
+            if os.access(path, os.F_OK):  # a try of what is not there costs as much as a start
+                return run(path, argv, env)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError as error:
