@@ -114,7 +114,11 @@ class ResearchEnvConfig(vf.EnvConfig):
     """Boxes started ahead for each kind, so that an episode need not wait for one."""
     gpus: Literal["auto"] | list[str] = Field(default_factory=list)
     """GPUs that boxes may use: indices as NVML counts (`["7"]`), UUIDs or their beginnings, or `auto`:
-    all that `CUDA_VISIBLE_DEVICES` leaves. They must not be the trainer's nor the inference server's."""
+    all that `CUDA_VISIBLE_DEVICES` leaves but the two below."""
+    trainer_gpus: list[str] = Field(default_factory=list)
+    """GPUs that the trainer has, named in the same way: boxes that name one of them are refused."""
+    inference_gpus: list[str] = Field(default_factory=list)
+    """The same of the inference server."""
 
     @field_validator("gpus", mode="before")
     @classmethod

@@ -127,7 +127,14 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
 
 def _gpus(config: ResearchEnvConfig, specs: Sequence[TaskSpec]) -> GpuPool | None:
     """The run's GPUs; None where it names none. A task that needs more is refused at the start."""
-    pool = GpuPool.open(config.gpus, slots_per_gpu=config.slots_per_gpu) if config.gpus else None
+    pool = None
+    if config.gpus:
+        pool = GpuPool.open(
+            config.gpus,
+            trainer=config.trainer_gpus,
+            inference=config.inference_gpus,
+            slots_per_gpu=config.slots_per_gpu,
+        )
     for spec in specs:
         if spec.gpus and pool is None:
             raise ConfigError(

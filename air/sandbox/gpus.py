@@ -155,22 +155,29 @@ def listed(found: Iterable[Gpu]) -> str:
     return ", ".join(map(str, found)) or "none"
 
 
-def refuse_overlap(
-    boxes: Sequence[Gpu], *, trainer: Sequence[Gpu] = (), inference: Sequence[Gpu] = ()
-) -> None:
-    """Holds that boxes share no GPU with the trainer nor with the inference server.
+def plan(boxes: Wanted, *, trainer: Sequence[str] = (), inference: Sequence[str] = ()) -> list[Gpu]:
+    """The GPUs of this machine that boxes get: none of the trainer's nor of the inference server's.
+    `auto` leaves those out; blocks as `inventory` does.
 
     Raises:
-        ConfigError: they do; the plan is printed.
+        ConfigError: boxes name one of theirs, and the plan is printed; or see `select`, `inventory`.
+        MissingError: see `inventory`.
     """
-    plan = {"boxes": boxes, "trainer": trainer, "inference server": inference}
-    taken = {gpu.uuid for gpu in (*trainer, *inference)}
-    twice = [gpu for gpu in boxes if gpu.uuid in taken]
-    if twice:
-        shown = "; ".join(f"{who}: {listed(gpus)}" for who, gpus in plan.items())
-        raise ConfigError(
-            f"the boxes' GPU {', '.join(str(gpu.index) for gpu in twice)} is in use by the run "
-            f"itself ({shown})",
-            where="gpus",
-            remedy="give the boxes GPUs of their own",
-        )
+    found = inventory()
+    own = {
+        "trainer": select(trainer, found, where="trainer_gpus"),
+        "inference server": select(inference, found, where="inference_gpus"),
+    }
+    chosen = select(boxes, found)
+    taken = {gpu for gpus in own.values() for gpu in gpus}
+    left = [gpu for gpu in chosen if gpu not in taken]
+    if left and (boxes == "auto" or len(left) == len(chosen)):
+        return left
+    twice = [gpu for gpu in chosen if gpu in taken]
+    shown = "; ".join(f"{who}: {listed(gpus)}" for who, gpus in {"boxes": chosen, **own}.items())
+    raise ConfigError(
+        f"the boxes' GPU {', '.join(str(gpu.index) for gpu in twice)} is in use by the run itself "
+        f"({shown})",
+        where="gpus",
+        remedy="give the boxes GPUs of their own",
+    )

@@ -18,7 +18,7 @@ from typing import Any
 
 from air.errors import ConfigError, MissingError
 from air.sandbox import cleanup, locks
-from air.sandbox.gpus import Gpu, Wanted, inventory, listed, select
+from air.sandbox.gpus import Gpu, Wanted, listed, plan
 
 WAITING = "gpu.waiting"
 """The lock that is held, shared, by all who wait for GPUs."""
@@ -93,14 +93,18 @@ class GpuPool:
         self._occupied: dict[str, str] = {}
 
     @classmethod
-    def open(cls, wanted: Wanted, *, slots_per_gpu: int = 1, run: str = "") -> GpuPool:
-        """A pool over the GPUs of this machine that `wanted` means; blocks as `inventory` does.
-
-        Raises:
-            ConfigError: see `select` and `inventory`.
-            MissingError: see `inventory`.
-        """
-        return cls(select(wanted, inventory()), slots_per_gpu=slots_per_gpu, run=run)
+    def open(
+        cls,
+        wanted: Wanted,
+        *,
+        trainer: Sequence[str] = (),
+        inference: Sequence[str] = (),
+        slots_per_gpu: int = 1,
+        run: str = "",
+    ) -> GpuPool:
+        """A pool over the GPUs of this machine that `wanted` means; see `gpus.plan`, also for errors."""
+        found = plan(wanted, trainer=trainer, inference=inference)
+        return cls(found, slots_per_gpu=slots_per_gpu, run=run)
 
     def check(self, count: int) -> None:
         """Holds that a box with `count` GPUs can be served at all.

@@ -58,6 +58,15 @@ async def test_each_box_has_a_gpu_of_its_own_and_the_record_names_it(tmp_path: P
     assert not any(leases.holders(gpu) for gpu in inventory())
 
 
+async def test_boxes_that_name_a_gpu_of_the_trainer_are_refused_at_the_start(
+    tmp_path: Path,
+) -> None:
+    env = vf.load_environment(config(tmp_path, ["0", "7"], trainer_gpus=["0"]))
+    with pytest.raises(ConfigError, match="boxes: 0 = GPU-e2e-a, 7 = GPU-e2e-c; trainer: 0 = GPU"):
+        async with env.serving():
+            pass
+
+
 @pytest.mark.parametrize(
     ("gpus", "needs", "said"),
     [

@@ -285,8 +285,8 @@ _OF_GPUS = (
     Mutant(
         "boxes have none of the run's own GPUs",
         _GPUS,
-        "    if twice:",
-        "    if False:",
+        "if gpu not in taken]",
+        "]",
         (f"{_GPU_TESTS}::test_boxes_may_not_have_the_runs_own",),
         f"{_GPU_TESTS}::test_a_declared_inventory",
     ),

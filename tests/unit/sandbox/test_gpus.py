@@ -127,18 +127,23 @@ def test_auto_without_any(monkeypatch: pytest.MonkeyPatch) -> None:
             gpus.select("auto", FOUND)
 
 
-def test_boxes_may_not_have_the_runs_own() -> None:
-    zero, one, seven = FOUND
-    gpus.refuse_overlap([seven], trainer=[zero], inference=[zero, one])
-    gpus.refuse_overlap(FOUND)
+def test_boxes_may_not_have_the_runs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(gpus.INVENTORY_ENV, "0=GPU-aa11,1=GPU-aa22,7=GPU-bb33")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    zero, one, seven = gpus.inventory()
+    assert gpus.plan(["7"], trainer=["0"], inference=["GPU-aa11", "1"]) == [seven]
+    assert gpus.plan("auto") == [zero, one, seven]
+    assert gpus.plan("auto", trainer=["0"], inference=["1"]) == [seven]
     with pytest.raises(ConfigError) as caught:
-        gpus.refuse_overlap([one, seven], trainer=[zero], inference=[one])
+        gpus.plan(["1", "7"], trainer=["0"], inference=["1"])
     assert str(caught.value) == (
         "gpus: the boxes' GPU 1 is in use by the run itself (boxes: 1 = GPU-aa22, 7 = GPU-bb33; "
         "trainer: 0 = GPU-aa11; inference server: 1 = GPU-aa22) — give the boxes GPUs of their own"
     )
-    with pytest.raises(ConfigError, match="the boxes' GPU 0 "):
-        gpus.refuse_overlap([zero], trainer=[Gpu(0, "GPU-aa11", "named", 80_000)])
+    with pytest.raises(ConfigError, match="the boxes' GPU 0, 1, 7 is in use"):
+        gpus.plan("auto", trainer=["0", "7"], inference=["1"])
+    with pytest.raises(ConfigError, match=r"^trainer_gpus: there is no GPU '3'"):
+        gpus.plan("auto", trainer=["3"])
 
 
 def test_air_gpus(
