@@ -18,6 +18,7 @@ import contextlib
 import itertools
 import json
 import marshal
+import re
 import struct
 import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -112,7 +113,8 @@ def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
 
 def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for name in modules:
-        yield name, (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")
+        text = (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")
+        yield name, re.sub(r"(?m)^ *#.*$", "", text)  # a pipe has no room for comments
 
 
 def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:
