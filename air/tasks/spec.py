@@ -123,8 +123,6 @@ class TaskGrader(BaseConfig):
 
     script: str = "grade.py"
     """The grader's program in `grader/`."""
-    gpus: int = Field(0, ge=0)
-    """GPUs of the grader's box."""
 
 
 class TaskSpec(RewardScale):
@@ -147,7 +145,7 @@ class TaskSpec(RewardScale):
     network: Names = ()
     """Hosts that the agent's box may reach, by name (see `air.sandbox.names`); graders reach none."""
     gpus: int = Field(0, ge=0)
-    """GPUs of the agent's box; the grader's has none."""
+    """GPUs of the agent's box. A grader's has none: all may be held by agents that wait for a grade."""
     trust: Literal["data", "code", "evaluator"] = "data"
     """What grading does with the artefact: reads it as `data`, or runs it as `code`, which then
     happens as a second user in the grader box, apart from the grader. `evaluator`: a foreign evaluation

@@ -207,5 +207,5 @@ def describe(task: TaskSpec) -> str:
     return (
         f"{task.name}: {task.description.strip()}\n"
         f"Score: {task.metric}, {task.direction} is better; baseline {task.baseline:.4g}. "
-        f"Artefact: {task.artefact}."
+        f"Artefact: {', '.join(task.artefacts)}."
     )
