@@ -19,6 +19,7 @@ from air.errors import ConfigError, MissingError
 from air.rewards.delta import DeltaReward
 from air.sandbox import images
 from air.sandbox.base import Box
+from air.sandbox.gpus import listed, plan
 from air.sandbox.leases import GpuPool
 from air.sandbox.pool import Pool
 from air.tasks.grading import Grader
@@ -42,7 +43,7 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
         """Opens the pools; grader boxes have one of their own, or they would wait for agents'."""
         config = self.config
         specs = [self._spec(name) for name in config.taskset.tasks]
-        gpus = await asyncio.to_thread(_gpus, config, specs)
+        gpus, graders_gpus = await asyncio.to_thread(_gpus, config, specs)
         if config.provider == "docker":
             for image in sorted({spec.image for spec in specs}):
                 await asyncio.to_thread(_check_docker, image)
@@ -52,7 +53,12 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
             Pool(config.max_boxes, warm=config.warm_boxes, gpus=gpus)
         )
         graders = await self._stack.enter_async_context(
-            Pool(config.grader_boxes, warm=min(1, config.grader_boxes - 1), nested=True)
+            Pool(
+                config.grader_boxes,
+                warm=min(1, config.grader_boxes - 1),
+                gpus=graders_gpus,
+                nested=True,
+            )
         )
         self._grader = Grader(graders, config.provider)
         for spec in specs:
@@ -125,26 +131,30 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
         return None if self.config.record_dir is None else self.config.record_dir.expanduser()
 
 
-def _gpus(config: ResearchEnvConfig, specs: Sequence[TaskSpec]) -> GpuPool | None:
-    """The run's GPUs; None where it names none. A task that needs more is refused at the start."""
-    pool = None
-    if config.gpus:
-        pool = GpuPool.open(
-            config.gpus,
-            trainer=config.trainer_gpus,
-            inference=config.inference_gpus,
-            slots_per_gpu=config.slots_per_gpu,
+def _gpus(config: ResearchEnvConfig, specs: Sequence[TaskSpec]) -> tuple[GpuPool | None, ...]:
+    """The run's GPUs, for agents' boxes and for graders': an agent that waits for its grade keeps its
+    own. None where it names none. A task that needs more is refused at the start."""
+    if not config.gpus:
+        for spec in specs:
+            if spec.gpus or spec.grader.gpus:
+                raise ConfigError(
+                    f"task {spec.id} needs {spec.needs()}, and no GPU is given to boxes",
+                    where="env.gpus",
+                    remedy='set gpus = "auto", or name them: `air gpus` lists them',
+                )
+        return None, None
+    own = (config.trainer_gpus, config.inference_gpus)
+    found = plan(config.gpus, trainer=own[0], inference=own[1])
+    kept = max(spec.grader.gpus for spec in specs)
+    most = max(spec.gpus for spec in specs)
+    if most + kept > len(found):
+        raise ConfigError(
+            f"a box needs {most} GPUs, graders {kept}, and the run has {len(found)}: {listed(found)}",
+            where="env.gpus",
+            remedy="name more, or take the task out",
         )
-    for spec in specs:
-        if spec.gpus and pool is None:
-            raise ConfigError(
-                f"task {spec.id} needs {spec.gpus} GPU a box, and none are given to boxes",
-                where="env.gpus",
-                remedy='set gpus = "auto", or name them: `air gpus` lists them',
-            )
-        if spec.gpus and pool is not None:
-            pool.check(spec.gpus)
-    return pool
+    shares = (found[: len(found) - kept], found[len(found) - kept :])
+    return tuple(GpuPool(share, slots_per_gpu=config.slots_per_gpu) for share in shares)
 
 
 def _check_docker(image: str) -> None:

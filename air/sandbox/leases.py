@@ -93,18 +93,9 @@ class GpuPool:
         self._occupied: dict[str, str] = {}
 
     @classmethod
-    def open(
-        cls,
-        wanted: Wanted,
-        *,
-        trainer: Sequence[str] = (),
-        inference: Sequence[str] = (),
-        slots_per_gpu: int = 1,
-        run: str = "",
-    ) -> GpuPool:
+    def open(cls, wanted: Wanted, *, slots_per_gpu: int = 1, run: str = "") -> GpuPool:
         """A pool over the GPUs of this machine that `wanted` means; see `gpus.plan`, also for errors."""
-        found = plan(wanted, trainer=trainer, inference=inference)
-        return cls(found, slots_per_gpu=slots_per_gpu, run=run)
+        return cls(plan(wanted), slots_per_gpu=slots_per_gpu, run=run)
 
     def check(self, count: int) -> None:
         """Holds that a box with `count` GPUs can be served at all.

@@ -123,6 +123,8 @@ class TaskGrader(BaseConfig):
 
     script: str = "grade.py"
     """The grader's program in `grader/`."""
+    gpus: int = Field(0, ge=0)
+    """GPUs of the grader's box; a run keeps so many of its own for graders."""
 
 
 class TaskSpec(RewardScale):
@@ -145,7 +147,7 @@ class TaskSpec(RewardScale):
     network: Names = ()
     """Hosts that the agent's box may reach, by name (see `air.sandbox.names`); graders reach none."""
     gpus: int = Field(0, ge=0)
-    """GPUs of the agent's box. A grader's has none: all may be held by agents that wait for a grade."""
+    """GPUs of the agent's box."""
     trust: Literal["data", "code", "evaluator"] = "data"
     """What grading does with the artefact: reads it as `data`, or runs it as `code`, which then
     happens as a second user in the grader box, apart from the grader. `evaluator`: a foreign evaluation
@@ -220,6 +222,7 @@ class TaskSpec(RewardScale):
         return BoxSpec(
             provider=provider,
             image=self.image,
+            gpus=self.grader.gpus,
             limits=self.limits.box(self.limits.grade_seconds),
             scratch=(GRADER_DIR,),
             second_user=self.trust != "data",
@@ -230,6 +233,8 @@ class TaskSpec(RewardScale):
         parts = [f"{self.limits.cpus:g} cpu", f"{self.limits.memory_mb} MiB"]
         if self.gpus:
             parts.append(f"{self.gpus} gpu")
+        if self.grader.gpus:
+            parts.append(f"{self.grader.gpus} gpu for grading")
         parts += [f"network {host}" for host in self.network]
         if self.image != "air-base":
             parts.append(f"image {self.image}")

@@ -58,6 +58,19 @@ async def test_each_box_has_a_gpu_of_its_own_and_the_record_names_it(tmp_path: P
     assert not any(leases.holders(gpu) for gpu in inventory())
 
 
+async def test_graders_have_gpus_of_their_own(tmp_path: Path) -> None:
+    settings = config(tmp_path, ["0", "7"])
+    with (tmp_path / "tasks" / "titanic" / "task.toml").open("a") as toml:
+        toml.write("\n[grader]\ngpus = 1\n")
+    async with played_by(replies(LOOK), settings) as play:
+        episodes = await asyncio.gather(*(play() for _ in range(3)))
+    assert all(episode.ok for episode in episodes)
+    few = config(tmp_path, ["0"])
+    with pytest.raises(ConfigError, match="a box needs 1 GPUs, graders 1, and the run has 1: 0 ="):
+        async with vf.load_environment(few).serving():
+            pass
+
+
 async def test_boxes_that_name_a_gpu_of_the_trainer_are_refused_at_the_start(
     tmp_path: Path,
 ) -> None:
@@ -70,8 +83,12 @@ async def test_boxes_that_name_a_gpu_of_the_trainer_are_refused_at_the_start(
 @pytest.mark.parametrize(
     ("gpus", "needs", "said"),
     [
-        ([], 1, "env.gpus: task titanic needs 1 GPU a box, and none are given to boxes — set gpus"),
-        (["0"], 2, "gpus: a box needs 2 GPUs, and the run has 1: 0 = GPU-e2e-a — name more"),
+        ([], 1, "env.gpus: task titanic needs 1 cpu, 512 MiB, 1 gpu, and no GPU is given to boxes"),
+        (
+            ["0"],
+            2,
+            "env.gpus: a box needs 2 GPUs, graders 0, and the run has 1: 0 = GPU-e2e-a — na",
+        ),
         (["3"], 1, "gpus: there is no GPU '3' — there are: 0 = GPU-e2e-a, 1 = GPU-e2e-b, 7 = "),
     ],
 )

@@ -120,11 +120,14 @@ def test_the_agents_box_reaches_the_listed_names_and_the_graders_none(
     assert "network example.org" in task.needs()
 
 
-def test_gpus_are_the_agents_and_not_the_graders(make_task: MakeTask) -> None:
+def test_gpus_are_the_agents_unless_they_are_the_graders(make_task: MakeTask) -> None:
     task = make_task(toml="gpus = 2\n")
     assert task.box_spec("docker").gpus == 2
     assert task.grader_spec("docker").gpus == 0
-    assert "2 gpu" in task.needs()
+    assert task.needs().endswith("2 gpu")
+    task = make_task(toml="gpus = 2\n[grader]\ngpus = 1\n")
+    assert (task.box_spec("docker").gpus, task.grader_spec("docker").gpus) == (2, 1)
+    assert task.needs().endswith("2 gpu, 1 gpu for grading")
 
 
 def test_the_reward_scale_is_the_tasks(make_task: MakeTask) -> None:
