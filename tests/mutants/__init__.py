@@ -75,6 +75,7 @@ def table() -> tuple[Mutant, ...]:
         guest,
         host,
         leases,
+        mlgym,
         namespaces,
         network,
         sessions,
@@ -85,18 +86,9 @@ def table() -> tuple[Mutant, ...]:
         without_guest,
     )
 
-    boxes = (
-        container,
-        guest,
-        starts,
-        files,
-        host,
-        namespaces,
-        network,
-        sessions,
-        leases,
-        snapshots,
-    )
+    boxes = (container, guest, starts, files, host, namespaces, network, sessions, leases)
     return tuple(
-        mutant for part in (*boxes, without_guest, tasks, tools) for mutant in part.MUTANTS
+        mutant
+        for part in (*boxes, snapshots, without_guest, tasks, mlgym, tools)
+        for mutant in part.MUTANTS
     )
