@@ -19,7 +19,6 @@ _FAULT = f"{_TESTS}::test_what_is_wrong_with_a_strategy_is_told"
 _NUMPY = f"{_ATTACKS}::test_a_strategy_may_use_numpy"
 _CSV = f"{_TESTS}::test_a_score_of_zero_is_a_score"
 _SCRIPT = f"{_TESTS}::test_code_that_the_script_imports_can_be_scored"
-_LIKE = f"{_TESTS}::test_a_strategy_sees_what_it_would_see_in_the_script"
 
 _APART = (
     Mutant(
@@ -69,14 +68,6 @@ _APART = (
 
 _TRICKS = (
     Mutant(
-        "an MLGym strategy has lists of its own",
-        _PLAYER,
-        "function(list(past))",
-        "function(past)",
-        (f"{_TRICK}[the past rewritten]", f"{_LIKE}"),
-        _CSV,
-    ),
-    Mutant(
         "what an MLGym strategy prints is no answer",
         _PLAYER,
         "    for stream in (0, 1, 2):\n",
@@ -90,14 +81,6 @@ _TRICKS = (
         "        if self._rest:\n",
         "        if False:\n",
         (f"{_FAULT}[it answers twice]",),
-        f"{_FAULT}[it fails]",
-    ),
-    Mutant(
-        "an MLGym strategy's memory is bounded",
-        _PLAYER,
-        '    resource.setrlimit(resource.RLIMIT_DATA, (settings["memory"], settings["memory"]))\n',
-        "    del resource\n",
-        (f"{_FAULT}[it eats memory]",),
         f"{_FAULT}[it fails]",
     ),
     Mutant(
