@@ -33,6 +33,8 @@ class Times:
     queue: float = 0.0
     exec: float = 0.0
     grading: float = 0.0
+    agent: float = 0.0
+    """From the task laid out to the agent's end, less `grading`; known once the episode is finished."""
 
 
 @dataclass
@@ -54,12 +56,14 @@ class ResearchWorld:
     """Whether a validate is being graded; time that runs out then is not the agent's fault."""
     test_score: float | None = None
     """The primary metric on the test split, measured once, at the end; None if not gradable."""
+    _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
     async def reset(self, seed: int) -> Observation:
         """Lays out the task in the fresh box."""
         self.seed = seed
         await stage(self.task, self.box)
+        self._began = time.monotonic()
         return Observation(text=describe(self.task))
 
     def standing(self, left: int | None) -> Standing:
@@ -102,6 +106,7 @@ class ResearchWorld:
         if self._closed:
             return
         self._closed = True
+        self.times.agent = max(0.0, time.monotonic() - self._began - self.times.grading)
         if not self.submitted:
             await self.validate(automatic=True)
         began = time.monotonic()
