@@ -79,6 +79,8 @@ class Episode:
             score=validation.score,
             phi=validation.phi,
             delta=validation.delta,
+            stderr=validation.stderr,
+            floor=validation.floor,
             problem=validation.problem,
             metrics=validation.metrics,
             artefact=validation.digest,
@@ -130,7 +132,14 @@ class Episode:
             "seconds_queue": world.times.queue,
             "process_isolation": float(world.box.isolation == "process"),
         }
-        optional = {"score": world.score, "best_score": world.best, "test_score": world.test_score}
+        last = world.validations[-1] if world.validations else None
+        optional = {
+            "score": world.score,
+            "best_score": world.best,
+            "test_score": world.test_score,
+            "score_stderr": None if last is None else last.stderr,
+            "test_stderr": world.test_stderr,
+        }
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def summary(self) -> dict[str, Any]:

@@ -56,6 +56,8 @@ class ResearchWorld:
     """Whether a validate is being graded; time that runs out then is not the agent's fault."""
     test_score: float | None = None
     """The primary metric on the test split, measured once, at the end; None if not gradable."""
+    test_stderr: float | None = None
+    """Its standard error, where the artefact was graded repeatedly."""
     _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
@@ -113,9 +115,9 @@ class ResearchWorld:
         try:
             artefact = await collect(self.task, self.box)
             grade = await self.grader.grade(self.task, artefact, split="test", seed=0)
-            self.test_score = grade.score
+            self.test_score, self.test_stderr = grade.score, grade.stderr
         except ArtefactError:
-            self.test_score = None
+            self.test_score = self.test_stderr = None
         self.times.grading += time.monotonic() - began
 
     async def close(self) -> dict[str, Any]:
@@ -178,7 +180,8 @@ class ResearchWorld:
         if validation.score is None:
             return f"[not scored] {validation.problem}"
         baseline = f", baseline {self.task.baseline:.4f}" if self.tools else ""
-        score = f"{validation.score:.4f} (best {self.best:.4f}{baseline})"
+        error = "" if validation.stderr is None else f" ± {validation.stderr:.4f}"
+        score = f"{validation.score:.4f}{error} (best {self.best:.4f}{baseline})"
         return f"[{self.task.metric}] {score}"
 
     async def _grade(self, began: float, automatic: bool) -> Validation:
@@ -194,11 +197,13 @@ class ResearchWorld:
                 seconds=time.monotonic() - began,
                 automatic=automatic,
             )
-        paid = self.pay(grade.score)
+        paid = self.pay(grade.score, grade.stderr)
         return Validation(
             score=grade.score,
             phi=paid.phi,
             delta=paid.delta,
+            stderr=grade.stderr,
+            floor=paid.floor,
             metrics=grade.metrics,
             digest=artefact.digest,
             seconds=time.monotonic() - began,
