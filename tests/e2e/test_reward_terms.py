@@ -14,8 +14,10 @@ from air.train.metrics import of_rollouts
 from air.train.rollout import Rollout
 from air.trajectories import read
 from tests.e2e.conftest import attempt, played_by, research
+from tests.unit.tasks.conftest import DATA, GRADER, SCORE, TOML
 
 TERMS = ["delta", "format", "failed_validates", "time", "test_score"]
+ENDS = [(1, "validate"), (2, "validate"), (3, "submit")]
 MISSING = "Gone.\n```bash\nsleep 0.5; rm -f submission.csv\nvalidate\n```"
 
 
@@ -71,3 +73,23 @@ async def test_the_share_of_time_is_of_the_limit_that_the_run_sets(tmp_path: Pat
         (trace,) = (await play()).traces
     used = trace.metrics["seconds_agent"]
     assert trace.rewards["time"].value == pytest.approx(-used / 100)
+
+
+async def test_the_agents_time_is_without_the_graders(tmp_path: Path) -> None:
+    """A grader that takes a second; the agent writes a line."""
+    slow = "import time; time.sleep(1)\n" + SCORE
+    files = {"task.toml": TOML, "data.py": DATA, "starter/answer.txt": "1"}
+    files["grader/grade.py"] = GRADER.replace("BODY", slow)
+    for name, text in files.items():
+        path = tmp_path / "tasks" / "tiny" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    config = research(["tiny"], "subprocess")
+    config.taskset.task_roots = [tmp_path / "tasks"]  # type: ignore[attr-defined]
+    script = [f"Go.\n```bash\necho 1.{n} > answer.txt\n{end}\n```" for n, end in ENDS]
+    async with played_by(replies(*script), config) as play:
+        (trace,) = (await play()).traces
+    values = trace.metrics
+    assert values["seconds_grading"] >= 4  # three validates, then the test split
+    did = values["seconds_model"] + values["seconds_exec"]
+    assert did <= values["seconds_agent"] < did + 2.5
