@@ -153,6 +153,7 @@ async def _play(config: RunConfig, model: Path, episodes: int) -> list[Rollout]:
 def numbers(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     """The measures over episodes; `scored` x `worth` is `delta`, by which a gain is split."""
     found = metrics.of_rollouts(rollouts)
+    found["delta"] = found.get("reward/delta")
     found["scored"] = metrics.mean(float(bool(r.metric("scored_validates"))) for r in rollouts)
     found["worth"] = (found["delta"] or 0.0) / (found["scored"] or 1.0)
     found["penalties"] = (found["reward"] or 0.0) - (found["delta"] or 0.0)

@@ -23,6 +23,7 @@ COMMANDS = {
     "sft": "air.cli.sft",
     "eval": "air.cli.eval",
     "demos": "air.cli.demos",
+    "report": "air.cli.report",
     "tasks": "air.cli.tasks",
     "images": "air.cli.images",
     "box": "air.cli.box",

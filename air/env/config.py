@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from air.errors import ConfigError
 from air.formats import FORMATS
 from air.sandbox.base import Isolation
+from air.tasks.spec import TaskSpec
 
 PROVIDERS: dict[str, Literal["docker", "process"]] = {"docker": "docker", "subprocess": "process"}
 ISOLATION: dict[str, Isolation] = {"docker": "container", "subprocess": "process"}
@@ -102,10 +103,15 @@ class ResearchEnvConfig(vf.EnvConfig):
     """`episode`: one trace an episode, its reward the sum of its deltas."""
     delta: Literal["previous", "best"] = "previous"
     """What a validate is compared with: the score before it, or the best score so far."""
-    format_penalty: float = Field(0.0, ge=0)
+    format_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Taken from the reward for every reply that is no action."""
-    validate_penalty: float = Field(0.0, ge=0)
+    validate_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Taken from the reward for every validate whose artefact is missing or malformed."""
+    time_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Taken from the reward for using all of the episode's time; for a part of it, that share. The time
+    is the agent's own: from the task laid out to the last reply done, less what graders took."""
+    test_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Times the normalised score on the test split, which is then no longer unseen; added to the reward."""
     record_dir: Path | None = None
     """Where trajectories are written, one file an episode. None: nowhere."""
     max_boxes: int = Field(32, ge=1)
@@ -153,6 +159,11 @@ class ResearchEnvConfig(vf.EnvConfig):
                 "which replays the whole episode in a new one"
             )
         return self
+
+    def episode_seconds(self, task: TaskSpec) -> float:
+        """The longest episode of a task, in seconds."""
+        given = self.agent.timeout.rollout
+        return task.limits.episode_seconds if given is None else given
 
     @property
     def provider(self) -> Literal["docker", "process"]:

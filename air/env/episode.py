@@ -10,6 +10,7 @@ from typing import Any
 
 from air.env.config import ResearchEnvConfig
 from air.formats import ActionFormat
+from air.rewards import terms
 from air.trajectories import Recorder
 from air.worlds.base import Step, Validation
 from air.worlds.research import ResearchWorld
@@ -78,6 +79,8 @@ class Episode:
             score=validation.score,
             phi=validation.phi,
             delta=validation.delta,
+            stderr=validation.stderr,
+            floor=validation.floor,
             problem=validation.problem,
             metrics=validation.metrics,
             artefact=validation.digest,
@@ -96,11 +99,15 @@ class Episode:
     @property
     def rewards(self) -> dict[str, float]:
         """The terms of the episode's reward, by name; they add up to it."""
-        problems = sum(1 for v in self.world.validations if v.score is None)
+        world, config = self.world, self.config
+        problems = sum(1 for v in world.validations if v.score is None)
+        limit = config.episode_seconds(world.task)
         return {
-            "delta": self.world.reward,
-            "format": -self.config.format_penalty * self.counters.format_errors,
-            "failed_validates": -self.config.validate_penalty * problems,
+            "delta": world.reward,
+            "format": terms.format_errors(self.counters.format_errors, config.format_penalty),
+            "failed_validates": terms.failed_validates(problems, config.validate_penalty),
+            "time": terms.time_used(world.times.agent, limit, config.time_penalty),
+            "test_score": terms.final_score(world.test_score, world.task, config.test_weight),
         }
 
     @property
@@ -118,13 +125,21 @@ class Episode:
             "cut_observations": float(counters.cut_observations),
             "cut_replies": float(counters.cut_replies),
             "context_ends": float(counters.context_ends),
+            "seconds_agent": world.times.agent,
             "seconds_model": counters.model_seconds,
             "seconds_exec": world.times.exec,
             "seconds_grading": world.times.grading,
             "seconds_queue": world.times.queue,
             "process_isolation": float(world.box.isolation == "process"),
         }
-        optional = {"score": world.score, "best_score": world.best, "test_score": world.test_score}
+        last = world.validations[-1] if world.validations else None
+        optional = {
+            "score": world.score,
+            "best_score": world.best,
+            "test_score": world.test_score,
+            "score_stderr": None if last is None else last.stderr,
+            "test_stderr": world.test_stderr,
+        }
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def summary(self) -> dict[str, Any]:

@@ -3,18 +3,22 @@
     previous   δ_t = φ(s_t) − φ(s_{t−1})
     best       δ_t = max(0, φ(s_t) − max_{k<t} φ(s_k))
 
-with s_0 the declared baseline. A move smaller than `noise_floor` earns nothing and leaves the anchor, the
-φ that the next score is compared with, where it was: small steps add up and are paid once they
+with s_0 the declared baseline. A move smaller than the noise floor earns nothing and leaves the anchor,
+the φ that the next score is compared with, where it was: small steps add up and are paid once they
 exceed the floor together. So the deltas of an episode always sum to φ(anchor) − φ(baseline), and
 validating more often earns nothing.
+
+The floor is the declared `noise_floor` or, where that is more, `noise_sigmas` standard errors of the move,
+√(e_t² + e_anchor²), with e the standard errors of the two φ; the baseline's is 0.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
-from air.rewards.normalise import Scale, phi_on
+from air.rewards.normalise import Scale, phi_error, phi_on
 
 Mode = Literal["previous", "best"]
 
@@ -27,6 +31,8 @@ class Paid:
     """The normalised score, clipped."""
     delta: float
     """Its reward."""
+    floor: float = 0.0
+    """The noise floor: a smaller move would have earned nothing."""
 
 
 def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) -> float:
@@ -44,15 +50,19 @@ class DeltaReward:
         self._scale = scale
         self._mode = mode
         self._anchor = phi_on(scale, scale.baseline)
+        self._anchor_error = 0.0
 
-    def __call__(self, score: float) -> Paid:
-        """Pays for one score, the primary metric as measured.
+    def __call__(self, score: float, stderr: float | None = None) -> Paid:
+        """Pays for one score, the primary metric as measured, whose standard error is `stderr`.
 
         Raises:
-            ValueError: the score is not finite.
+            ValueError: the score is not finite, or the standard error is no such.
         """
         phi = phi_on(self._scale, score)
-        paid = delta(phi, self._anchor, mode=self._mode, noise_floor=self._scale.noise_floor)
+        error = phi_error(self._scale, score, 0.0 if stderr is None else stderr)
+        of_the_move = math.hypot(error, self._anchor_error)
+        floor = max(self._scale.noise_floor, self._scale.noise_sigmas * of_the_move)
+        paid = delta(phi, self._anchor, mode=self._mode, noise_floor=floor)
         if paid:
-            self._anchor = phi
-        return Paid(phi=phi, delta=paid)
+            self._anchor, self._anchor_error = phi, error
+        return Paid(phi=phi, delta=paid, floor=floor)

@@ -32,6 +32,8 @@ class Scale(Protocol):
     @property
     def noise_floor(self) -> float: ...
     @property
+    def noise_sigmas(self) -> float: ...
+    @property
     def phi_clip(self) -> tuple[float, float]: ...
 
 
@@ -84,6 +86,35 @@ def phi_on(scale: Scale, score: float) -> float:
         optimum=scale.optimum,
         clip=scale.phi_clip,
     )
+
+
+def phi_error(scale: Scale, score: float, stderr: float) -> float:
+    """The standard error of φ at a score of the given standard error, to first order: |dφ/ds| · stderr.
+
+        linear    |dφ/ds| = 1 / |target − baseline|
+        log-gap   |dφ/ds| = 1 / (ln 10 · |s − optimum| · |g(target) − g(baseline)|)
+        none      |dφ/ds| = 1
+
+    At most the width of the clip, since no clipped φ is further off.
+
+    Raises:
+        ValueError: `stderr` is negative or no number.
+    """
+    if not stderr >= 0:
+        raise ValueError(f"a standard error is at least 0, got {stderr}")
+    if stderr == 0:
+        return 0.0
+    width = scale.phi_clip[1] - scale.phi_clip[0]
+    if scale.normalise == "none":
+        return min(stderr, width)
+    if scale.normalise == "linear":
+        return min(stderr / abs(scale.target - scale.baseline), width)
+    optimum = scale.optimum
+    if optimum is None:
+        raise ValueError("log-gap needs an optimum")
+    gains = abs(_gain(scale.target, optimum) - _gain(scale.baseline, optimum))
+    slope = math.log(10) * abs(score - optimum) * gains
+    return min(stderr / slope, width) if slope else width
 
 
 def _log_gap(score: float, baseline: float, target: float, optimum: float) -> float:

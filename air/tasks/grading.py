@@ -3,6 +3,9 @@
 A grade depends on nothing but the artefact, the task folder, the grader's data, the split and the seed,
 so equal ones are looked up, in memory and under `<cache>/grades`; equal ones asked for at the same
 time share one run. A bad artefact is remembered too; a failure of ours never is.
+
+Where a task says `grader.repeats = R`, a grade is the mean over R seeds, the same ones each time, so an
+artefact has one score however often it is asked for; the scatter gives that score's standard error.
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, Literal
 
 from air import paths
@@ -39,13 +44,37 @@ class Grade:
     """One artefact's metrics on one split."""
 
     score: float
-    """The primary metric, as measured."""
+    """The primary metric, as measured; the mean where it was graded repeatedly."""
     metrics: dict[str, float]
-    """All metrics, the primary one among them."""
+    """All metrics, the primary one among them; means likewise."""
     seconds: float
     """Wall time of the grader when it ran, in seconds; 0.0 where the grade was remembered."""
     remembered: bool
     """Whether this very call ran no grader of its own."""
+    stderr: float | None = None
+    """The standard error of `score`; None where it was graded once, so that nothing is known of it."""
+
+
+def averaged(grades: Sequence[Grade]) -> Grade:
+    """The grade that equally many seeds make: means, and the standard error s/√n of the mean score, with
+    s² = Σ(x − mean)²/(n − 1). A metric that one of them lacks is left out.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not grades:
+        raise ValueError("a mean of no grades")
+    if len(grades) == 1:
+        return grades[0]
+    scores = [grade.score for grade in grades]
+    names = [name for name in grades[0].metrics if all(name in g.metrics for g in grades)]
+    return Grade(
+        score=fmean(scores),
+        metrics={name: fmean(g.metrics[name] for g in grades) for name in names},
+        seconds=sum(grade.seconds for grade in grades),
+        remembered=all(grade.remembered for grade in grades),
+        stderr=stdev(scores) / math.sqrt(len(scores)),
+    )
 
 
 @dataclass(frozen=True)
@@ -90,13 +119,25 @@ class Grader:
     async def grade(
         self, task: TaskSpec, artefact: Artefact, *, split: Split, seed: int = 0
     ) -> Grade:
-        """Grades an artefact.
+        """Grades an artefact: `grader.repeats` times, one after another, under seeds of `seed`'s own.
 
         Raises:
-            ArtefactError: the artefact is at fault; the text is for the agent.
+            ArtefactError: the artefact is at fault, at one of the times; the text is for the agent.
             InfrastructureError: we are (`GradingError`, or whatever the box raised).
         """
         prepared = await asyncio.to_thread(data.prepare, task, self._split_seed)
+        times = task.grader.repeats
+        seeds = range(seed * times, (seed + 1) * times)
+        return averaged([await self._once(task, artefact, prepared, split, one) for one in seeds])
+
+    async def _once(
+        self,
+        task: TaskSpec,
+        artefact: Artefact,
+        prepared: data.PreparedData,
+        split: Split,
+        seed: int,
+    ) -> Grade:
         key = _key(task, artefact, prepared.digest, split, seed, self._provider)
         outcome = await asyncio.to_thread(self._store.get, key)
         outcome = outcome or self._store.known.get(key)  # a run that ended meanwhile

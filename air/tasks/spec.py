@@ -56,6 +56,9 @@ class RewardScale(BaseConfig):
     """How scores are normalised: `none` only turns them so that higher is better."""
     noise_floor: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Changes of the normalised score that are smaller than this are not paid."""
+    noise_sigmas: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Nor are changes smaller than this many standard errors of the change, as measured by repeated
+    grading (`grader.repeats`)."""
     phi_clip: tuple[float, float] = (-1.0, 2.0)
     """Bounds of the normalised score, put on before deltas are taken."""
 
@@ -125,6 +128,9 @@ class TaskGrader(BaseConfig):
     """The grader's program in `grader/`."""
     gpus: int = Field(0, ge=0)
     """GPUs of the grader's box; a run keeps so many of its own for graders."""
+    repeats: int = Field(1, ge=1, le=100)
+    """How often one artefact is graded, each time under another seed in another box, where scores have
+    luck in them. Its score is the mean; limits hold for each time."""
 
 
 class TaskSpec(RewardScale):
@@ -160,6 +166,12 @@ class TaskSpec(RewardScale):
     """Data preparation."""
     grader: TaskGrader = TaskGrader()
     """The grader."""
+
+    @model_validator(mode="after")
+    def _noise_is_measured(self) -> TaskSpec:
+        if self.noise_sigmas and self.grader.repeats < 2:
+            raise ValueError("noise_sigmas needs grader.repeats = 2 or more, to measure the noise")
+        return self
 
     _folder: Path = PrivateAttr(default=Path())
     _hash: str = PrivateAttr(default="")

@@ -41,7 +41,6 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     errors = sum(r.metric("format_errors") or 0 for r in rollouts)
     values = {
         "reward": mean(r.reward for r in rollouts),
-        "delta": mean(_term(r, "delta") for r in rollouts),
         "valid": mean(r.metric("valid") for r in rollouts),
         "submitted": mean(r.metric("submitted") for r in rollouts),
         "validates": mean(r.metric("validates") for r in rollouts),
@@ -49,6 +48,7 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
         "well_formed": 1.0 - errors / turns if turns else None,
         "phi": mean(final_phi(r) for r in rollouts),
     }
+    values |= {f"reward/{name}": value for name, value in terms(rollouts).items()}
     for name in ("context_ends", "cut_observations", "cut_replies"):
         values[name] = sum(r.metric(name) or 0 for r in rollouts)
     return values
@@ -60,9 +60,16 @@ def final_phi(rollout: Rollout) -> float | None:
     return phis[-1] if phis else None
 
 
-def _term(rollout: Rollout, name: str) -> float | None:
+def terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """The mean of each term of the reward over all episodes; the means add up to the mean reward."""
+    names = dict.fromkeys(name for r in rollouts for name in r.trace.rewards)
+    found = {name: [_term(r, name) for r in rollouts] for name in names}
+    return {name: fmean(values) for name, values in found.items()}
+
+
+def _term(rollout: Rollout, name: str) -> float:
     term = rollout.trace.rewards.get(name)
-    return None if term is None else float(term.value)
+    return 0.0 if term is None else float(term.value)
 
 
 def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:

@@ -40,7 +40,7 @@ def split(row: Row) -> str:
 _COLUMNS: dict[str, Callable[[Row], str]] = {
     "step": lambda r: str(r["step"]),
     "reward": lambda r: number(r["reward"], "+.3f"),
-    "delta": lambda r: number(r["delta"], "+.3f"),
+    "delta": lambda r: number(r.get("reward/delta"), "+.3f"),
     "valid": lambda r: percent(r["valid"]),
     "well-formed": lambda r: percent(r["well_formed"]),
     "no spread": lambda r: f"{r['zero_spread_groups']}/{r['groups']}",

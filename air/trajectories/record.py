@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TextIO
 
-from air.errors import ConfigError, InfrastructureError
+from air.errors import ConfigError, InfrastructureError, boundary
 
 VERSION = 1
 Kind = Literal["start", "step", "validate", "end"]
@@ -70,9 +70,13 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a trajectory, oldest first; a half-written last line is skipped.
 
     Raises:
-        ConfigError: a line other than the last is not JSON, or is of a newer version.
+        ConfigError: the file cannot be read, a line is no JSON object (where the last one is no JSON at all,
+            it is skipped), or is of a newer version.
     """
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with (
+        boundary(ConfigError, f"cannot read {path}", OSError),
+        path.open(encoding="utf-8", errors="replace") as file,
+    ):
         lines = file.readlines()
     for number, text in enumerate(lines, start=1):
         try:
@@ -81,6 +85,8 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
             if number == len(lines):
                 return
             raise ConfigError("not JSON", where=f"{path}:{number}") from None
+        if not isinstance(line, dict) or not isinstance(line.get("v", 0), int):
+            raise ConfigError("not a line of a trajectory", where=f"{path}:{number}")
         if line.get("v", 0) > VERSION:
             raise ConfigError(
                 f"trajectory version {line['v']} is newer than this air reads ({VERSION})",

@@ -33,6 +33,10 @@ class Validation:
     delta: float
     """What this validate earned; 0.0 where there is a problem."""
     problem: str = ""
+    stderr: float | None = None
+    """The standard error of `score`, where the artefact was graded repeatedly."""
+    floor: float = 0.0
+    """The normalised score's noise floor: a smaller move would have earned nothing."""
     metrics: dict[str, float] = field(default_factory=dict)
     digest: str = ""
     """Digest of the artefact that was graded."""

@@ -33,6 +33,8 @@ class Times:
     queue: float = 0.0
     exec: float = 0.0
     grading: float = 0.0
+    agent: float = 0.0
+    """From the task laid out to the agent's end, less `grading`; known once the episode is finished."""
 
 
 @dataclass
@@ -54,12 +56,16 @@ class ResearchWorld:
     """Whether a validate is being graded; time that runs out then is not the agent's fault."""
     test_score: float | None = None
     """The primary metric on the test split, measured once, at the end; None if not gradable."""
+    test_stderr: float | None = None
+    """Its standard error, where the artefact was graded repeatedly."""
+    _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
     async def reset(self, seed: int) -> Observation:
         """Lays out the task in the fresh box."""
         self.seed = seed
         await stage(self.task, self.box)
+        self._began = time.monotonic()
         return Observation(text=describe(self.task))
 
     def standing(self, left: int | None) -> Standing:
@@ -102,15 +108,16 @@ class ResearchWorld:
         if self._closed:
             return
         self._closed = True
+        self.times.agent = max(0.0, time.monotonic() - self._began - self.times.grading)
         if not self.submitted:
             await self.validate(automatic=True)
         began = time.monotonic()
         try:
             artefact = await collect(self.task, self.box)
             grade = await self.grader.grade(self.task, artefact, split="test", seed=0)
-            self.test_score = grade.score
+            self.test_score, self.test_stderr = grade.score, grade.stderr
         except ArtefactError:
-            self.test_score = None
+            self.test_score = self.test_stderr = None
         self.times.grading += time.monotonic() - began
 
     async def close(self) -> dict[str, Any]:
@@ -173,7 +180,8 @@ class ResearchWorld:
         if validation.score is None:
             return f"[not scored] {validation.problem}"
         baseline = f", baseline {self.task.baseline:.4f}" if self.tools else ""
-        score = f"{validation.score:.4f} (best {self.best:.4f}{baseline})"
+        error = "" if validation.stderr is None else f" ± {validation.stderr:.4f}"
+        score = f"{validation.score:.4f}{error} (best {self.best:.4f}{baseline})"
         return f"[{self.task.metric}] {score}"
 
     async def _grade(self, began: float, automatic: bool) -> Validation:
@@ -189,11 +197,13 @@ class ResearchWorld:
                 seconds=time.monotonic() - began,
                 automatic=automatic,
             )
-        paid = self.pay(grade.score)
+        paid = self.pay(grade.score, grade.stderr)
         return Validation(
             score=grade.score,
             phi=paid.phi,
             delta=paid.delta,
+            stderr=grade.stderr,
+            floor=paid.floor,
             metrics=grade.metrics,
             digest=artefact.digest,
             seconds=time.monotonic() - began,

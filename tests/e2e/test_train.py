@@ -191,6 +191,14 @@ def test_a_run_trains_and_leaves_what_it_should(runtime: str, small: Path, tmp_p
     assert "step 2" in ran.stdout
     assert "titanic" in ran.stdout
     assert f"air eval {folder / 'checkpoints' / 'step_2'}" in ran.stdout
+    shown = sum(value for name, value in first.items() if name.startswith("reward/"))
+    assert first["reward"] == pytest.approx(shown)
+    reported = command("air", "report", folder, "--json", cwd=tmp_path)
+    (run,) = json.loads(reported.stdout)["runs"]
+    assert run["episodes"] == {"well": 16, "failed": 0, "unfinished": 0}
+    assert (run["steps"], run["reward_last_quarter"]) == (2, second["reward"])
+    mean = (first["reward"] + second["reward"]) / 2
+    assert sum(run["terms"].values()) == pytest.approx(mean)
     weights = [
         policies.load(folder / "checkpoints" / f"step_{n}").model.state_dict() for n in (1, 2)
     ]

@@ -134,7 +134,9 @@ class Checkout:
             trust="data" if kind == "csv" else trust,
             caveat=entry.caveat,
             limits=limits,
-            grader=TaskGrader(gpus=entry.gpus if kind in ("model", "lm") else 0),
+            grader=TaskGrader(
+                gpus=entry.gpus if kind in ("model", "lm") else 0, repeats=entry.repeats
+            ),
             **scale,
         )
         return task.read_from(self.root, source.digest(task.model_dump_json()), source)

@@ -39,6 +39,8 @@ class Entry(RewardScale):
     neither it nor the agent's is, the failure is ours."""
     image: str = "air-base"
     """The image of its boxes."""
+    repeats: int = Field(1, ge=1, le=100)
+    """How often one artefact is graded, each time under another seed; its score is the mean."""
     gpus: int = Field(0, ge=0)
     """GPUs of a box; the evaluation of language models runs one process on each."""
     hub: tuple[str, ...] = ()

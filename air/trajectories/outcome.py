@@ -1,0 +1,133 @@
+"""What came of one recorded episode, read from its trajectory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from air.config import validate
+from air.errors import ConfigError
+from air.trajectories.profile import Direction
+from air.trajectories.record import read
+
+
+class _Line(BaseModel):
+    """One line of a trajectory; what is not asked for is let through."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+class Start(_Line):
+    """The first line: who plays what."""
+
+    task: str
+    model: str
+    isolation: str
+    metric: str
+    direction: Direction
+    baseline: float = Field(allow_inf_nan=False)
+    task_hash: str
+
+
+class _Validate(_Line):
+    score: float | None = Field(allow_inf_nan=False)
+
+
+class _Metrics(_Line):
+    test_score: float | None = Field(None, allow_inf_nan=False)
+
+
+class _End(_Line):
+    t: float = Field(allow_inf_nan=False)
+    ok: bool
+    reward: float | None = Field(allow_inf_nan=False)
+    terms: dict[str, float] | None
+    metrics: _Metrics
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One episode."""
+
+    start: Start | None
+    """None where it ended before it began."""
+    how: Literal["well", "failed", "unfinished"]
+    """`failed`: by a failure of ours, so that its scores do not count; `unfinished`: it has no end, since it
+    still runs or its run was killed."""
+    ended: float = 0.0
+    """When, in seconds since the epoch."""
+    scores: tuple[float | None, ...] = ()
+    """The score of every validate in turn; None where the artefact was missing or malformed."""
+    test: float | None = None
+    """The last artefact's score on the test split."""
+    reward: float = 0.0
+    terms: Mapping[str, float] = field(default_factory=dict)
+    """What the reward is the sum of."""
+
+    @property
+    def last(self) -> float | None:
+        """The score of the last submission; None where that had none."""
+        return self.scores[-1] if self.scores else None
+
+    @property
+    def best(self) -> float | None:
+        """The score of the best attempt, by the metric's direction."""
+        there = [score for score in self.scores if score is not None]
+        if not there or self.start is None:
+            return None
+        return max(there) if self.start.direction == "higher" else min(there)
+
+
+LineT = TypeVar("LineT", bound=_Line)
+
+
+def outcome(path: Path) -> Outcome:
+    """Reads one trajectory.
+
+    Raises:
+        ConfigError: the file is none, or lacks what must be known of an episode.
+    """
+    start: Start | None = None
+    end: _End | None = None
+    scores: list[float | None] = []
+    for line in read(path):
+        kind = line.get("type")
+        if kind == "start":
+            start = _started(line, path)
+        elif kind == "validate":
+            scores.append(_parsed(_Validate, line, path).score)
+        elif kind == "end":
+            end = _parsed(_End, line, path)
+        elif kind != "step":
+            raise ConfigError("not a trajectory", where=str(path), remedy="name a run's folder")
+    if end is None:
+        return Outcome(start, "unfinished")
+    if not end.ok or start is None or end.reward is None:
+        return Outcome(start, "failed", end.t)
+    return Outcome(
+        start,
+        "well",
+        end.t,
+        tuple(scores),
+        end.metrics.test_score,
+        end.reward,
+        end.terms or {},
+    )
+
+
+def _started(line: dict[str, Any], path: Path) -> Start:
+    if "direction" not in line:
+        raise ConfigError(
+            "does not say which way its metric is better: an older air recorded it",
+            where=str(path),
+            remedy="play and record it again",
+        )
+    return _parsed(Start, line, path)
+
+
+def _parsed(kind: type[LineT], line: dict[str, Any], path: Path) -> LineT:
+    return validate(kind, line, where=f"{path}: {line['type']}")

@@ -1,0 +1,143 @@
+"""Performance profiles and the area under them (AUP), as MLGym compares methods across tasks.
+
+The ratio of a method on a task, over all methods with the task's baseline among them:
+
+    r = best / score   where higher is better
+    r = score / best   where lower is better
+
+A score is infeasible where it is missing, negative or worse than the baseline: then r is 1.05 times the
+worst feasible ratio of that task. The same holds where r is not finite (a score or a best of zero).
+
+    ρ_m(τ) = share of tasks with log10 r ≤ τ
+    AUP_m  = left Riemann sum of ρ_m over 500 values of τ, evenly from 0 to τ_max
+    τ_max  = log10(max over tasks of ⌈1.05 · worst feasible r⌉), rounded up to a tenth
+
+Profiles: Dolan and Moré, "Benchmarking optimization software with performance profiles", 2002; AUP: Nathani
+and others, "MLGym", 2025. A task on which nothing is feasible, the baseline neither, has no ratios; it is
+left out for every method alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Direction = Literal["higher", "lower"]
+BASELINE = "baseline"
+"""The method that every task has."""
+MARGIN = 1.05
+POINTS = 500
+
+
+@dataclass(frozen=True)
+class TaskScores:
+    """What the methods reached on one task."""
+
+    direction: Direction
+    baseline: float
+    scores: Mapping[str, float | None]
+    """By method, the baseline not among them; None, or absent: there is no score."""
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """One task's ratios by method, the baseline among them."""
+
+    by_method: Mapping[str, float]
+    infeasible: frozenset[str]
+    """The methods whose ratio stands for an infeasible score."""
+    worst: float
+    """The worst feasible ratio."""
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """What the methods are worth across tasks."""
+
+    taus: Sequence[float]
+    """The 500 values of τ."""
+    rho: Mapping[str, Sequence[float]]
+    """By method: the share of tasks with log10 r ≤ τ, for each τ."""
+    aup: Mapping[str, float]
+    ratios: Mapping[str, Ratios]
+    """By task."""
+    left_out: Sequence[str]
+    """Tasks on which nothing is feasible."""
+
+
+def feasible(score: float | None, baseline: float, direction: Direction) -> bool:
+    """Whether a score is there, not negative, and no worse than the baseline."""
+    if score is None or score < 0:
+        return False
+    return score >= baseline if direction == "higher" else score <= baseline
+
+
+def ratios(task: TaskScores, methods: Sequence[str]) -> Ratios | None:
+    """The ratios of `methods` and the baseline; None where no score is feasible."""
+    scores = {BASELINE: task.baseline, **{m: task.scores.get(m) for m in methods}}
+    usable = {
+        method: score
+        for method, score in scores.items()
+        if score is not None and feasible(score, task.baseline, task.direction)
+    }
+    if not usable:
+        return None
+    best = (max if task.direction == "higher" else min)(usable.values())
+    found = {
+        method: value
+        for method, score in usable.items()
+        if math.isfinite(value := _ratio(score, best, task.direction))
+    }
+    worst = max(found.values())
+    return Ratios(
+        by_method={method: found.get(method, worst * MARGIN) for method in scores},
+        infeasible=frozenset(scores) - frozenset(found),
+        worst=worst,
+    )
+
+
+def _ratio(score: float, best: float, direction: Direction) -> float:
+    if score == best:
+        return 1.0  # 0/0 too
+    above, below = (best, score) if direction == "higher" else (score, best)
+    return above / below if below else math.inf
+
+
+def share(ratios: Sequence[float], tau: float) -> float:
+    """ρ(τ): the share of these ratios with log10 r ≤ τ."""
+    return sum(math.log10(r) <= tau for r in ratios) / len(ratios)
+
+
+def tau_max(worst: Sequence[float]) -> float:
+    """The end of the τ axis, from each task's worst feasible ratio."""
+    return math.ceil(10 * math.log10(max(math.ceil(r * MARGIN) for r in worst))) / 10
+
+
+def area(rho: Sequence[float], taus: Sequence[float]) -> float:
+    """The left Riemann sum of ρ over τ."""
+    return sum(rho[i] * (taus[i + 1] - taus[i]) for i in range(len(taus) - 1))
+
+
+def profiles(tasks: Mapping[str, TaskScores], methods: Sequence[str]) -> Profiles:
+    """Profiles and AUP of `methods` and the baseline over all tasks.
+
+    Raises:
+        ValueError: a method is called like the baseline.
+    """
+    if BASELINE in methods:
+        raise ValueError(f"a method cannot be called {BASELINE!r}")
+    by_task = {name: ratios(task, methods) for name, task in tasks.items()}
+    found = {name: one for name, one in by_task.items() if one is not None}
+    left_out = [name for name, one in by_task.items() if one is None]
+    if not found:
+        return Profiles(taus=[], rho={}, aup={}, ratios={}, left_out=left_out)
+    end = tau_max([one.worst for one in found.values()])
+    taus = [end * i / (POINTS - 1) for i in range(POINTS)]
+    rho = {
+        method: [share([one.by_method[method] for one in found.values()], tau) for tau in taus]
+        for method in (BASELINE, *methods)
+    }
+    aup = {method: area(values, taus) for method, values in rho.items()}
+    return Profiles(taus=taus, rho=rho, aup=aup, ratios=found, left_out=left_out)

@@ -1,0 +1,95 @@
+"""Every term of a reward is shown by its name, and the reward is the sum of what is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air import tasks
+from air.rewards.normalise import phi_on
+from air.testing import replies
+from air.train.metrics import of_rollouts
+from air.train.rollout import Rollout
+from air.trajectories import read
+from tests.e2e.conftest import attempt, played_by, research
+from tests.unit.tasks.conftest import DATA, GRADER, SCORE, TOML
+
+TERMS = ["delta", "format", "failed_validates", "time", "test_score"]
+ENDS = [(1, "validate"), (2, "validate"), (3, "submit")]
+MISSING = "Gone.\n```bash\nsleep 0.5; rm -f submission.csv\nvalidate\n```"
+
+
+async def played(folder: Path, *said: str, **settings: Any) -> tuple[Any, list[dict[str, Any]]]:
+    """One episode of titanic: its trace and its record."""
+    config = research(["titanic"], "subprocess", record_dir=folder, **settings)
+    async with played_by(replies(*said), config) as play:
+        episode = await play()
+    assert episode.ok, episode.errors or episode.traces[0].errors
+    (trace,) = episode.traces
+    return trace, list(read(folder / f"{trace.info['air']['episode']}.jsonl"))
+
+
+async def test_the_reward_is_the_sum_of_the_terms_that_are_shown(tmp_path: Path) -> None:
+    weights = {
+        "format_penalty": 0.25,
+        "validate_penalty": 0.5,
+        "time_penalty": 1000.0,
+        "test_weight": 2.0,
+    }
+    said = ("what?", MISSING, attempt(2, 3, "submit"))
+    trace, lines = await played(tmp_path, *said, **weights)
+    task, end = tasks.load("titanic"), lines[-1]
+    values = {name: term.value for name, term in trace.rewards.items()}
+    assert list(values) == TERMS
+    assert values["delta"] == pytest.approx(phi_on(task, trace.metrics["score"]))
+    assert values["format"] == -0.25
+    assert values["failed_validates"] == -0.5
+    assert values["time"] == pytest.approx(-1000 * trace.metrics["seconds_agent"] / 3600)
+    assert 0.5 <= trace.metrics["seconds_agent"] < end["t"] - lines[0]["t"]
+    assert values["test_score"] == pytest.approx(2 * phi_on(task, trace.metrics["test_score"]))
+    assert end["terms"] == values
+    assert end["reward"] == pytest.approx(sum(values.values()))
+    assert trace.reward == pytest.approx(end["reward"])
+    row = of_rollouts([Rollout("research", "titanic", trace)])
+    assert {name: row[f"reward/{name}"] for name in TERMS} == pytest.approx(values)
+    shown = sum(value for name, value in row.items() if name.startswith("reward/"))
+    assert row["reward"] == pytest.approx(shown)
+
+
+async def test_by_default_only_deltas_are_paid(tmp_path: Path) -> None:
+    trace, lines = await played(tmp_path, "what?", MISSING, attempt(2, 3, "submit"))
+    terms = lines[-1]["terms"]
+    assert list(terms) == TERMS
+    assert trace.reward == terms["delta"] != 0
+    assert not any(terms[name] for name in TERMS[1:])
+
+
+async def test_the_share_of_time_is_of_the_limit_that_the_run_sets(tmp_path: Path) -> None:
+    config = research(["titanic"], "subprocess", record_dir=tmp_path, time_penalty=1.0)
+    config.agent.timeout.rollout = 100.0
+    async with played_by(replies(MISSING, attempt(1, 1, "submit")), config) as play:
+        (trace,) = (await play()).traces
+    used = trace.metrics["seconds_agent"]
+    assert trace.rewards["time"].value == pytest.approx(-used / 100)
+
+
+async def test_the_agents_time_is_without_the_graders(tmp_path: Path) -> None:
+    """A grader that takes a second; the agent writes a line."""
+    slow = "import time; time.sleep(1)\n" + SCORE
+    files = {"task.toml": TOML, "data.py": DATA, "starter/answer.txt": "1"}
+    files["grader/grade.py"] = GRADER.replace("BODY", slow)
+    for name, text in files.items():
+        path = tmp_path / "tasks" / "tiny" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    config = research(["tiny"], "subprocess")
+    config.taskset.task_roots = [tmp_path / "tasks"]  # type: ignore[attr-defined]
+    script = [f"Go.\n```bash\necho 1.{n} > answer.txt\n{end}\n```" for n, end in ENDS]
+    async with played_by(replies(*script), config) as play:
+        (trace,) = (await play()).traces
+    values = trace.metrics
+    assert values["seconds_grading"] >= 4  # three validates, then the test split
+    did = values["seconds_model"] + values["seconds_exec"]
+    assert did <= values["seconds_agent"] < did + 2.5
