@@ -78,6 +78,7 @@ def table() -> tuple[Mutant, ...]:
         mlgym,
         namespaces,
         network,
+        rewards_report,
         sessions,
         snapshots,
         starts,
@@ -89,6 +90,6 @@ def table() -> tuple[Mutant, ...]:
     boxes = (container, guest, starts, files, host, namespaces, network, sessions, leases)
     return tuple(
         mutant
-        for part in (*boxes, snapshots, without_guest, tasks, mlgym, tools)
+        for part in (*boxes, snapshots, without_guest, tasks, mlgym, rewards_report, tools)
         for mutant in part.MUTANTS
     )
