@@ -74,7 +74,8 @@ async def test_a_guest_is_in_a_session_of_its_own() -> None:
         assert os.getsid(box._process.pid) == box._process.pid
 
 
-async def test_a_command_dies_with_a_guest_that_is_killed() -> None:
+async def test_a_command_dies_with_a_guest_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIR_PROCESS_BOX", "plain")  # whose folder a listing shows
     async with await open_box(SPEC) as box:
         assert isinstance(box, process.ProcessBox)
         assert box._process is not None
