@@ -61,7 +61,7 @@ class Guest:
         self.pipes: dict[int, processes.Command | None] = {}
         self.deadline: float | None = None
         self.silence, self.heard = config.get("silence", SILENCE_SECONDS), time.monotonic()
-        self.writing = self.over = self.frozen = False
+        self.writing = self.over = self.frozen = self.unsent = False
         self._prepare()
 
         for fd in config.get("locks", ()):  # held until this process ends, by no command
@@ -91,6 +91,7 @@ class Guest:
     def run(self) -> None:
         """Serves until standard input closes or the time is over."""
         self.send({"op": "ready", "uid": os.getuid()})
+        self._flush()
         while not self.over:
             for fd, events in self.epoll.poll(self._patience()):
                 if fd == 0:
@@ -112,10 +113,12 @@ class Guest:
                 self._advance(command, now)
             if self.deadline is not None and now >= self.deadline:
                 self.send({"op": "bye", "reason": "its time to live is over"})
-                return
-            if now >= self.heard + self.silence:
+                self.over = True
+            elif now >= self.heard + self.silence:
                 self.send({"op": "bye", "reason": "its host was silent for too long"})
-                return
+                self.over = True
+            if self.unsent:
+                self._flush()
 
     def _patience(self) -> float:
         times = [command.drain_until or command.deadline for command in self.commands.values()]
@@ -139,9 +142,9 @@ class Guest:
         return bool(data)
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues one frame and writes what the stream takes."""
+        """Queues one frame; those of one turn of the loop are written at once."""
         self._queue(header, body)
-        self._flush()
+        self.unsent = True
 
     def _queue(self, header: dict[str, Any], body: bytes = b"") -> None:
         head = json.dumps(header).encode()
@@ -149,6 +152,9 @@ class Guest:
         self.outbox.append(memoryview(sizes + head + body))
 
     def _flush(self) -> None:
+        self.unsent = False
+        if len(self.outbox) > 1:
+            self._join()
         if not self.outbox:
             self._pull()
         while self.outbox:
@@ -162,6 +168,14 @@ class Guest:
         if self.writing != bool(self.outbox or self.streams or self.relay.ready):
             self.writing = not self.writing
             self.epoll.modify(1, select.EPOLLOUT if self.writing else 0)
+
+    def _join(self) -> None:
+        """Makes one write of many: all between here and the host wake for each."""
+        small: list[memoryview] = []
+        while self.outbox and sum(map(len, small)) + len(self.outbox[0]) <= READ_BYTES:
+            small.append(self.outbox.popleft())
+        if small:
+            self.outbox.appendleft(memoryview(b"".join(small)))
 
     def _pull(self) -> None:
         """Queues the next piece of one relayed connection and of one `get`: what comes from sockets

@@ -4,7 +4,7 @@
 do: limits on each command, and its end with that of the guest.
 """
 
-# ruff: noqa: PTH118, SIM105
+# ruff: noqa: SIM105
 # Neither pathlib nor contextlib is worth its import at every start of a box.
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Starter:
 
         def run(path: str, argv: list[str], env: dict[str, str]) -> int:
             return os.posix_spawn(
-                path, argv, env, file_actions=actions, setsid=True, setsigdef=SIGNALS
+                path, argv, env, file_actions=actions, setpgroup=0, setsigdef=SIGNALS
             )
 
         executing = False
@@ -211,7 +211,7 @@ def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -
         return run(argv[0], argv, env)
     missing: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for folder in env.get("PATH", os.defpath).split(":"):
-        path = os.path.join(folder, argv[0])
+        path = f"{folder or '.'}/{argv[0]}"
         try:
             if os.access(path, os.F_OK):  # a try of what is not there costs as much as a start
                 return run(path, argv, env)

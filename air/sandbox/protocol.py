@@ -163,7 +163,7 @@ class Connection:
         self._name, self._ids = name, itertools.count(1)
         self._waiting: dict[int, asyncio.Queue[Reply | None]] = {}
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._stderr = bytearray()
+        self._stderr, self._unsent = bytearray(), list[bytes]()
         self._reason = ""
         self.relay: Relay | None = None
         self._pump = asyncio.create_task(self._read())
@@ -191,7 +191,7 @@ class Connection:
     def post(self, header: Mapping[str, Any], body: bytes = b"") -> None:
         """Sends a frame without waiting for an answer; harmless when the stream is over."""
         if not self._reason:
-            self._writer.write(frame(header, body))
+            self._write(frame(header, body))
 
     async def request(self, header: Mapping[str, Any], body: bytes = b"") -> Reply:
         """Sends one request and returns its one answer.
@@ -203,8 +203,9 @@ class Connection:
         ident = header["id"] if "id" in header else self.new_id()
         queue = self._expect(ident)
         try:
-            self._writer.write(frame({**header, "id": ident}, body))
-            await self.drain()
+            self._write(frame({**header, "id": ident}, body))
+            if body:
+                await self.drain()
             return await self._answer(queue)
         finally:
             del self._waiting[ident]
@@ -214,7 +215,7 @@ class Connection:
         ident = self.new_id()
         queue = self._expect(ident)
         try:
-            self._writer.write(frame({**header, "id": ident}))
+            self._write(frame({**header, "id": ident}))
             while True:
                 reply = await self._answer(queue)
                 if not reply[0].get("more"):
@@ -232,10 +233,10 @@ class Connection:
             for start in range(0, max(1, len(view)), piece):
                 last = start + piece >= len(view)
                 part = {**header, "op": "write", "id": ident, "last": last}
-                self._writer.write(frame(part, bytes(view[start : start + piece])))
+                self._write(frame(part, bytes(view[start : start + piece])))
                 await self.drain()
                 if not queue.empty() and not last:
-                    self._writer.write(frame({**part, "last": True}))
+                    self._write(frame({**part, "last": True}))
                     break
             await self._answer(queue)
         finally:
@@ -270,8 +271,22 @@ class Connection:
         queue = self._waiting[ident] = asyncio.Queue()
         return queue
 
+    def _write(self, data: bytes) -> None:
+        """Sends what is written in one turn of the event loop at once: everything between here and
+        the guest wakes for each write."""
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unsent.append(data)
+
+    def _flush(self) -> None:
+        data = b"".join(self._unsent)
+        self._unsent.clear()
+        if data and not self._reason:
+            self._writer.write(data)
+
     async def drain(self) -> None:
         """Returns when the stream takes more, or is over."""
+        self._flush()
         try:
             await self._writer.drain()
         except ConnectionError as error:

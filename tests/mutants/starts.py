@@ -20,8 +20,8 @@ MUTANTS = (
     ),
     _mutant(
         "a command is in a process group of its own",
-        "setsid=True",
-        "setsid=False",
+        "setpgroup=0, ",
+        "",
         "a-signal-to-its-own-group-ends-a-command-alone",
     ),
     _mutant(

@@ -104,7 +104,7 @@ async def test_a_stream_that_ends_tells_everyone_why(answer: bytes, reason: str)
     waiting = asyncio.create_task(connection.request({"op": "exec"}))
     await asyncio.sleep(0)
     with theirs:
-        theirs.recv(1000)
+        await asyncio.to_thread(theirs.recv, 1000)
         theirs.sendall(answer)
     with pytest.raises(BoxDiedError, match=reason):
         await waiting
