@@ -1,0 +1,198 @@
+"""The shipped data tasks' own programs, run as they are: starters, graders, and what graders refuse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from air import tasks
+from air.tasks.check import read_solvers
+from air.tasks.data import prepare
+from air.tasks.spec import TaskSpec
+
+NUMBERS = {"amesHousing": "price"}
+"""Tasks whose submission holds numbers, and the name of their column."""
+TABLES = NUMBERS
+"""Tasks whose submission is a table."""
+NAMES = list(TABLES)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Data is prepared once for this file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def cache() -> None:
+    """No cache of its own for each test of this file."""
+
+
+def workspace(task: TaskSpec, place: Path) -> Path:
+    shutil.copytree(prepare(task).agent, place, dirs_exist_ok=True)
+    return place
+
+
+def solve(place: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "solve.py"]
+    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+
+
+def grade(task: TaskSpec, place: Path, split: str = "val") -> tuple[int, dict[str, object]]:
+    out = place / "out.json"
+    script = prepare(task).grader / "grade.py"
+    options = ["--artefact", place, "--split", split, "--seed", "0", "--out", out]
+    command = [sys.executable, "-B", script, *options]
+    result = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+    assert result.returncode in (0, 3), result.stderr
+    return result.returncode, json.loads(out.read_text())
+
+
+def score(task: TaskSpec, place: Path, split: str = "val") -> float:
+    code, said = grade(task, place, split)
+    assert code == 0, said
+    return said["metrics"][task.metric]  # type: ignore[index, no-any-return]
+
+
+def refusal(task: TaskSpec, place: Path, text: str) -> str:
+    """What the grader says of a submission that it does not take."""
+    (place / task.artefact).write_bytes(text.encode("latin-1"))
+    code, said = grade(task, place)
+    assert code == 3, said
+    return str(said["message"])
+
+
+def answers(task: TaskSpec, split: str = "val") -> list[str]:
+    """The lines of the grader's table of answers, its header first."""
+    return (prepare(task).grader / "data" / f"{split}.csv").read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_starter_scores_the_declared_baseline(name: str, tmp_path: Path) -> None:
+    task = tasks.load(name)
+    place = workspace(task, tmp_path)
+    result = solve(place)
+    assert result.returncode == 0, result.stderr
+    assert score(task, place) == pytest.approx(task.baseline, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (None, "expected one line"),
+        ("method=2", "both method=1..4 and level=1..4"),
+        ("method=5 level=1", "method=5 is unknown"),
+        ("method=1 depth=1", "depth=1 is unknown"),
+    ],
+)
+def test_a_bad_config_is_explained(
+    name: str, tmp_path: Path, config: str | None, said: str
+) -> None:
+    task = tasks.load(name)
+    place = workspace(task, tmp_path)
+    (place / "config").unlink()
+    if config is not None:
+        (place / "config").write_text(config)
+    result = solve(place)
+    assert result.returncode == 1
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (place / task.artefact).exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_solvers_are_recorded_worst_first(name: str) -> None:
+    task = tasks.load(name)
+    solvers = read_solvers(task)
+    assert solvers[0].name == "baseline"
+    assert solvers[-1].name == "good"
+    assert "middle" in [s.name for s in solvers]
+    sign = 1 if task.direction == "higher" else -1
+    values = [sign * s.val for s in solvers]
+    assert values == sorted(set(values))
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_answers_are_shown_nowhere_and_score_best(name: str, split: str, tmp_path: Path) -> None:
+    """The agent sees each id of the split, in another table, without the column to predict."""
+    task = tasks.load(name)
+    agent = prepare(task).agent
+    shown = (agent / "data" / f"{split}.csv").read_text().splitlines()
+    assert TABLES[name] not in shown[0].split(",")
+    hidden = answers(task, split)
+    assert {row.partition(",")[0] for row in hidden} == {row.partition(",")[0] for row in shown}
+    (tmp_path / task.artefact).write_text("\ufeff" + "\r\n".join(hidden), newline="")
+    best = score(task, tmp_path, split)
+    assert best == (1.0 if task.direction == "higher" else 0.0)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_submission_that_cannot_be_graded_is_explained(name: str, tmp_path: Path) -> None:
+    task = tasks.load(name)
+    header, first, *rest = answers(task)
+    column = TABLES[name]
+    begin = f"must begin with the line id,{column}"
+    every = "\n".join([header, first, *rest])
+    for text, said in {
+        "": begin,
+        every.replace(header, f"{column},id", 1): begin,
+        f"{header}\n": f"lacks {len(rest) + 1} of the {len(rest) + 1}",
+        "\n".join([header, *rest]): f"lacks 1 of the {len(rest) + 1}",
+        f"{every}\n{first}": "is there twice",
+        f"{header}\n{first},0": "line 2: 3 cells, expected 2",
+        f"{header}\n\xff": "not readable",
+    }.items():
+        assert said in refusal(task, tmp_path, text), text[:80]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400", "", "a house", "-1e12", "0x10"])
+def test_what_is_no_number_in_the_range_is_refused(name: str, value: str, tmp_path: Path) -> None:
+    task = tasks.load(name)
+    header, first, *rest = answers(task)
+    changed = f"{first.partition(',')[0]},{value}"
+    said = refusal(task, tmp_path, "\n".join([header, changed, *rest]))
+    assert "line 2:" in said
+    assert "expected a number from" in said
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_another_seed_is_another_split_and_the_same_seed_the_same(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = tasks.load(name)
+    first = prepare(task).digest
+    assert prepare(task, 7).digest != first
+    monkeypatch.setenv("AIR_CACHE", str(tmp_path))
+    assert prepare(task).digest == first
+
+
+def test_graders_that_read_the_same_read_it_by_the_same_program() -> None:
+    shared = {(tasks.load(name).folder / "grader" / "table.py").read_bytes() for name in NUMBERS}
+    assert len(shared) == 1
+
+
+def test_the_metrics_of_house_prices_are_those_of_their_formulas(tmp_path: Path) -> None:
+    """All prices e times too high: the log is off by 1 everywhere."""
+    task = tasks.load("amesHousing")
+    header, *rows = answers(task)
+    prices = {row.partition(",")[0]: float(row.partition(",")[2]) for row in rows}
+    mean = sum(prices.values()) / len(prices)
+    for predicted, expected in (
+        ({row: price * 2.718281828459045 for row, price in prices.items()}, ("rmse_log", 1.0)),
+        (dict.fromkeys(prices, mean), ("r2", 0.0)),
+    ):
+        lines = [header, *(f"{row},{value!r}" for row, value in predicted.items())]
+        (tmp_path / "submission.csv").write_text("\n".join(lines))
+        _, said = grade(task, tmp_path)
+        assert said["metrics"][expected[0]] == pytest.approx(expected[1], abs=1e-9)  # type: ignore[index]
