@@ -20,18 +20,8 @@ import sys
 import numpy as np
 
 SIZES = [
-    "Lot_Area",
-    "Year_Built",
-    "Total_Bsmt_SF",
-    "First_Flr_SF",
-    "Second_Flr_SF",
-    "Gr_Liv_Area",
-    "Full_Bath",
-    "Half_Bath",
-    "TotRms_AbvGrd",
-    "Fireplaces",
-    "Garage_Cars",
-    "Garage_Area",
+    *("Lot_Area", "Year_Built", "Total_Bsmt_SF", "First_Flr_SF", "Second_Flr_SF", "Gr_Liv_Area"),
+    *("Full_Bath", "Half_Bath", "TotRms_AbvGrd", "Fireplaces", "Garage_Cars", "Garage_Area"),
 ]
 
 
