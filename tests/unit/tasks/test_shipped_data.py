@@ -16,7 +16,7 @@ from air.tasks.check import read_solvers
 from air.tasks.data import prepare
 from air.tasks.spec import TaskSpec
 
-NUMBERS = {"amesHousing": "price"}
+NUMBERS = {"amesHousing": "price", "forecasting": "employed"}
 """Tasks whose submission holds numbers, and the name of their column."""
 TABLES = NUMBERS
 """Tasks whose submission is a table."""
@@ -196,3 +196,40 @@ def test_the_metrics_of_house_prices_are_those_of_their_formulas(tmp_path: Path)
         (tmp_path / "submission.csv").write_text("\n".join(lines))
         _, said = grade(task, tmp_path)
         assert said["metrics"][expected[0]] == pytest.approx(expected[1], abs=1e-9)  # type: ignore[index]
+
+
+def test_forecasts_are_scaled_by_the_change_over_a_year_of_their_own_series(tmp_path: Path) -> None:
+    """A forecast that is off by one such change everywhere scores 1."""
+    task = tasks.load("forecasting")
+    known: dict[str, list[float]] = {}
+    for row in (prepare(task).agent / "data" / "train.csv").read_text().splitlines()[1:]:
+        series, _, _, value = row.split(",")
+        known.setdefault(series, []).append(float(value))
+    change = {
+        series: sum(abs(b - a) for a, b in zip(values, values[12:], strict=False)) / 168
+        for series, values in known.items()
+    }
+    lines = ["id,employed"]
+    for row in answers(task)[1:]:
+        name, value = row.split(",")
+        lines.append(f"{name},{float(value) + change[name.partition('-')[0]]!r}")
+    (tmp_path / "submission.csv").write_text("\n".join(lines))
+    _, said = grade(task, tmp_path)
+    assert said["metrics"] == pytest.approx({"mase": 1.0, "mase_late": 1.0})
+
+
+@pytest.mark.parametrize("seed", [1912, 7])
+def test_nothing_after_the_cut_is_shown_of_any_series(seed: int) -> None:
+    data = prepare(tasks.load("forecasting"), seed).agent / "data"
+    rows = [row.split(",") for row in (data / "train.csv").read_text().splitlines()[1:]]
+    times: dict[str, list[int]] = {}
+    for series, t, month, _ in rows:
+        assert (int(month) - int(rows[0][2])) % 12 == (int(t) - 1) % 12
+        times.setdefault(series, []).append(int(t))
+    assert set(map(tuple, times.values())) == {tuple(range(1, 181))}
+    halves = [
+        {row.split(",")[1] for row in (data / f"{split}.csv").read_text().splitlines()[1:]}
+        for split in ("val", "test")
+    ]
+    assert not halves[0] & halves[1]
+    assert halves[0] | halves[1] == set(times)
