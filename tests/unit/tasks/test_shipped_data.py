@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import subprocess
@@ -18,7 +19,9 @@ from air.tasks.spec import TaskSpec
 
 NUMBERS = {"amesHousing": "price", "forecasting": "employed"}
 """Tasks whose submission holds numbers, and the name of their column."""
-TABLES = NUMBERS
+LABELS = {"foodReviews": "great"}
+"""Tasks whose submission holds 0 and 1, and the name of their column."""
+TABLES = NUMBERS | LABELS
 """Tasks whose submission is a table."""
 NAMES = list(TABLES)
 
@@ -130,7 +133,7 @@ def test_answers_are_shown_nowhere_and_score_best(name: str, split: str, tmp_pat
     shown = (agent / "data" / f"{split}.csv").read_text().splitlines()
     assert TABLES[name] not in shown[0].split(",")
     hidden = answers(task, split)
-    assert {row.partition(",")[0] for row in hidden} == {row.partition(",")[0] for row in shown}
+    assert [row.partition(",")[0] for row in hidden] == [row.partition(",")[0] for row in shown]
     (tmp_path / task.artefact).write_text("\ufeff" + "\r\n".join(hidden), newline="")
     best = score(task, tmp_path, split)
     assert best == (1.0 if task.direction == "higher" else 0.0)
@@ -177,9 +180,35 @@ def test_another_seed_is_another_split_and_the_same_seed_the_same(
     assert prepare(task).digest == first
 
 
-def test_graders_that_read_the_same_read_it_by_the_same_program() -> None:
-    shared = {(tasks.load(name).folder / "grader" / "table.py").read_bytes() for name in NUMBERS}
+@pytest.mark.parametrize("names", [[*NUMBERS], [*LABELS, "titanic"]])
+def test_graders_that_read_the_same_read_it_by_the_same_program(names: list[str]) -> None:
+    shared = {(tasks.load(name).folder / "grader" / "table.py").read_bytes() for name in names}
     assert len(shared) == 1
+
+
+@pytest.mark.parametrize("name", LABELS)
+@pytest.mark.parametrize("value", ["", "2", "nan", "0.5", "yes", "-1", "١"])
+def test_what_is_no_label_is_refused(name: str, value: str, tmp_path: Path) -> None:
+    task = tasks.load(name)
+    header, first, *rest = answers(task)
+    changed = f"{first.partition(',')[0]},{value}"
+    place = tmp_path / task.artefact
+    place.write_text("\n".join([header, changed, *rest]), encoding="utf-8")
+    code, said = grade(task, tmp_path)
+    assert code == 3
+    assert "line 2:" in str(said["message"])
+    assert "expected 0 or 1" in str(said["message"])
+
+
+def test_no_review_is_in_two_splits() -> None:
+    data = prepare(tasks.load("foodReviews")).agent / "data"
+    texts = []
+    for split in ("train", "val", "test"):
+        with (data / f"{split}.csv").open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        texts.append({"".join(c for c in row["text"].lower() if c.isalnum()) for row in rows})
+        assert len(texts[-1]) == len(rows) >= 1000
+    assert not texts[0] & texts[1] | texts[0] & texts[2] | texts[1] & texts[2]
 
 
 def test_the_metrics_of_house_prices_are_those_of_their_formulas(tmp_path: Path) -> None:
