@@ -23,7 +23,7 @@ LABELS = {"foodReviews": "great"}
 """Tasks whose submission holds 0 and 1, and the name of their column."""
 TABLES = NUMBERS | LABELS
 """Tasks whose submission is a table."""
-NAMES = list(TABLES)
+NAMES = [*TABLES, "languageModel"]
 
 
 @pytest.fixture(scope="module", autouse=True)
