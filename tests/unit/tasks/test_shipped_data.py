@@ -17,7 +17,7 @@ from air.tasks.check import read_solvers
 from air.tasks.data import prepare
 from air.tasks.spec import TaskSpec
 
-NUMBERS = {"amesHousing": "price", "forecasting": "employed"}
+NUMBERS = {"amesHousing": "price", "forecasting": "employed", "recommendation": "rating"}
 """Tasks whose submission holds numbers, and the name of their column."""
 LABELS = {"foodReviews": "great"}
 """Tasks whose submission holds 0 and 1, and the name of their column."""
@@ -262,3 +262,15 @@ def test_nothing_after_the_cut_is_shown_of_any_series(seed: int) -> None:
     ]
     assert not halves[0] & halves[1]
     assert halves[0] | halves[1] == set(times)
+
+
+def test_the_metrics_of_ratings_are_those_of_their_formulas(tmp_path: Path) -> None:
+    """Every prediction half a star too high."""
+    task = tasks.load("recommendation")
+    lines = ["id,rating"]
+    for row in answers(task)[1:]:
+        name, rating = row.split(",")
+        lines.append(f"{name},{float(rating) + 0.5}")
+    (tmp_path / "submission.csv").write_text("\n".join(lines))
+    _, said = grade(task, tmp_path)
+    assert said["metrics"] == pytest.approx({"rmse": 0.5, "mae": 0.5})
