@@ -26,7 +26,7 @@ _FRAME = 1 + 8 * SYMBOLS
 RUNNER = r"""
 import os, random, resource, sys
 from array import array
-for kind, most in (("CPU", 15), ("AS", 1 << 30), ("FSIZE", 1 << 20), ("CORE", 0)):
+for kind, most in (("CPU", 10), ("AS", 1 << 30), ("FSIZE", 1 << 20), ("CORE", 0)):
     resource.setrlimit(getattr(resource, "RLIMIT_" + kind), (most, most))
 source, orders, answers = os.dup(0), os.dup(0), os.dup(1)
 null = os.open(os.devnull, os.O_RDWR)
@@ -151,7 +151,7 @@ class Model:
     def _ended(self) -> None:
         code = self._process.wait()
         if -code in (signal.SIGXCPU, signal.SIGKILL):
-            raise BadModel("model.py used more than 15 s of processor time")
+            raise BadModel("model.py used more than 10 s of processor time")
         raise BadModel(f"model.py ended before the text did (exit {code})")
 
 

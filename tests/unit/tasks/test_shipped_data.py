@@ -274,3 +274,15 @@ def test_the_metrics_of_ratings_are_those_of_their_formulas(tmp_path: Path) -> N
     (tmp_path / "submission.csv").write_text("\n".join(lines))
     _, said = grade(task, tmp_path)
     assert said["metrics"] == pytest.approx({"rmse": 0.5, "mae": 0.5})
+
+
+def test_users_and_movies_are_numbered_anew() -> None:
+    """With the published numbers in their order, the first ratings of the source would tell."""
+    tables = []
+    for seed in (1912, 7):
+        text = (
+            prepare(tasks.load("recommendation"), seed).agent / "data" / "movies.csv"
+        ).read_text()
+        tables.append([row.partition(",")[2] for row in text.splitlines()[1:]])
+    assert sorted(tables[0]) == sorted(tables[1])
+    assert tables[0] != tables[1]
