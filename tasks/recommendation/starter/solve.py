@@ -77,15 +77,24 @@ def means(users, movies, new_users, new_movies, ratings, level, drawn):
 
 def neighbours(users, movies, new_users, new_movies, left, drawn=1.0):
     """The mean of what is left of a movie, of all users, weighted by how alike they rate."""
-    shape = 1 + max(users.max(), new_users.max()), 1 + max(movies.max(), new_movies.max())
-    table, there = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    table[users, movies], there[users, movies] = left, 1.0
-    common = there @ there.T
-    alike = (table @ table.T) / np.sqrt((table**2 @ there.T) * (there @ (table**2).T) + 1e-9)
+    order = np.argsort(movies, kind="stable")
+    edges = np.searchsorted(movies[order], np.arange(max(movies.max(), new_movies.max()) + 2))
+    raters = [order[begin:end] for begin, end in pairwise(edges)]
+    size = 1 + max(users.max(), new_users.max())
+    products, squares, common = np.zeros((3, size, size))
+    for inside in raters:
+        block, rest = np.ix_(users[inside], users[inside]), left[inside]
+        products[block] += np.outer(rest, rest)
+        squares[block] += (rest**2)[:, None]
+        common[block] += 1
+    alike = products / np.sqrt(squares * squares.T + 1e-9)
     alike = np.maximum(alike, 0) * common / (common + 30)
-    np.fill_diagonal(alike, 0)
-    weights = alike @ there + drawn
-    return ((alike @ table) / np.maximum(weights, 1e-9))[new_users, new_movies]
+    found = np.zeros(len(new_users))
+    for row, (user, movie) in enumerate(zip(new_users, new_movies)):
+        inside = raters[movie]
+        weights = alike[user, users[inside]]
+        found[row] = weights @ left[inside] / (weights.sum() + drawn)
+    return found
 
 
 def factors(users, movies, new_users, new_movies, left, rank=8, decay=12.0, rounds=8):
