@@ -17,11 +17,20 @@ from air.tasks.grading import Grader
 
 pytestmark = pytest.mark.docker
 
-HONEST = {"battleOfSexes": "def move(mine, theirs):\n    return 0\n"}
+HONEST = {
+    "battleOfSexes": "def move(mine, theirs):\n    return 0\n",
+    "satHeuristic": "def choose(rows):\n    return rows[0][0]\n",
+}
 """By task, whose artefact is one file of Python: the plainest code that is graded."""
-BROKEN = {"battleOfSexes": "def move(mine, theirs):\n    {}\n"}
+BROKEN = {
+    "battleOfSexes": "def move(mine, theirs):\n    {}\n",
+    "satHeuristic": "def choose(rows):\n    {}\n",
+}
 """The same with a gap for an attempt inside the function."""
-HIDDEN = {"battleOfSexes": ("opponents.py", "data/seeds.json")}
+HIDDEN = {
+    "battleOfSexes": ("opponents.py", "data/seeds.json"),
+    "satHeuristic": ("data/seeds.json",),
+}
 """Files of its grader that must stay hidden."""
 
 
@@ -86,7 +95,7 @@ WITHOUT_AN_ANSWER = {
     "eats memory": ("return [0] * 10**10", "MemoryError"),
     "returns nothing": ("return None", "None|null"),
     "returns nan": ("return float('nan')", "nan|NaN"),
-    "returns inf": ("return float('inf')", "inf"),
+    "returns inf": ("return float('inf')", "inf|Infinity"),
     "returns a huge number": ("return 10**5000", "returned|10{20}|digits"),
 }
 

@@ -37,9 +37,69 @@ def _grader_shut(name: str) -> Mutant:
     )
 
 
-CODE_TASKS = ("battleOfSexes",)
+_SANDBOX = "tasks/satHeuristic/grader/sandbox.py"
+_UNIT = "tests/unit/tasks/test_sandboxes.py"
+_FAULT = f"{_UNIT}::test_a_program_at_fault_is_told_so"
+_PASSES = f"{_UNIT}::test_arguments_and_answers_pass"
+_SAT = "tests/unit/tasks/test_sat_heuristic.py"
+_SAT_HONEST = f"{_SAT}::test_equal_files_score_equally"
+
+CODE_TASKS = ("battleOfSexes", "satHeuristic")
 
 MUTANTS = (
     *map(_second_user, CODE_TASKS),
     *map(_grader_shut, CODE_TASKS),
+    Mutant(
+        "a graded program that never reads does not hold the grader up",
+        _SANDBOX,
+        "os.set_blocking(self._to, False)",
+        "os.set_blocking(self._to, True)",
+        (f"{_UNIT}::test_a_program_that_never_reads_does_not_hold_the_grader_up",),
+        _PASSES,
+    ),
+    Mutant(
+        "NaN and infinity are no answers of a graded program",
+        _SANDBOX,
+        ", parse_constant=self._refuse",
+        "",
+        (
+            f"{_SAT}::test_an_answer_that_is_no_free_literal_is_told[float('inf')-returned Infinity]",
+        ),
+        _PASSES,
+    ),
+    Mutant(
+        "a graded program answers once for each call",
+        _SANDBOX,
+        ' or line.count(b"\\n") != 1',
+        "",
+        (f"{_UNIT}::test_a_program_that_answers_twice_is_told_so",),
+        _PASSES,
+    ),
+    Mutant(
+        "an answer of a graded program is bounded",
+        _SANDBOX,
+        "if len(line) > MAX_ANSWER:",
+        "if False:",
+        (f"{_UNIT}::test_an_endless_answer_is_told_so",),
+        _PASSES,
+    ),
+    Mutant(
+        "satHeuristic: a literal must be free",
+        "tasks/satHeuristic/grader/grade.py",
+        " or abs(literal) not in {row[0] for row in rows}",
+        "",
+        (
+            f"{_SAT}::test_an_answer_that_is_no_free_literal_is_told"
+            "[kept.setdefault('first', rows[0][0])-expected a free variable]",
+        ),
+        _SAT_HONEST,
+    ),
+    Mutant(
+        "satHeuristic: a literal is an integer",
+        "tasks/satHeuristic/grader/grade.py",
+        "type(literal) is not int or ",
+        "",
+        (f"{_SAT}::test_an_answer_that_is_no_free_literal_is_told[True-returned True]",),
+        _SAT_HONEST,
+    ),
 )
