@@ -20,16 +20,22 @@ pytestmark = pytest.mark.docker
 HONEST = {
     "battleOfSexes": "def move(mine, theirs):\n    return 0\n",
     "satHeuristic": "def choose(rows):\n    return rows[0][0]\n",
+    "bugHunt": (
+        "def train(rows, labels):\n    return dict(mean=[0] * 6, scale=[1] * 6, "
+        "hidden=[[0] * 7] * 12, output=[[0] * 13] * 4)\n"
+    ),
 }
 """By task, whose artefact is one file of Python: the plainest code that is graded."""
 BROKEN = {
     "battleOfSexes": "def move(mine, theirs):\n    {}\n",
     "satHeuristic": "def choose(rows):\n    {}\n",
+    "bugHunt": "def train(rows, labels):\n    {}\n",
 }
 """The same with a gap for an attempt inside the function."""
 HIDDEN = {
     "battleOfSexes": ("opponents.py", "data/seeds.json"),
     "satHeuristic": ("data/seeds.json",),
+    "bugHunt": ("data/val.json", "data/test.json"),
 }
 """Files of its grader that must stay hidden."""
 
@@ -93,10 +99,10 @@ WITHOUT_AN_ANSWER = {
     "spins": ("while True: pass", "processor time"),
     "sleeps": ("import time; time.sleep(600)", "took longer than"),
     "eats memory": ("return [0] * 10**10", "MemoryError"),
-    "returns nothing": ("return None", "None|null"),
+    "returns nothing": ("return None", "None|no dict"),
     "returns nan": ("return float('nan')", "nan|NaN"),
     "returns inf": ("return float('inf')", "inf|Infinity"),
-    "returns a huge number": ("return 10**5000", "returned|10{20}|digits"),
+    "returns a huge number": ("return 10**4400", "returned|10{20}|digits"),
 }
 
 
@@ -131,12 +137,14 @@ async def test_a_lingering_child_does_not_hold_the_grade_up(grader: Grader, name
 async def test_no_hidden_file_is_in_the_agents_box(pool: Pool, name: str) -> None:
     hidden = {Path(file).name for file in ("grade.py", *HIDDEN[name])}
     task = tasks.load(name)
-    names = " -o ".join(f"-name {file}" for file in sorted({*hidden, "README.md", "solve.py"}))
+    names = " -o ".join(
+        f"-name {file}" for file in sorted({*hidden, "README.md", "solve.py", "train.py"})
+    )
     look = f"find / \\( -path /proc -o -path /sys \\) -prune -o \\( {names} \\) -print"
     async with pool.lease(task.box_spec("docker")) as box:
         await stage(task, box)
         found = await box.exec(f"{look}; ls -d /grader", timeout=30)
     seen = {line.rpartition("/")[2] for line in found.text.splitlines()}
-    assert "solve.py" in seen, found.text  # the workspace was looked through
+    assert {"solve.py", "train.py"} & seen, found.text  # the workspace was looked through
     assert not hidden & seen, found.text
     assert "cannot access '/grader'" in found.text

@@ -43,8 +43,9 @@ _FAULT = f"{_UNIT}::test_a_program_at_fault_is_told_so"
 _PASSES = f"{_UNIT}::test_arguments_and_answers_pass"
 _SAT = "tests/unit/tasks/test_sat_heuristic.py"
 _SAT_HONEST = f"{_SAT}::test_equal_files_score_equally"
+_BUGS = "tests/unit/tasks/test_bug_hunt.py"
 
-CODE_TASKS = ("battleOfSexes", "satHeuristic")
+CODE_TASKS = ("battleOfSexes", "satHeuristic", "bugHunt")
 
 MUTANTS = (
     *map(_second_user, CODE_TASKS),
@@ -101,5 +102,28 @@ MUTANTS = (
         "",
         (f"{_SAT}::test_an_answer_that_is_no_free_literal_is_told[True-returned True]",),
         _SAT_HONEST,
+    ),
+    Mutant(
+        "bugHunt: a network's numbers are finite and bounded",
+        "tasks/bugHunt/grader/grade.py",
+        " or not abs(number) <= LARGEST",
+        "",
+        (f"{_BUGS}::test_what_is_no_network_is_refused",),
+        f"{_BUGS}::test_one_unit_worked_out_by_hand",
+    ),
+    Mutant(
+        "bugHunt: a network has the form that was asked for",
+        "tasks/bugHunt/grader/grade.py",
+        "if not isinstance(given, list) or len(given) != rows:",
+        "if not isinstance(given, list):",
+        (f"{_BUGS}::test_what_is_no_network_is_refused",),
+        f"{_BUGS}::test_one_unit_worked_out_by_hand",
+    ),
+    Mutant(
+        "bugHunt: the rows that count are not shown to the graded program",
+        "tasks/bugHunt/grader/grade.py",
+        'program.call(train["rows"], train["labels"], afresh=True)',
+        'program.call(train["rows"], train["labels"], check["rows"], afresh=True)',
+        (f"{_BUGS}::test_the_graded_program_is_shown_no_row_that_counts",),
     ),
 )
