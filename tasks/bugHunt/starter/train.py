@@ -19,8 +19,8 @@ EPOCHS, RATE, DECAY, SHRINK = 30, 0.1, 0.92, 0.0005
 def standardise(rows):
     """The mean and the standard deviation of every column."""
     columns = list(zip(*rows))
-    mean = [sum(column) / len(column) for column in columns]
-    scale = [sum((x - m) ** 2 for x in column) / len(column) for column, m in zip(columns, mean)]
+    mean = [math.fsum(column) / len(column) for column in columns]
+    scale = [math.fsum((x - m) ** 2 for x in column) / len(column) for column, m in zip(columns, mean)]
     return mean, scale
 
 
@@ -32,13 +32,13 @@ def start(units, inputs):
 
 def layer(weights, x):
     """What goes into every unit."""
-    return [sum(w * v for w, v in zip(unit, x)) + unit[-1] for unit in weights]
+    return [math.fsum(w * v for w, v in zip(unit, x)) + unit[-1] for unit in weights]
 
 
 def softmax(scores):
     top = max(scores)
     powers = [math.exp(score - top) for score in scores]
-    total = sum(powers)
+    total = math.fsum(powers)
     return [power / total for power in powers]
 
 
@@ -54,7 +54,7 @@ def step(hidden, output, x, label, rate):
     h = [math.tanh(a) for a in layer(hidden, x)]
     p = softmax(layer(output, h))
     wrong = [p[k] - (k == label) for k in range(CLASSES)]
-    back = [sum(wrong[k] * output[k][j] for k in range(CLASSES)) for j in range(HIDDEN)]
+    back = [math.fsum(wrong[k] * output[k][j] for k in range(CLASSES)) for j in range(HIDDEN)]
     update(output, wrong, h, rate)
     update(hidden, [b * (1 - v) for b, v in zip(back, h)], x, rate)
     return -math.log(max(p[label], 1e-12))
