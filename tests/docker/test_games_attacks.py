@@ -20,6 +20,7 @@ pytestmark = pytest.mark.docker
 HONEST = {
     "battleOfSexes": "def move(mine, theirs):\n    return 0\n",
     "satHeuristic": "def choose(rows):\n    return rows[0][0]\n",
+    "blotto": "def allocate(mine, theirs):\n    return [10] * 6\n",
     "bugHunt": (
         "def train(rows, labels):\n    return dict(mean=[0] * 6, scale=[1] * 6, "
         "hidden=[[0] * 7] * 12, output=[[0] * 13] * 4)\n"
@@ -29,12 +30,14 @@ HONEST = {
 BROKEN = {
     "battleOfSexes": "def move(mine, theirs):\n    {}\n",
     "satHeuristic": "def choose(rows):\n    {}\n",
+    "blotto": "def allocate(mine, theirs):\n    {}\n",
     "bugHunt": "def train(rows, labels):\n    {}\n",
 }
 """The same with a gap for an attempt inside the function."""
 HIDDEN = {
     "battleOfSexes": ("opponents.py", "data/seeds.json"),
     "satHeuristic": ("data/seeds.json",),
+    "blotto": ("opponents.py", "data/seeds.json"),
     "bugHunt": ("data/val.json", "data/test.json"),
 }
 """Files of its grader that must stay hidden."""

@@ -44,8 +44,9 @@ _PASSES = f"{_UNIT}::test_arguments_and_answers_pass"
 _SAT = "tests/unit/tasks/test_sat_heuristic.py"
 _SAT_HONEST = f"{_SAT}::test_equal_files_score_equally"
 _BUGS = "tests/unit/tasks/test_bug_hunt.py"
+_BLOTTO = "tests/unit/tasks/test_blotto.py"
 
-CODE_TASKS = ("battleOfSexes", "satHeuristic", "bugHunt")
+CODE_TASKS = ("battleOfSexes", "satHeuristic", "bugHunt", "blotto")
 
 MUTANTS = (
     *map(_second_user, CODE_TASKS),
@@ -125,5 +126,21 @@ MUTANTS = (
         'program.call(train["rows"], train["labels"], afresh=True)',
         'program.call(train["rows"], train["labels"], check["rows"], afresh=True)',
         (f"{_BUGS}::test_the_graded_program_is_shown_no_row_that_counts",),
+    ),
+    Mutant(
+        "blotto: no field gets fewer than no soldiers",
+        "tasks/blotto/grader/grade.py",
+        "not 0 <= count <= SOLDIERS",
+        "not count <= SOLDIERS",
+        (f"{_BLOTTO}::test_what_is_no_allocation_is_refused",),
+        f"{_BLOTTO}::test_the_margin_is_counted_field_by_field",
+    ),
+    Mutant(
+        "blotto: an allocation sends 60 soldiers",
+        "tasks/blotto/grader/grade.py",
+        "if sum(given) != SOLDIERS:",
+        "if False:",
+        (f"{_BLOTTO}::test_what_is_no_allocation_is_refused",),
+        f"{_BLOTTO}::test_the_margin_is_counted_field_by_field",
     ),
 )

@@ -20,7 +20,9 @@ def standardise(rows):
     """The mean and the standard deviation of every column."""
     columns = list(zip(*rows))
     mean = [math.fsum(column) / len(column) for column in columns]
-    scale = [math.fsum((x - m) ** 2 for x in column) / len(column) for column, m in zip(columns, mean)]
+    scale = [
+        math.fsum((x - m) ** 2 for x in column) / len(column) for column, m in zip(columns, mean)
+    ]
     return mean, scale
 
 
