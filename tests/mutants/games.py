@@ -45,6 +45,7 @@ _SAT = "tests/unit/tasks/test_sat_heuristic.py"
 _SAT_HONEST = f"{_SAT}::test_equal_files_score_equally"
 _BUGS = "tests/unit/tasks/test_bug_hunt.py"
 _BLOTTO = "tests/unit/tasks/test_blotto.py"
+_CHEAPER = "tests/unit/tasks/test_cheaper.py"
 
 CODE_TASKS = ("battleOfSexes", "satHeuristic", "bugHunt", "blotto")
 
@@ -142,5 +143,29 @@ MUTANTS = (
         "if False:",
         (f"{_BLOTTO}::test_what_is_no_allocation_is_refused",),
         f"{_BLOTTO}::test_the_margin_is_counted_field_by_field",
+    ),
+    Mutant(
+        "cheaper: a wrong answer earns nothing",
+        "tasks/cheaper/grader/grade.py",
+        "    if wrong:",
+        "    if False:",
+        (f"{_CHEAPER}::test_a_program_at_fault_is_told_so",),
+        f"{_CHEAPER}::test_the_cost_is_the_mean_over_the_hidden_inputs",
+    ),
+    Mutant(
+        "cheaper: numbers are bounded, so that many cannot be packed into one",
+        "tasks/cheaper/grader/machine.py",
+        "if not -LARGEST <= value <= LARGEST:",
+        "if False:",
+        (f"{_CHEAPER}::test_a_program_at_fault_is_told_so",),
+        f"{_CHEAPER}::test_programs_worked_out_by_hand",
+    ),
+    Mutant(
+        "cheaper: an endless program ends",
+        "tasks/cheaper/grader/machine.py",
+        "if cost == MOST_STEPS:",
+        "if cost == 100 * MOST_STEPS:",
+        (f"{_CHEAPER}::test_a_program_at_fault_is_told_so",),
+        f"{_CHEAPER}::test_programs_worked_out_by_hand",
     ),
 )
