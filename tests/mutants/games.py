@@ -46,6 +46,7 @@ _SAT_HONEST = f"{_SAT}::test_equal_files_score_equally"
 _BUGS = "tests/unit/tasks/test_bug_hunt.py"
 _BLOTTO = "tests/unit/tasks/test_blotto.py"
 _CHEAPER = "tests/unit/tasks/test_cheaper.py"
+_HYPER = "tests/unit/tasks/test_hyperparameters.py"
 
 CODE_TASKS = ("battleOfSexes", "satHeuristic", "bugHunt", "blotto")
 
@@ -167,5 +168,21 @@ MUTANTS = (
         "if cost == 100 * MOST_STEPS:",
         (f"{_CHEAPER}::test_a_program_at_fault_is_told_so",),
         f"{_CHEAPER}::test_programs_worked_out_by_hand",
+    ),
+    Mutant(
+        "hyperparameters: values are within their bounds",
+        "tasks/hyperparameters/grader/training.py",
+        " or not low <= config[name] <= high",
+        "",
+        (f"{_HYPER}::test_what_is_no_configuration_is_refused",),
+        f"{_HYPER}::test_the_score_is_the_error_on_the_hidden_rows_of_the_split",
+    ),
+    Mutant(
+        "hyperparameters: a training has a budget",
+        "tasks/hyperparameters/grader/training.py",
+        'if config["units"] * config["epochs"] > BUDGET:',
+        "if False:",
+        (f"{_HYPER}::test_what_is_no_configuration_is_refused",),
+        f"{_HYPER}::test_the_score_is_the_error_on_the_hidden_rows_of_the_split",
     ),
 )
