@@ -103,7 +103,7 @@ MUTANTS = (
         "tasks/satHeuristic/grader/grade.py",
         "type(literal) is not int or ",
         "",
-        (f"{_SAT}::test_an_answer_that_is_no_free_literal_is_told[True-returned True]",),
+        (f"{_SAT}::test_an_answer_that_is_no_free_literal_is_told",),
         _SAT_HONEST,
     ),
     Mutant(
@@ -165,7 +165,7 @@ MUTANTS = (
         "cheaper: an endless program ends",
         "tasks/cheaper/grader/machine.py",
         "if cost == MOST_STEPS:",
-        "if cost == 100 * MOST_STEPS:",
+        "if cost == 2 * MOST_STEPS:",
         (f"{_CHEAPER}::test_a_program_at_fault_is_told_so",),
         f"{_CHEAPER}::test_programs_worked_out_by_hand",
     ),

@@ -94,6 +94,7 @@ def test_changing_the_histories_changes_nothing(tmp_path: Path) -> None:
         ("[11] * 6", "sent 66 soldiers, expected 60"),
         ("[0] * 6", "sent 0 soldiers"),
         ("[100, -40, 0, 0, 0, 0]", "expected integers 0 to 60"),
+        ("[60, 60, -60, 0, 0, 0]", "expected integers 0 to 60"),
         ("[70, -10, 0, 0, 0, 0]", "expected integers 0 to 60"),
         ("[10.0] * 6", "expected integers"),
         ("[True] + [59] + [0] * 4", "expected integers"),
