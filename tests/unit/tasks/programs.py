@@ -1,0 +1,51 @@
+"""Runs a shipped task's own programs as they are: what is written for an agent, and the grader."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from air.tasks.data import prepare
+from air.tasks.spec import TaskSpec
+
+
+def workspace(task: TaskSpec, place: Path) -> Path:
+    """A fresh workspace of a task at `place`."""
+    shutil.copytree(prepare(task).agent, place, dirs_exist_ok=True)
+    return place
+
+
+def run(place: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Runs a Python program of the workspace."""
+    line = [sys.executable, "-B", *command]
+    return subprocess.run(line, cwd=place, capture_output=True, text=True, check=False)
+
+
+def grade(task: TaskSpec, place: Path, split: str = "val", seed: int = 0) -> dict[str, Any]:
+    """What the task's grader says of the artefact in `place`: it ends with 0 or 3."""
+    out = place / "out.json"
+    script = prepare(task).grader / "grade.py"
+    options = ["--artefact", place, "--split", split, "--seed", seed, "--out", out]
+    command = [sys.executable, "-B", script, *options]
+    result = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+    assert result.returncode in (0, 3), result.stderr
+    said: dict[str, Any] = json.loads(out.read_text())
+    assert ("message" in said) == (result.returncode == 3)
+    return said
+
+
+def message(task: TaskSpec, place: Path) -> str:
+    """What an agent is told of an artefact at fault."""
+    return str(grade(task, place).get("message", "no fault was found"))
+
+
+def module(path: Path) -> ModuleType:
+    """A file of a grader or starter as a module; nothing of it stays in `sys.modules`."""
+    found = ModuleType(path.stem)
+    exec(compile(path.read_bytes(), str(path), "exec"), found.__dict__)
+    return found
