@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-SECONDS = 30.0
+SECONDS = 20.0
 """Wall time for all episodes together; the processor time of one has a tighter limit of its own."""
 
 RUNNER = r"""

@@ -17,8 +17,8 @@ from air.tasks.data import prepare
 from air.tasks.find import folder_hash
 from air.tasks.spec import TaskSpec
 
-RULES = {"gridMaze": "maze.py"}
-HIDDEN = {"gridMaze": "mazes.json"}
+RULES = {"cartPole": "cart.py", "gridMaze": "maze.py"}
+HIDDEN = {"cartPole": "carts.json", "gridMaze": "mazes.json"}
 STAY = "def act(observation):\n    return 0\n"
 
 
