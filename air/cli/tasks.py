@@ -1,9 +1,11 @@
-"""`air tasks`: lists the tasks; `air tasks check`: plays their recorded solvers and compares."""
+"""`air tasks`: lists the tasks; `check` plays their recorded solvers and compares, `record` writes down
+what they score, `new` makes the folder of a new task."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,12 +24,12 @@ EVALUATOR_CAVEAT = "MLGym's evaluation imports the agent's code, which can make 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`[--root DIR] [--mlgym-root DIR]`, `check [ID…] [--all] [--provider docker|process]
-    [--split-seed N] [--mlgym-root DIR]`."""
+    [--split-seed N] [--mlgym-root DIR]`, `record ID… [--provider …]`, `new NAME [--dir DIR]`."""
     parser.add_argument(
         "--root", type=Path, action="append", default=[], help="another folder of tasks"
     )
     parser.add_argument("--mlgym-root", type=Path, metavar="DIR", help=MLGYM_HELP)
-    actions = parser.add_subparsers(dest="action", metavar="check")
+    actions = parser.add_subparsers(dest="action", metavar="check|new|record")
     check = actions.add_parser("check", help="play the recorded solvers, compare their scores")
     check.add_argument("ids", nargs="*", metavar="ID", help="the tasks to check")
     check.add_argument("--all", action="store_true", help="check every task")
@@ -37,12 +39,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mlgym-root", type=Path, metavar="DIR", default=given_before, help=MLGYM_HELP
     )
     check.add_argument("--split-seed", type=int, help=SPLIT_SEED_HELP)
+    new = actions.add_parser("new", help="make a new task, which runs, to be changed")
+    new.add_argument("name", metavar="NAME", help="letters, digits, - and _")
+    new.add_argument("--dir", type=Path, default=Path("tasks"), help="make it there (./tasks)")
+    record = actions.add_parser("record", help="write what the solvers score into the task's files")
+    record.add_argument("ids", nargs="+", metavar="ID", help="tasks of folders, not of MLGym")
+    record.add_argument("--provider", choices=("docker", "process"), default="docker")
 
 
 def run(args: argparse.Namespace) -> int:
     """Lists, or checks: 0 if every score is as recorded, 1 if one is not."""
     if args.action == "check":
         return asyncio.run(_check(args))
+    if args.action == "record":
+        return asyncio.run(_record(args))
+    if args.action == "new":
+        return _new(args.name, args.dir)
     return _list(args.root, args.mlgym_root)
 
 
@@ -117,6 +129,36 @@ async def _check(args: argparse.Namespace) -> int:
     for complaint in complaints:
         print(f"mismatch: {complaint}", file=sys.stderr)
     return 1 if complaints else 0
+
+
+async def _record(args: argparse.Namespace) -> int:
+    from air import tasks
+    from air.sandbox.pool import Pool
+    from air.tasks.check import check
+    from air.tasks.grading import Grader
+    from air.tasks.record import record
+
+    seed = tasks.data.SPLIT_SEED
+    async with Pool(1, warm=0) as boxes, Pool(1, nested=True) as graders:
+        grader = Grader(graders, args.provider, split_seed=seed)
+        for spec in [tasks.load(name, args.root) for name in args.ids]:
+            rows = await check(spec, boxes, grader, args.provider, split_seed=seed, recording=True)
+            record(spec, rows)
+            for row in rows:
+                print(f"{row.task}, {row.solver}: val {row.val}, test {row.test}")
+    return 0
+
+
+def _new(name: str, root: Path) -> int:
+    from air import paths
+    from air.tasks.new import make
+
+    folder = make(name, root)
+    shipped = folder.parent.resolve() == paths.shipped("tasks")
+    where = "" if shipped else f" --root {shlex.quote(str(folder.parent))}"
+    print(f"made {folder}, which runs as it is: air tasks{where} check {name}")
+    print(f"change it, then record what its solvers score: air tasks{where} record {name}")
+    return 0
 
 
 def _playable(mlgym_root: Path | None) -> list[str]:
