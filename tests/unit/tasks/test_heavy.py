@@ -24,6 +24,7 @@ from air.tasks.data import PreparedData, prepare
 from air.tasks.spec import TaskSpec
 
 NAMES = ["cifar10", "fashionMnist"]
+MODEL = "smallLanguageModel"
 RNG = np.random.default_rng(0)
 
 
@@ -59,11 +60,17 @@ def cifar() -> dict[str, bytes]:
     return {"cifar-10-python.tar.gz": made.getvalue()}
 
 
+def text_of() -> bytes:
+    words = [b"to", b"be", b"or", b"not", b"that", b"is", b"the", b"question\n"]
+    return b" ".join(words[number] for number in RNG.integers(0, 8, 18_000))
+
+
 @pytest.fixture
 def small(tmp_path: Path, cache: Path) -> dict[str, TaskSpec]:
     """Copies of the tasks whose downloads are small, and are there."""
     found = {}
-    for name, files in (("fashionMnist", fashion()), ("cifar10", cifar())):
+    made = (("fashionMnist", fashion()), ("cifar10", cifar()), (MODEL, {"input.txt": text_of()}))
+    for name, files in made:
         folder = tmp_path / "tasks" / name
         shutil.copytree(tasks.load(name).folder, folder)
         text = (folder / "task.toml").read_text()
@@ -72,6 +79,10 @@ def small(tmp_path: Path, cache: Path) -> dict[str, TaskSpec]:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
             digest = hashlib.md5(content).hexdigest()
+            if name == MODEL:  # nothing is published: what came first counts
+                kept = place.with_name("input.txt.sha256")
+                kept.write_text(hashlib.sha256(content).hexdigest())
+                continue
             text, count = re.subn(rf'({file}"\nmd5 = )"\w+"', rf'\1"{digest}"', text)
             assert count == 1
         (folder / "task.toml").write_text(text)
@@ -151,3 +162,81 @@ def test_the_baseline_and_the_grader(name: str, small: dict[str, TaskSpec], tmp_
         code, found = grade("val")
         assert code == 3
         assert said in found["message"]
+
+
+def model_scores(
+    task: TaskSpec, place: Path, split: str = "val", **files: str
+) -> tuple[int, dict[str, Any]]:
+    for name, text in files.items():
+        (place / f"{name}.py").write_text(text)
+    out = place / "out.json"
+    options = ["--artefact", place, "--split", split, "--seed", "0", "--out", out]
+    argv = [str(a) for a in (sys.executable, "-B", prepare(task).grader / "grade.py", *options)]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert result.returncode in (0, 3), result.stderr
+    return result.returncode, json.loads(out.read_text())
+
+
+def test_longer_contexts_take_fewer_bits(small: dict[str, TaskSpec], tmp_path: Path) -> None:
+    task, place, scores = small[MODEL], tmp_path / "work", []
+    shutil.copytree(prepare(task).agent, place)
+    for order in ([], ["0"], ["2"], ["4"]):
+        subprocess.run([sys.executable, "solve.py", *order], cwd=place, check=True)
+        code, said = model_scores(task, place)
+        assert code == 0
+        scores.append(said["metrics"]["bits_per_byte"])
+    assert scores[0] == 8.0
+    assert scores == sorted(scores, reverse=True)
+    assert scores[3] < scores[2] < scores[1] - 1 < 4
+    assert model_scores(task, place) == (code, said)
+
+
+def test_hidden_passages_are_not_in_the_training_text(small: dict[str, TaskSpec]) -> None:
+    prepared, other = prepare(small[MODEL]), prepare(small[MODEL], 5)
+    train = (prepared.agent / "data" / "train.txt").read_text()
+    hidden = [json.loads((prepared.grader / f"data/{s}.json").read_text()) for s in ("val", "test")]
+    assert [len(part) for part in hidden] == [16, 16]
+    assert not any(passage[100:200] in train for part in hidden for passage in part)
+    assert prepared.digest != other.digest
+
+
+BAD_MODELS = {
+    "no load": ("x = 1\n", "defines no function load"),
+    "crashes": ("def load(weights):\n    return lambda context: 1 / 0\n", "ZeroDivisionError"),
+    "too few": ("def load(weights):\n    return lambda context: [1.0]\n", "gave 1 numbers"),
+    "nan": ("def load(weights):\n    return lambda c: [float('nan')] * 256\n", "no probabilities"),
+    "inf": ("def load(weights):\n    return lambda c: [float('inf')] * 256\n", "no probabilities"),
+    "ones": ("def load(weights):\n    return lambda context: [1.0] * 256\n", "no probabilities"),
+    "negative": (
+        "def load(weights):\n    return lambda context: [-1.0] + [2 / 255] * 255\n",
+        "no probabilities",
+    ),
+    "certain": (
+        "def load(weights):\n    return lambda context: [1.0] + [0.0] * 255\n",
+        "probability 0 to a byte that came",
+    ),
+    "leaves": ("import os\nos._exit(0)\n", "ended before the passages"),
+    "talks": (
+        "import os\n"
+        "for fd in range(3, 64):\n"
+        "    try: os.write(fd, b'8' * 9000)\n"
+        "    except OSError: pass\n",
+        "out of turn",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_MODELS)
+def test_a_bad_model_is_told_so(small: dict[str, TaskSpec], tmp_path: Path, kind: str) -> None:
+    place = tmp_path / "work"
+    place.mkdir()
+    (place / "model.bin").write_bytes(b"")
+    source, said = BAD_MODELS[kind]
+    code, found = model_scores(small[MODEL], place, model=source)
+    assert code == 3
+    assert said in found["message"]
+
+
+def test_a_model_without_weights_is_told_so(small: dict[str, TaskSpec], tmp_path: Path) -> None:
+    code, found = model_scores(small[MODEL], tmp_path, model="x = 1\n")
+    assert (code, found["message"][:27]) == (3, "model.bin cannot be read: N")
