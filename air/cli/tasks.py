@@ -1,9 +1,11 @@
-"""`air tasks`: lists the tasks; `air tasks check`: plays their recorded solvers and compares."""
+"""`air tasks`: lists the tasks; `check` plays their recorded solvers and compares, `record` writes down
+what they score, `new` makes the folder of a new task, `fetch` gets what a task's data are made from."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from air.tasks.check import Checked
     from air.tasks.mlgym import Checkout, Status
-    from air.tasks.spec import TaskSpec
+    from air.tasks.spec import Provider, TaskSpec
 
 HELP = "list the tasks, or check their baselines in boxes"
 MLGYM_HELP = "a checkout of MLGym: its tasks, as mlgym:NAME (or AIR_MLGYM_ROOT)"
@@ -22,12 +24,13 @@ EVALUATOR_CAVEAT = "MLGym's evaluation imports the agent's code, which can make 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`[--root DIR] [--mlgym-root DIR]`, `check [ID…] [--all] [--provider docker|process]
-    [--split-seed N] [--mlgym-root DIR]`."""
+    [--split-seed N] [--mlgym-root DIR]`, `record ID… [--provider …]`, `new NAME [--dir DIR]`,
+    `fetch ID…`."""
     parser.add_argument(
         "--root", type=Path, action="append", default=[], help="another folder of tasks"
     )
     parser.add_argument("--mlgym-root", type=Path, metavar="DIR", help=MLGYM_HELP)
-    actions = parser.add_subparsers(dest="action", metavar="check")
+    actions = parser.add_subparsers(dest="action", metavar="check|new|record|fetch")
     check = actions.add_parser("check", help="play the recorded solvers, compare their scores")
     check.add_argument("ids", nargs="*", metavar="ID", help="the tasks to check")
     check.add_argument("--all", action="store_true", help="check every task")
@@ -37,12 +40,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mlgym-root", type=Path, metavar="DIR", default=given_before, help=MLGYM_HELP
     )
     check.add_argument("--split-seed", type=int, help=SPLIT_SEED_HELP)
+    new = actions.add_parser("new", help="make a new task, which runs, to be changed")
+    new.add_argument("name", metavar="NAME", help="letters, digits, - and _")
+    new.add_argument("--dir", type=Path, default=Path("tasks"), help="make it there (./tasks)")
+    record = actions.add_parser("record", help="write what the solvers score into the task's files")
+    record.add_argument("ids", nargs="+", metavar="ID", help="tasks of folders, not of MLGym")
+    record.add_argument("--provider", choices=("docker", "process"), default="docker")
+    fetch = actions.add_parser("fetch", help="download what a task's data are made from")
+    fetch.add_argument("ids", nargs="+", metavar="ID", help="the tasks")
 
 
 def run(args: argparse.Namespace) -> int:
     """Lists, or checks: 0 if every score is as recorded, 1 if one is not."""
     if args.action == "check":
         return asyncio.run(_check(args))
+    if args.action == "record":
+        return asyncio.run(_record(args))
+    if args.action == "fetch":
+        return _fetch(args.ids, args.root)
+    if args.action == "new":
+        return _new(args.name, args.dir)
     return _list(args.root, args.mlgym_root)
 
 
@@ -52,12 +69,28 @@ def _list(roots: Sequence[Path], mlgym_root: Path | None) -> int:
 
     specs = [tasks.load(name, roots) for name in tasks.available(roots)]
     rows = [
-        (s.id, s.metric, s.direction, f"{s.baseline:.4g}", f"{s.target:.4g}", s.needs())
+        (s.id, s.metric, s.direction, f"{s.baseline:.4g}", f"{s.target:.4g}", _needs(s))
         for s in specs
     ]
     _table(("task", "metric", "better", "baseline", "target", "needs"), rows)
     if (checkout := mlgym(mlgym_root)) is not None:
         _list_mlgym(checkout)
+    return 0
+
+
+def _needs(task: TaskSpec) -> str:
+    from air.tasks.missing import missing
+
+    lacks = missing(task)
+    return f"{task.needs()}; missing: {', '.join(lacks)}" if lacks else task.needs()
+
+
+def _fetch(ids: Sequence[str], roots: Sequence[Path]) -> int:
+    from air import tasks
+    from air.tasks.downloads import fetch
+
+    for task in [tasks.load(name, roots) for name in ids]:
+        print(f"{task.id}: {fetch(task)}")
     return 0
 
 
@@ -99,6 +132,8 @@ async def _check(args: argparse.Namespace) -> int:
         raise ConfigError("give either task ids or --all", where="air tasks check")
     ids = args.ids or [*tasks.available(args.root), *_playable(args.mlgym_root)]
     specs = [tasks.load(name, args.root, mlgym_root=args.mlgym_root) for name in ids]
+    if args.all:
+        specs = _whole(specs, args.provider)
     split_seed = tasks.data.SPLIT_SEED if args.split_seed is None else args.split_seed
     rows: list[tuple[str, ...]] = []
     complaints: list[str] = []
@@ -117,6 +152,49 @@ async def _check(args: argparse.Namespace) -> int:
     for complaint in complaints:
         print(f"mismatch: {complaint}", file=sys.stderr)
     return 1 if complaints else 0
+
+
+def _whole(specs: Sequence[TaskSpec], provider: Provider) -> list[TaskSpec]:
+    """The tasks that lack nothing here; says of the others what they need."""
+    from air.tasks.missing import missing
+
+    whole = []
+    for spec in specs:
+        if lacks := missing(spec, provider):
+            print(f"not checked: {spec.id}: needs {', '.join(lacks)}")
+        else:
+            whole.append(spec)
+    return whole
+
+
+async def _record(args: argparse.Namespace) -> int:
+    from air import tasks
+    from air.sandbox.pool import Pool
+    from air.tasks.check import check
+    from air.tasks.grading import Grader
+    from air.tasks.record import record
+
+    seed = tasks.data.SPLIT_SEED
+    async with Pool(1, warm=0) as boxes, Pool(1, nested=True) as graders:
+        grader = Grader(graders, args.provider, split_seed=seed)
+        for spec in [tasks.load(name, args.root) for name in args.ids]:
+            rows = await check(spec, boxes, grader, args.provider, split_seed=seed, recording=True)
+            record(spec, rows)
+            for row in rows:
+                print(f"{row.task}, {row.solver}: val {row.val}, test {row.test}")
+    return 0
+
+
+def _new(name: str, root: Path) -> int:
+    from air import paths
+    from air.tasks.new import make
+
+    folder = make(name, root)
+    shipped = folder.parent.resolve() == paths.shipped("tasks")
+    where = "" if shipped else f" --root {shlex.quote(str(folder.parent))}"
+    print(f"made {folder}, which runs as it is: air tasks{where} check {name}")
+    print(f"change it, then record what its solvers score: air tasks{where} record {name}")
+    return 0
 
 
 def _playable(mlgym_root: Path | None) -> list[str]:

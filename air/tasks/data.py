@@ -18,6 +18,7 @@ from pathlib import Path
 
 from air import paths
 from air.errors import InfrastructureError, MissingError
+from air.tasks import downloads
 from air.tasks.find import folder_hash, walk
 from air.tasks.spec import TaskSpec
 
@@ -102,6 +103,8 @@ def _run_script(task: TaskSpec, split_seed: int, made: Path) -> None:
     folders = [str(made / kind / task.data.folder) for kind in ("agent", "grader")]
     command = [sys.executable, "-c", _CALL, str(script), *folders, str(split_seed)]
     env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    if task.data.downloads:
+        env[downloads.VARIABLE] = str(downloads.checked(task))
     try:
         result = subprocess.run(
             command, capture_output=True, text=True, timeout=_PREPARE_SECONDS, env=env, check=False

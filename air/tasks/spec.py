@@ -112,6 +112,17 @@ class TaskLimits(BaseConfig):
         )
 
 
+class Download(BaseConfig):
+    """One file that the task's data are made from; `air tasks fetch` gets it, nothing else does."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
+    """Its name in the folder that `data.py` is told of by `AIR_DOWNLOADS`."""
+    url: str = Field(pattern=r"^https?://")
+    """Where it is published."""
+    md5: str = Field("", pattern=r"^([0-9a-f]{32})?$")
+    """The checksum that its publisher states; where there is none, that of the first download holds."""
+
+
 class TaskData(BaseConfig):
     """How the task's data comes to be."""
 
@@ -119,6 +130,8 @@ class TaskData(BaseConfig):
     """Defines `prepare(agent_dir, grader_dir, split_seed)`; runs on the host."""
     folder: str = Field("data", pattern=r"^[A-Za-z0-9_-]+$")
     """Name of the data's folder, in the workspace and beside the grader's script."""
+    downloads: tuple[Download, ...] = ()
+    """Files that must have been fetched before."""
 
 
 class TaskGrader(BaseConfig):

@@ -1,0 +1,118 @@
+"""Files that a task's data are made from and that do not come with any package: fetched once, on request.
+
+They lie in `<cache>/downloads/<id>/`. One with a published checksum is compared with it. One without is
+trusted on first use: its SHA-256 is kept beside it, and the file must have it ever after.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from air import paths
+from air.errors import ConfigError, InfrastructureError, MissingError, boundary
+from air.tasks.spec import Download, TaskSpec
+
+VARIABLE = "AIR_DOWNLOADS"
+"""Tells `data.py` of the folder."""
+_SILENCE_SECONDS = 60.0
+
+
+def folder(task: TaskSpec) -> Path:
+    """Where a task's downloads lie; may not be there."""
+    return paths.cache() / "downloads" / task.id
+
+
+def absent(task: TaskSpec) -> list[str]:
+    """The names of the downloads that have not been fetched."""
+    return [d.name for d in task.data.downloads if not (folder(task) / d.name).is_file()]
+
+
+def checked(task: TaskSpec) -> Path:
+    """The folder of the downloads, each of which has the right checksum.
+
+    Raises:
+        MissingError: one has not been fetched, or is another file by now.
+    """
+    if lacks := absent(task):
+        raise MissingError(
+            f"{', '.join(lacks)} not downloaded",
+            where=f"task {task.id}",
+            remedy=f"run `air tasks fetch {task.id}`",
+        )
+    for download in task.data.downloads:
+        file = folder(task) / download.name
+        if problem := _differs(download, file):
+            raise MissingError(problem, where=str(file), remedy="delete it and fetch it again")
+    return folder(task)
+
+
+def fetch(task: TaskSpec) -> Path:
+    """Downloads what is absent; each file appears whole and with the right checksum, or not at all.
+
+    Raises:
+        ConfigError: the task has no downloads.
+        InfrastructureError: a server or the disk failed, or what came is not what was published.
+    """
+    if not task.data.downloads:
+        raise ConfigError("its data need no download", where=f"task {task.id}")
+    place = folder(task)
+    with paths.locked(place.parent / f"{task.id}.lock"):
+        place.mkdir(parents=True, exist_ok=True)
+        lacks = absent(task)
+        for download in task.data.downloads:
+            if download.name in lacks:
+                _get(download, place / download.name)
+    return checked(task)
+
+
+def _get(download: Download, file: Path) -> None:
+    import httpx
+
+    part = file.with_name(f".{file.name}.part")
+    doing = f"download of {download.url}"
+    try:
+        with boundary(InfrastructureError, doing, httpx.HTTPError, OSError):
+            _stream(download.url, part)
+            if download.md5 and (problem := _differs(download, part)):
+                raise InfrastructureError(f"{doing}: {problem}")
+            if not download.md5:
+                _kept(file).write_text(_digest(part, "sha256"), encoding="ascii")
+            part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _stream(url: str, part: Path) -> None:
+    import httpx
+
+    with (
+        httpx.stream("GET", url, follow_redirects=True, timeout=_SILENCE_SECONDS) as answer,
+        part.open("wb") as out,
+    ):
+        answer.raise_for_status()
+        for chunk in answer.iter_bytes():
+            out.write(chunk)
+
+
+def _differs(download: Download, file: Path) -> str:
+    """What is wrong with the file; empty if nothing is."""
+    kind, expected = ("md5", download.md5) if download.md5 else ("sha256", "")
+    if not expected:
+        kept = _kept(file)
+        if not kept.is_file():
+            return f"no checksum of it was kept in {kept.name}"
+        expected = kept.read_text(encoding="ascii")
+    found = _digest(file, kind)
+    return "" if found == expected else f"its {kind} is {found}, expected {expected}"
+
+
+def _kept(file: Path) -> Path:
+    return file.with_name(f"{file.name}.sha256")
+
+
+def _digest(file: Path, kind: str) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(
+            opened, lambda: hashlib.new(kind, usedforsecurity=False)
+        ).hexdigest()

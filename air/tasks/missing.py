@@ -1,0 +1,25 @@
+"""What a task needs and this machine does not have: GPUs, an image, downloads."""
+
+from __future__ import annotations
+
+from air.tasks import downloads
+from air.tasks.spec import Provider, TaskSpec
+
+_USUAL_IMAGE = "air-base"
+
+
+def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
+    """Each with the way to get it; empty where the task can be played. The usual image does not count:
+    that boxes work at all is for `air doctor` to say."""
+    from air.sandbox import gpus, images
+
+    lacks = []
+    wanted = max(task.gpus, task.grader.gpus)
+    if wanted and (found := len(gpus.inventory())) < wanted:
+        lacks.append(f"{wanted} gpu (here: {found})")
+    if provider == "docker" and task.image != _USUAL_IMAGE and images.unready(task.image):
+        short = task.image.removeprefix("air-")
+        lacks.append(f"image {task.image} (air images build {short})")
+    if downloads.absent(task):
+        lacks.append(f"data (air tasks fetch {task.id})")
+    return lacks

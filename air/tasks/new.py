@@ -1,0 +1,44 @@
+"""Makes the folder of a new task: a small one that runs and is graded, to be changed step by step."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+from air import paths
+from air.errors import ConfigError, boundary
+from air.tasks.find import walk
+
+TEMPLATE = "_template/files"
+"""Under the shipped tasks, a folder deeper than theirs, so that it is none of them."""
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+def make(name: str, root: Path) -> Path:
+    """Makes `root/name` from the template, whole or not at all, and gives its path.
+
+    Raises:
+        ConfigError: the name is no task's name or is taken, or the folder cannot be written.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is no task name: up to 64 letters, digits, - and _, a letter first",
+            where="air tasks new",
+            remedy="choose another name",
+        )
+    template = paths.shipped("tasks") / TEMPLATE
+    root = root.expanduser()
+    folder = root / name
+    if folder.exists() or folder.is_symlink():
+        raise ConfigError(f"there is a {folder} already", remedy="choose another name")
+    with boundary(ConfigError, f"air tasks new: {folder} cannot be made", OSError):
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root, prefix=".new-") as place:
+            made = Path(place) / name
+            for file in walk(template):
+                target = made / file.relative_to(template)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(file.read_text(encoding="utf-8").replace("NAME", name))
+            made.rename(folder)
+    return folder

@@ -1,0 +1,52 @@
+"""Writes measured scores into a task's `solvers.toml`, and the baseline's into its `task.toml`.
+
+Only the numbers are changed: comments, order and layout stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from air.config import validate
+from air.errors import ConfigError
+from air.tasks.check import Checked, Solvers
+from air.tasks.spec import TaskSpec
+
+_SOLVER = re.compile(r"^\[\[solver\]\]", re.MULTILINE)
+
+
+def record(task: TaskSpec, rows: Sequence[Checked]) -> None:
+    """Records what `check` measured, one row for each solver, in order.
+
+    Raises:
+        ConfigError: a solver has no score, the baseline is no worse than the target, or a file does not
+            have each number on a line of its own. Nothing is written then.
+    """
+    if task.source is not None:
+        raise ConfigError("its solvers ship with air: nothing to record", where=f"task {task.id}")
+    if failed := [row for row in rows if row.val is None]:
+        raise ConfigError(f"{failed[0].solver}: {failed[0].problem}", where=f"task {task.id}")
+    head, *parts = _SOLVER.split(task.solvers.read_text(encoding="utf-8"))
+    if len(parts) != len(rows):
+        raise ConfigError("not every solver begins with [[solver]]", where=str(task.solvers))
+    text = head
+    for row, part in zip(rows, parts, strict=True):
+        for key, value in (("val", row.val), ("test", row.test)):
+            part = _set(part, key, value, task.solvers)
+        text += "[[solver]]" + part
+    validate(Solvers, tomllib.loads(text), where=str(task.solvers))
+    declared = task.folder / "task.toml"
+    changed = _set(declared.read_text(encoding="utf-8"), "baseline", rows[0].val, declared)
+    validate(TaskSpec, tomllib.loads(changed), where=str(declared))
+    task.solvers.write_text(text, encoding="utf-8")
+    declared.write_text(changed, encoding="utf-8")
+
+
+def _set(text: str, key: str, value: float | None, file: Path) -> str:
+    changed, count = re.subn(rf"(?m)^{key} *=.*$", f"{key} = {value!r}", text)
+    if count != 1:
+        raise ConfigError(f"`{key}`: is not on one line of its own", where=str(file))
+    return changed

@@ -1,0 +1,53 @@
+"""Walks policy.py through hidden mazes and grades it by its mean score.
+
+Exit 0: --out holds {"metrics": {"mean_return": ..., "solved": ...}}. Exit 3: it holds {"message": ...},
+for the agent, and `"remember": false` where the same file might do better on a faster machine.
+"""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from maze import MOVES, Maze
+from sandbox import BadPolicy, Policy, read_source
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--artefact", type=Path, required=True)
+    parser.add_argument("--split", choices=("val", "test"), required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    if os.environ.get("AIR_SECOND_UID"):
+        HERE.chmod(0o700)  # the policy's user must not read the mazes' seeds
+    seeds = json.loads((HERE / "data" / "mazes.json").read_text())[args.split]
+    try:
+        source = read_source(args.artefact / "policy.py")
+        with Policy(source, actions=len(MOVES), seed=args.seed) as policy:
+            scores = [walk(policy, Maze(seed + args.seed)) for seed in seeds]
+    except BadPolicy as error:
+        args.out.write_text(json.dumps({"message": str(error), "remember": error.remember}))
+        return 3
+    metrics = {
+        "mean_return": sum(scores) / len(scores),
+        "solved": sum(score > 0 for score in scores) / len(scores),
+    }
+    args.out.write_text(json.dumps({"metrics": metrics}))
+    return 0
+
+
+def walk(policy: Policy, maze: Maze) -> float:
+    """One episode; its score."""
+    with policy.episode() as act:
+        while not maze.over:
+            maze.step(act(maze.observe()))
+    return maze.score
+
+
+if __name__ == "__main__":
+    sys.exit(main())

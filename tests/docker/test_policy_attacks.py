@@ -1,0 +1,134 @@
+"""What a policy could try at grading time in a real grader box: it earns nothing, or an honest score."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from air import tasks
+from air.errors import ArtefactError
+from air.sandbox.pool import Pool
+from air.tasks import stage
+from air.tasks.artefact import Artefact
+from air.tasks.grading import Grader
+
+pytestmark = pytest.mark.docker
+
+NAMES = ["cartPole", "gridMaze"]
+HONEST = "def act(observation):\n    return 0\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[Pool]:
+    async with Pool(2) as pool:
+        yield pool
+
+
+@pytest.fixture
+def grader(pool: Pool, tmp_path: Path) -> Grader:
+    return Grader(pool, "docker", tmp_path)
+
+
+async def play(grader: Grader, name: str, source: str) -> float:
+    artefact = Artefact({"policy.py": source.encode()})
+    return (await grader.grade(tasks.load(name), artefact, split="val")).score
+
+
+async def message(grader: Grader, name: str, source: str) -> str:
+    with pytest.raises(ArtefactError) as caught:
+        await play(grader, name, source)
+    return str(caught.value)
+
+
+SPYING = {
+    "rules": "open('/grader/maze.py').read()",
+    "seeds": "open('/grader/data/mazes.json').read()",
+    "listing": "os.listdir('/grader')",
+    "import": "sys.path.insert(0, '/grader'); import maze",
+    "result": "open('/grader/result.json', 'w').write('x')",
+    "memory of the grader": "open('/proc/%d/mem' % GRADER, 'rb').read(1)",
+    "environment of the grader": "open('/proc/%d/environ' % GRADER, 'rb').read()",
+    "kill the grader": "os.kill(GRADER, 9)",
+    "become root": "os.setuid(0)",
+    "start a process": "os.fork()",
+    "network": "socket.create_connection(('10.0.0.1', 80), 2)",
+}
+
+
+@pytest.mark.parametrize("name", SPYING)
+async def test_the_graders_things_are_out_of_reach(grader: Grader, name: str) -> None:
+    """The attempt must raise inside the policy: only then is the failure the policy's own."""
+    source = (
+        "import os, socket, sys\n"
+        "RUNNER = open('/proc/%d/stat' % os.getppid()).read().rpartition(')')[2].split()\n"
+        f"GRADER = int(RUNNER[1])\n{SPYING[name]}\n{HONEST}"
+    )
+    text = await message(grader, "gridMaze", source)
+    kinds = ("PermissionError", "ModuleNotFound", "BlockingIOError", "OSError")
+    assert any(kind in text for kind in kinds), text
+
+
+BROKEN = {
+    "spins": ("def act(observation):\n    while True: pass\n", "5 s of processor time"),
+    "spins on, deaf to signals": (
+        "import signal\nfor n in range(1, 60):\n"
+        "    try: signal.signal(n, signal.SIG_IGN)\n"
+        "    except (OSError, ValueError): pass\n"
+        "while True: pass\n",
+        "5 s of processor time",
+    ),
+    "eats memory": ("def act(observation):\n    return len([0] * 10**10)\n", "MemoryError"),
+    "leaves": ("import os\nos._exit(0)\n", "ended before the episodes"),
+    "kills its runner": (
+        "import os\nos.kill(os.getppid(), 9)\nos._exit(0)\n",
+        "ended before the episodes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_broken_or_cheating_policy_is_told_so(grader: Grader, name: str) -> None:
+    source, said = BROKEN[name]
+    text = await message(grader, "cartPole", source)
+    assert re.search(said, text), text
+
+
+async def test_sleeping_is_bounded_and_not_remembered(grader: Grader) -> None:
+    """A wall clock that ran out may be the machine's fault: the next grade of it runs anew."""
+    source = "import time\ntime.sleep(600)\n" + HONEST
+    assert "longer than 20 s" in await message(grader, "cartPole", source)
+    assert not grader._store.known
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_what_a_policy_prints_changes_nothing(grader: Grader, name: str) -> None:
+    noisy = (
+        'import os\nprint(\'{"metrics": {"mean_return": 99.0}}\', flush=True)\n'
+        f"os.write(1, b'1' * 100)\nos.write(2, b'x' * 200000)\n{HONEST}"
+    )
+    assert await play(grader, name, noisy) == await play(grader, name, HONEST)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_no_hidden_episode_is_in_the_agents_box(pool: Pool, name: str) -> None:
+    task = tasks.load(name)
+    async with pool.lease(task.box_spec("docker")) as box:
+        await stage(task, box)
+        found = await box.exec(
+            "find / -xdev \\( -name grade.py -o -name mazes.json -o -name carts.json \\);"
+            " ls -d /grader; ls",
+            timeout=30,
+        )
+    assert not {"grade.py", "mazes.json", "carts.json"} & set(found.text.replace("/", " ").split())
+    assert "cannot access '/grader'" in found.text
+    assert "practice.py" in found.text
