@@ -71,13 +71,16 @@ def table() -> tuple[Mutant, ...]:
     """All mutants, in the order of reading."""
     from tests.mutants import (
         container,
+        data_tasks,
         files,
+        games,
         guest,
         host,
         leases,
         mlgym,
         namespaces,
         network,
+        policies,
         rewards_report,
         sessions,
         snapshots,
@@ -88,8 +91,9 @@ def table() -> tuple[Mutant, ...]:
     )
 
     boxes = (container, guest, starts, files, host, namespaces, network, sessions, leases)
+    graders = (tasks, data_tasks, games, policies, mlgym)
     return tuple(
         mutant
-        for part in (*boxes, snapshots, without_guest, tasks, mlgym, rewards_report, tools)
+        for part in (*boxes, snapshots, without_guest, *graders, rewards_report, tools)
         for mutant in part.MUTANTS
     )
