@@ -100,7 +100,6 @@ WITHOUT_AN_ANSWER = {
     "raises SystemExit": ("raise SystemExit(0)", "SystemExit"),
     "crashes": ("return 1 / 0", "ZeroDivisionError"),
     "spins": ("while True: pass", "processor time"),
-    "sleeps": ("import time; time.sleep(600)", "took longer than"),
     "eats memory": ("return [0] * 10**10", "MemoryError"),
     "returns nothing": ("return None", "None|no dict"),
     "returns nan": ("return float('nan')", "nan|NaN"),
@@ -115,6 +114,12 @@ async def test_code_without_an_answer_is_told_so(grader: Grader, name: str, atte
     line, said = WITHOUT_AN_ANSWER[attempt]
     text = await message(grader, name, BROKEN[name].format(line))
     assert re.search(said, text), text
+
+
+async def test_sleeping_is_bounded(grader: Grader) -> None:
+    """In one task: the sandboxes are copies of one another."""
+    source = BROKEN["satHeuristic"].format("import time; time.sleep(600)")
+    assert "took longer than" in await message(grader, "satHeuristic", source)
 
 
 PRINT = 'print(\'{"metrics": {"payoff": 99.0, "accuracy": 99.0}}\', flush=True)\n'
