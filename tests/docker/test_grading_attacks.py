@@ -109,7 +109,10 @@ async def test_what_a_strategy_prints_changes_nothing(grader: Grader) -> None:
 
 
 async def test_changing_the_histories_changes_nothing(grader: Grader) -> None:
-    source = "def move(mine, theirs):\n    mine[:] = [0] * 500\n    theirs.clear()\n    return 0\n"
+    source = (
+        "def move(mine, theirs):\n    known = len(mine) == len(theirs)\n"
+        "    mine[:] = [0] * 500\n    theirs.clear()\n    return 0 if known else 1\n"
+    )
     assert await play(grader, source) == await play(grader, HONEST)
 
 
