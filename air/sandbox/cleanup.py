@@ -130,16 +130,18 @@ def box_folders() -> Iterator[tuple[Path, str]]:
 
 
 def folder_owner(name: str) -> str:
-    """The owner of the process box whose folder is called `name`; empty if it is no such name."""
-    pid, _, rest = name.removeprefix(FOLDER_PREFIX).partition("-")
-    start = rest.partition("-")[0]
-    ours = name.startswith(FOLDER_PREFIX) and pid.isdigit() and start.isdigit()
-    return f"{_host()}:{pid}:{start}" if ours else ""
+    """The owner of the process box whose folder is called `name`; empty if it is no such name.
+
+    Folders of several pid namespaces may lie in one place, so their names say of which they are.
+    """
+    namespace, pid, start, *rest = [*name.removeprefix(FOLDER_PREFIX).split("-", 3), "", "", ""]
+    ours = name.startswith(FOLDER_PREFIX) and all(map(str.isdigit, (namespace, pid, start)))
+    return f"{_machine()}/{namespace}:{pid}:{start}" if ours and rest[0] else ""
 
 
 def folder_prefix() -> str:
     """The beginning of the names of this process's box folders; a box's name without `air-` follows."""
-    return f"{FOLDER_PREFIX}{os.getpid()}-{_start_time(os.getpid())}-"
+    return f"{FOLDER_PREFIX}{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
 
 
 def expires(seconds: float) -> str:
@@ -148,10 +150,18 @@ def expires(seconds: float) -> str:
 
 
 @cache
-def _host() -> str:
+def _machine() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    namespace = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 — Path.stat is the same call
-    return f"{socket.gethostname()}/{boot[:8]}/{namespace}"
+    return f"{socket.gethostname()}/{boot[:8]}"
+
+
+@cache
+def _namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 — Path.stat is the same call
+
+
+def _host() -> str:
+    return f"{_machine()}/{_namespace()}"
 
 
 def _start_time(pid: int) -> str:

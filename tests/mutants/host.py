@@ -277,9 +277,16 @@ _OWNERS = (
     Mutant(
         "only folders that are named as ours are looked at",
         _CLEANUP,
-        "ours = name.startswith(FOLDER_PREFIX) and pid.isdigit() and start.isdigit()",
+        "ours = name.startswith(FOLDER_PREFIX) and all(map(str.isdigit, (namespace, pid, start)))",
         "ours = True",
         (f"{_CLEANUP_TESTS}::test_only_names_of_ours_have_an_owner",),
+    ),
+    Mutant(
+        "a box's folder says of which pid namespace its owner is",
+        _CLEANUP,
+        'f"{_machine()}/{namespace}:{pid}:{start}"',
+        'f"{_host()}:{pid}:{start}"',
+        (f"{_CLEANUP_TESTS}::test_folders_of_the_dead_are_removed",),
     ),
 )
 MUTANTS = (*_STREAM, *_PROCESS_BOX, *_LENDING, *_OWNERS)

@@ -43,19 +43,22 @@ def test_left_behind() -> None:
 
 def test_folders_of_the_dead_are_removed() -> None:
     root, start = Path(tempfile.gettempdir()), cleanup.owner().rsplit(":", 2)[2]
-    dead = root / f"{cleanup.FOLDER_PREFIX}{_dead_pid()}-{start}-x"
+    here = cleanup.folder_prefix().removeprefix(cleanup.FOLDER_PREFIX).partition("-")[0]
+    dead = root / f"{cleanup.FOLDER_PREFIX}{here}-{_dead_pid()}-{start}-x"
+    elsewhere = root / f"{cleanup.FOLDER_PREFIX}{int(here) + 1}-{_dead_pid()}-{start}-x"
     alive = root / f"{cleanup.folder_prefix()}x"
     foreign = root / f"{cleanup.FOLDER_PREFIX}x"
     try:
-        for folder in (dead, alive, foreign):
+        for folder in (dead, elsewhere, alive, foreign):
             (folder / "workspace").mkdir(parents=True)
         removed = cleanup.collect_folders()
         assert str(dead) in removed
         assert not dead.exists()
         assert alive.exists()
+        assert elsewhere.exists()  # whoever owns it may live in its own pid namespace
         assert foreign.exists()
     finally:
-        for folder in (alive, foreign):
+        for folder in (elsewhere, alive, foreign):
             (folder / "workspace").rmdir()
             folder.rmdir()
 
@@ -68,6 +71,8 @@ def test_only_names_of_ours_have_an_owner() -> None:
         "air-box-",
         "air-box-1-x-y",
         "air-box-x-1-y",
+        "air-box-1-2-3-",
+        "air-box-1-2-x-y",
         f"x{pid}-{start}-y",
         "",
     ):

@@ -310,8 +310,9 @@ async def test_a_cancelled_close_still_removes_the_box(monkeypatch: pytest.Monke
 async def test_a_pool_removes_what_dead_processes_left_when_it_opens() -> None:
     argv = [sys.executable, "-c", "import os; print(os.getpid())"]
     pid = int(await asyncio.to_thread(subprocess.check_output, argv))
-    start = cleanup.owner().rsplit(":", 1)[1]
-    folder = Path(tempfile.gettempdir(), f"{cleanup.FOLDER_PREFIX}{pid}-{start}-89ab")
+    host, _, start = cleanup.owner().rsplit(":", 2)
+    namespace = host.rpartition("/")[2]
+    folder = Path(tempfile.gettempdir(), f"{cleanup.FOLDER_PREFIX}{namespace}-{pid}-{start}-89ab")
     await asyncio.to_thread(folder.mkdir)
     async with Pool(1):
         assert not await asyncio.to_thread(folder.exists)

@@ -227,8 +227,9 @@ async def _sleeper(**options: Any) -> AsyncIterator[int]:
 @pytest.fixture
 def dead_folder() -> Iterator[Path]:
     """The folder of a process box whose owner is dead."""
-    _, pid, start = _dead_owner().rsplit(":", 2)
-    folder = Path(tempfile.gettempdir(), f"{cleanup.FOLDER_PREFIX}{pid}-{start}-0123")
+    host, pid, start = _dead_owner().rsplit(":", 2)
+    namespace = host.rpartition("/")[2]
+    folder = Path(tempfile.gettempdir(), f"{cleanup.FOLDER_PREFIX}{namespace}-{pid}-{start}-0123")
     folder.mkdir()
     yield folder
     if folder.exists():
