@@ -131,7 +131,9 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
         return None if self.config.record_dir is None else self.config.record_dir.expanduser()
 
 
-def _gpus(config: ResearchEnvConfig, specs: Sequence[TaskSpec]) -> tuple[GpuPool | None, ...]:
+def _gpus(
+    config: ResearchEnvConfig, specs: Sequence[TaskSpec]
+) -> tuple[GpuPool | None, GpuPool | None]:
     """The run's GPUs, for agents' boxes and for graders': an agent that waits for its grade keeps its
     own. None where it names none. A task that needs more is refused at the start."""
     if not config.gpus:
@@ -143,8 +145,7 @@ def _gpus(config: ResearchEnvConfig, specs: Sequence[TaskSpec]) -> tuple[GpuPool
                     remedy='set gpus = "auto", or name them: `air gpus` lists them',
                 )
         return None, None
-    own = (config.trainer_gpus, config.inference_gpus)
-    found = plan(config.gpus, trainer=own[0], inference=own[1])
+    found = plan(config.gpus, trainer=config.trainer_gpus, inference=config.inference_gpus)
     kept = max(spec.grader.gpus for spec in specs)
     most = max(spec.gpus for spec in specs)
     if most + kept > len(found):
@@ -153,8 +154,9 @@ def _gpus(config: ResearchEnvConfig, specs: Sequence[TaskSpec]) -> tuple[GpuPool
             where="env.gpus",
             remedy="name more, or take the task out",
         )
-    shares = (found[: len(found) - kept], found[len(found) - kept :])
-    return tuple(GpuPool(share, slots_per_gpu=config.slots_per_gpu) for share in shares)
+    agents_count, slots = len(found) - kept, config.slots_per_gpu
+    agents = GpuPool(found[:agents_count], slots_per_gpu=slots)
+    return agents, GpuPool(found[agents_count:], slots_per_gpu=slots)
 
 
 def _check_docker(image: str) -> None:

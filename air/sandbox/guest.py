@@ -172,7 +172,8 @@ class Guest:
     def _join(self) -> None:
         """Makes one write of many: all between here and the host wake for each."""
         small: list[memoryview] = []
-        while self.outbox and sum(map(len, small)) + len(self.outbox[0]) <= READ_BYTES:
+        size = 0
+        while self.outbox and (size := size + len(self.outbox[0])) <= READ_BYTES:
             small.append(self.outbox.popleft())
         if small:
             self.outbox.appendleft(memoryview(b"".join(small)))

@@ -64,27 +64,30 @@ class Starter:
         """
         fds: list[int] = []
         try:
-            argv = arguments(header, fds)
-            for fd in fds:
-                os.set_inheritable(
-                    fd, True
-                )  # until it is closed below; nothing else starts meanwhile
-            fds.append(memory_file(body) if body else os.open("/dev/null", os.O_RDONLY))
-            fds += os.pipe2(os.O_CLOEXEC)
-            fds += os.pipe2(os.O_CLOEXEC)
-            source, out, out_end, err, err_end = fds[-5:]
-            env = dict(self.env, **header["env"])
-            env[MARK] = f"{self.mark}-{ident}"
-            begin = self._spawn if self.spawns else self._fork
-            pid = begin(argv, (source, out_end, err_end), header["cwd"], env, ident % STILLBORN)
-        except (OSError, ValueError, NotStarted) as error:
+            return self._started(ident, header, body, fds)
+        except (OSError, ValueError) as error:
+            raise NotStarted(126, f"cannot start a command: {reason(error)}") from error
+        finally:
             for fd in fds:
                 os.close(fd)
-            if isinstance(error, NotStarted):
-                raise
-            raise NotStarted(126, f"cannot start a command: {reason(error)}") from None
-        for fd in set(fds) - {out, err}:
-            os.close(fd)
+
+    def _started(
+        self, ident: int, header: dict[str, Any], body: bytes, fds: list[int]
+    ) -> tuple[int, int, int]:
+        """The same; leaves in `fds` what is to be closed."""
+        argv = arguments(header, fds)
+        for fd in fds:
+            os.set_inheritable(fd, True)  # until it is closed; nothing else starts meanwhile
+        fds.append(memory_file(body) if body else os.open("/dev/null", os.O_RDONLY))
+        fds += os.pipe2(os.O_CLOEXEC)
+        fds += os.pipe2(os.O_CLOEXEC)
+        source, out, out_end, err, err_end = fds[-5:]
+        env = dict(self.env, **header["env"])
+        env[MARK] = f"{self.mark}-{ident}"
+        begin = self._spawn if self.spawns else self._fork
+        pid = begin(argv, (source, out_end, err_end), header["cwd"], env, ident % STILLBORN)
+        fds.remove(out)
+        fds.remove(err)
         return pid, out, err
 
     def began(self, ident: int) -> bool:

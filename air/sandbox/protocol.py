@@ -114,7 +114,7 @@ def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
 def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for name in modules:
         text = (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")
-        yield name, re.sub(r"(?m)^ *#.*$", "", text)  # a pipe has no room for comments
+        yield name, re.sub(r"(?m)(^ *|  )# .*$", "", text)  # a pipe has no room for comments
 
 
 def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:

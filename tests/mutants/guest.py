@@ -116,8 +116,8 @@ MUTANTS = (
     Mutant(
         "a command does not inherit the pipes of another",
         _START,
-        "            fds += os.pipe2(os.O_CLOEXEC)\n" * 2,
-        "            fds += os.pipe2(0)\n" * 2,
+        "        fds += os.pipe2(os.O_CLOEXEC)\n" * 2,
+        "        fds += os.pipe2(0)\n" * 2,
         as_process("a-command-gets-nothing-but-its-streams"),
         PROCESS_WORKS,
     ),

@@ -127,6 +127,17 @@ _TRICKS = (
 
 _OURS = (
     Mutant(
+        "an MLGym evaluation has no other luck for the same strategy with another comment",
+        _GRADE,
+        """luck = f"{how['seed']} {args.split} {args.seed}\"""",
+        """luck = f"{(args.artefact / how['artefact'][0]).read_bytes()!r} {args.split}\"""",
+        (
+            "tests/unit/tasks/test_mlgym_episodes.py"
+            "::test_new_luck_cannot_be_drawn_with_the_same_strategy",
+        ),
+        _CSV,
+    ),
+    Mutant(
         "an MLGym evaluation that fails by itself is our failure",
         _GRADE,
         "        if not error.certain:\n",

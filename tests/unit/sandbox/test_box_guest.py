@@ -51,6 +51,14 @@ def test_output_keeps_its_head_and_tail(cap: int, pieces: list[bytes], kept: byt
     assert output.bytes() == kept
 
 
+def test_only_comments_are_left_out_of_what_is_sent() -> None:
+    sent = dict(protocol._sources(MODULES))
+    for path in GUEST:
+        here = path.read_text(encoding="utf-8")
+        assert ast.dump(ast.parse(sent[path.stem])) == ast.dump(ast.parse(here))
+        assert len(sent[path.stem]) < len(here)
+
+
 def test_a_compiled_program_and_its_frames_fit_into_a_pipe() -> None:
     """Nobody may have to wait for the harness's event loop to send the rest."""
     assert len(protocol.compiled(MODULES)) + 8_000 < 1 << 16

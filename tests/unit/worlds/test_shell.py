@@ -128,7 +128,9 @@ async def test_what_a_command_leaves_is_read_as_data(shell: Shell, box: Box) -> 
 
 async def test_a_fifo_in_the_place_of_what_is_left_blocks_nothing(shell: Shell, box: Box) -> None:
     await leave(shell, "mkfifo $f")
-    again = await run(shell, 'find "$TMPDIR" -maxdepth 1 -type p; ls -d "$TMPDIR"/.air* 2>/dev/null; pwd')
+    again = await run(
+        shell, 'find "$TMPDIR" -maxdepth 1 -type p; ls -d "$TMPDIR"/.air* 2>/dev/null; pwd'
+    )
     assert again.text.strip() == box.workspace  # the FIFO is gone, and nothing hung on it
     assert not again.timed_out
 
