@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import statistics
@@ -18,6 +19,8 @@ from rich.table import Table
 from air.sandbox import daemon
 
 MS = 1000.0
+PAUSE = 0.1
+"""Seconds before each timed batch."""
 Batch = Callable[[Any], Awaitable[list[float]]]
 
 
@@ -84,10 +87,12 @@ async def in_turns(
     rounds: int, subjects: Mapping[str, Any], batch: Batch
 ) -> dict[str, list[float]]:
     """Each subject's values over all rounds, every other one in the opposite order; the values of one
-    more round, the first, are thrown away."""
+    more round, the first, are thrown away. Each begins after a pause, so that no side is timed while the
+    engine still clears up after another one's commands."""
     found: dict[str, list[float]] = {name: [] for name in subjects}
     for turn in range(rounds + 1):
         for name in list(subjects) if turn % 2 else list(reversed(subjects)):
+            await asyncio.sleep(PAUSE)
             values = await batch(subjects[name])
             found[name] += values if turn else []
     return found
