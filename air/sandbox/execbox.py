@@ -21,15 +21,15 @@ import math
 import os
 import posixpath
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from air.errors import BoxDiedError, BoxFileError, BoxStartError, ConfigError
-from air.sandbox import archive, daemon, docker, failure, files, podman, shell
-from air.sandbox.archive import Place
+from air.sandbox import daemon, docker, failure, podman, shell
 from air.sandbox.base import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, BoxUsage, Command, ExecResult
 from air.sandbox.docker import DockerBox
 from air.sandbox.events import recorded
+from air.sandbox.execfiles import Files, pieces
 from air.sandbox.execstream import Program
 from air.sandbox.guest_exec import MARK
 from air.sandbox.guest_start import ARGUMENT_BYTES
@@ -41,9 +41,7 @@ from air.sandbox.relay import Handler
 
 OWN_PROCESSES = 7
 """Processes of the box's own, beyond the one that a guest is."""
-FILE_SECONDS = 600.0
 END_SECONDS = 5.0
-_PIECE = 1 << 20
 _ARGUMENT_MAX = 131_071
 _LOG = logging.getLogger(__name__)
 
@@ -57,6 +55,7 @@ class ExecBox(DockerBox):
         self._mark = secrets.token_hex(8)
         self._hand = Hand(self._mark, self._user)
         self._commands = itertools.count(1)
+        self._files = Files(self._folders, self._run_program)
         self._frozen = False
 
     async def _start(self) -> None:
@@ -131,7 +130,7 @@ class ExecBox(DockerBox):
             folder=folder,
             timeout=timeout,
             env=variables,
-            stdin=_pieces(stdin),
+            stdin=pieces(stdin),
             max_bytes=(max_bytes, max_bytes),
         )
 
@@ -278,95 +277,20 @@ class ExecBox(DockerBox):
 
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
         """The bytes of a regular file; see `Box.read`."""
-        place = self._place(path)
-        if not place.parts:
-            raise BoxFileError(f"{path!r}: it is a folder, not a regular file")
-        options = [str(max_bytes + 1), *place.arguments]
-        data = await self._file_program(path, shell.READ, options, max_bytes=max_bytes + 1)
-        if len(data) > max_bytes:
-            raise BoxFileError(f"{path!r}: it is larger than {max_bytes} bytes")
-        return data
+        return await self._files.read(path, max_bytes=max_bytes)
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         """Writes a file; see `Box.write`."""
-        await self._write(path, data, mode, into="")
-
-    async def _write(self, path: str, data: bytes, mode: int, *, into: str) -> None:
-        place = self._place(path)
-        if into and not place.parts:
-            place, into = Place(place.root, (into,)), ""
-        if not place.parts:
-            raise BoxFileError(f"{path!r}: it is a folder")
-        options = [secrets.token_hex(8), str(len(data)), f"{mode:o}"]
-        options += [shell.escaped(os.fsencode(into)), *place.arguments]
-        await self._file_program(path, shell.WRITE, options, stdin=_pieces(data))
+        await self._files.write(path, data, mode)
 
     async def put(self, source: Path, dest: str = ".") -> None:
         """Copies a file or a folder's contents in; see `Box.put`. A file goes into `dest` where
         that is a folder, and becomes `dest` where it is not."""
-        entries = await asyncio.to_thread(lambda: list(files.below(source)))
-        if len(entries) == 1 and not entries[0].folder:
-            await self._write(dest, entries[0].data, entries[0].mode, into=source.name)
-            return
-        place = self._place(dest)
-        options = [secrets.token_hex(8), place.root]
-        packed = archive.packed(entries, place.parts)
-        await self._file_program(dest, shell.PUT, options, stdin=packed, entries=entries)
+        await self._files.put(source, dest)
 
     async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
         """Copies a file or a folder's contents out; see `Box.get`. Nothing is written if refused."""
-        place = self._place(path)
-        most = max_bytes + archive.MOST_OVERHEAD
-        options = [str(most), *place.arguments]
-        data = await self._file_program(path, shell.GET, options, max_bytes=most)
-        try:
-            if len(data) == most:
-                raise BoxFileError(f"it is larger than {max_bytes} bytes")
-            entries = archive.unpacked(data, max_bytes=max_bytes, above=len(place.parts))
-        except BoxFileError as error:
-            raise BoxFileError(f"{path!r}: {error}") from error
-        await asyncio.to_thread(files.lay, entries, dest, posixpath.basename(path.rstrip("/")))
-
-    def _place(self, path: str) -> Place:
-        """Where a path leads, by its name alone."""
-        try:
-            return archive.place(path, self._folders)
-        except (BoxFileError, UnicodeEncodeError) as error:
-            raise BoxFileError(f"{path!r}: {error}") from None
-
-    async def _file_program(
-        self,
-        path: str,
-        program: str,
-        options: list[str],
-        *,
-        stdin: Iterable[bytes] = (),
-        max_bytes: int = MAX_OUTPUT,
-        entries: list[files.Entry] | None = None,
-    ) -> bytes:
-        """What one of the programs for files prints.
-
-        Raises:
-            BoxFileError: it refused, or failed.
-        """
-        result = await self._run_program(
-            ["sh", "-c", program, "air", *options],
-            folder="/",
-            timeout=FILE_SECONDS,
-            env={},
-            stdin=stdin,
-            max_bytes=(max_bytes, MAX_OUTPUT),
-        )
-        said = result.stderr.decode("utf-8", "replace").splitlines()
-        if entries is not None and result.code and len(said) > 1 and said[-1].isdigit():
-            path = posixpath.join(path, entries[int(said.pop())].path)
-        if result.timed_out:
-            said = [f"it took longer than {FILE_SECONDS:.0f} s"]
-        elif result.code == 0:
-            cut = len(result.stdout) == max_bytes
-            if program is not shell.GET or cut or archive.whole(said):
-                return result.stdout
-        raise BoxFileError(f"{path!r}: {said[-1] if said else f'it failed ({result.code})'}")
+        await self._files.get(path, dest, max_bytes=max_bytes)
 
     # Snapshots
 
@@ -416,9 +340,3 @@ def _sendable(*parts: str) -> None:
         except UnicodeEncodeError:
             what = "cannot run the command: in an image without Python it must be UTF-8"
             raise ValueError(what) from None
-
-
-def _pieces(data: bytes) -> Iterator[bytes]:
-    view = memoryview(data)
-    for start in range(0, len(view), _PIECE):
-        yield bytes(view[start : start + _PIECE])

@@ -195,7 +195,9 @@ async def test_a_snapshot_of_an_image_without_python(bare: str) -> None:
     spec = BoxSpec(image=bare, limits=BoxLimits(disk_mb=16))
     async with await open_box(spec, run="any") as box:
         await box.exec(
-            "(while :; do echo x >> log; done) > /dev/null 2>&1 & echo 1 > a", timeout=60
+            "(while :; do echo x >> log; done) > /dev/null 2>&1 & echo 1 > a; "
+            "until [ -s log ]; do sleep 0.01; done",
+            timeout=60,
         )
         async with await box.snapshot() as snapshot, await open_box(spec, run="any") as fork:
             await fork.restore(snapshot)
