@@ -62,7 +62,7 @@ def main() -> int:
 def _play(mutants: Sequence[Mutant], tree: Path, seconds: float) -> int:
     named = dict.fromkeys(test for m in mutants for test in (*m.tests, m.still) if test)
     print(f"{len(named)} tests as they are …", flush=True)
-    report = _tests(tree, named, seconds=10 * seconds)
+    report = _tests(tree, named, seconds=10 * seconds, explain=True)
     red = [test for test in named if _state(report, test) != "PASSED"]
     if red or report is None:
         print("not green before any mutation:", *red, sep="\n  ")
@@ -111,13 +111,16 @@ def _state(report: dict[str, str] | None, test: str) -> str:
     return "PASSED" if states and set(states) == {"PASSED"} else "MISSING"
 
 
-def _tests(tree: Path, tests: Iterable[str], *, seconds: float) -> dict[str, str] | None:
-    """Runs tests in the copy: the outcome of each by its node id; None where time ran out."""
+def _tests(
+    tree: Path, tests: Iterable[str], *, seconds: float, explain: bool = False
+) -> dict[str, str] | None:
+    """Runs tests in the copy: the outcome of each by its node id; None where time ran out. `explain`:
+    prints why, where one is red."""
     with tempfile.TemporaryDirectory(prefix="air-mutant-") as scratch:
         own = {"TMPDIR": scratch, "AIR_CACHE": f"{scratch}/cache", "AIR_REQUIRE_DOCKER": "1"}
         own |= {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfEpsxX"]
-        command += ["--color=no", "--tb=no", *tests]
+        command += ["--color=no", "--tb=short", *tests]
         output = Path(scratch, "output")  # a pipe would be held open by what a mutant leaves
         with output.open("w") as sink:
             process = subprocess.Popen(
@@ -138,8 +141,11 @@ def _tests(tree: Path, tests: Iterable[str], *, seconds: float) -> dict[str, str
             process.wait()
             _collect()
         said = output.read_text(errors="replace")
-    found = (match for line in said.splitlines() if (match := _REPORT.match(line)))
-    return {match[2]: match[1] for match in found}
+    matches = (match for line in said.splitlines() if (match := _REPORT.match(line)))
+    found = {match[2]: match[1] for match in matches}
+    if explain and {"FAILED", "ERROR"} & set(found.values()):
+        print(said)
+    return found
 
 
 def _end_children() -> None:
