@@ -25,7 +25,17 @@ async def box() -> AsyncIterator[Box]:
 
 
 async def _start(*args: str, stdin: int | None = None) -> asyncio.subprocess.Process:
-    argv = [sys.executable, "-m", "air.cli.main", "box", "exec", *args]
+    # What runs these tests in the background may ignore interrupts, which its children inherit.
+    argv = [
+        "env",
+        "--default-signal=INT",
+        sys.executable,
+        "-m",
+        "air.cli.main",
+        "box",
+        "exec",
+        *args,
+    ]
     return await asyncio.create_subprocess_exec(*argv, stdin=stdin, stdout=PIPE, stderr=PIPE)
 
 
