@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,12 @@ SYSTEM = (
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy of 0.1 M weights that can say two things: try something, or submit it."""
-    folder = tmp_path_factory.mktemp("small")
     talks = [talk(m, level) for m in range(1, 5) for level in range(1, 5)]
+    return warm(tmp_path_factory.mktemp("small"), talks)
+
+
+def warm(folder: Path, talks: Sequence[list[dict[str, str]]]) -> Path:
+    """Builds a policy of 0.1 M weights and warm-starts it on these conversations."""
     texts = [message["content"] for one in talks for message in one]
     policies.build(folder / "base", texts, hidden=64, layers=2, heads=2, kv_heads=1, vocab=512)
     EmbeddedConfig().set_threads()
