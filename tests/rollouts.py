@@ -64,7 +64,7 @@ def made(
                 "sampled": index in said,
                 "token_ids": [10 * index + n for n in range(2 + drawn)],
                 "mask": [False] * 2 + [True] * drawn,
-                "logprobs": [-0.1 * (index + 1)] * drawn,
+                "logprobs": [-0.125 * (index + 1)] * drawn,
             }
         )
         if index in said:
@@ -134,8 +134,7 @@ def kind(one: Any) -> tuple[Any, ...]:
 
 def talks() -> list[list[dict[str, str]]]:
     """Conversations of one to four tries."""
-    from tests.e2e.conftest import attempt
-    from tests.e2e.test_train import talk
+    from tests.e2e.conftest import attempt, talk
 
     found = []
     for number in range(32):
@@ -150,7 +149,7 @@ if __name__ == "__main__":
     import asyncio
     import tempfile
 
-    from tests.e2e.test_train import warm
+    from tests.e2e.conftest import warm
 
     with tempfile.TemporaryDirectory() as folder:
         FILE.write_text(asyncio.run(record(warm(Path(folder), talks()))))

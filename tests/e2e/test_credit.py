@@ -19,9 +19,7 @@ from tests.e2e.conftest import attempt, played_by, research
 from tests.e2e.test_commands import bad, command
 from tests.e2e.test_episode import copied_task
 from tests.e2e.test_reward_terms import MISSING
-from tests.e2e.test_train import rows, run_toml, small
-
-__all__ = ["small"]  # a fixture
+from tests.e2e.test_train import rows, run_toml
 
 SEGMENT = ["--orchestrator.train.source.0.env.credit", "segment"]
 SLOW = "Slow.\n```bash\nsleep 1\nvalidate\n```"
@@ -61,8 +59,7 @@ async def test_each_term_lies_in_the_segment_in_which_it_arose(tmp_path: Path) -
     assert times[2] <= -100 * 1 / 3600  # a second was slept away there
     assert max(times[0], times[1], times[3]) > times[2]
     # One record of the whole episode, whose terms the segments' add up to.
-    (path,) = tmp_path.glob("*.jsonl")
-    lines = list(read(path))
+    lines = list(read(tmp_path / f"{info['episode']}.jsonl"))
     end = lines[-1]
     assert [line["type"] for line in lines].count("validate") == 4
     for name, term in end["terms"].items():

@@ -45,7 +45,7 @@ def check_partition(whole: Any, parts: Sequence[Any]) -> None:
     assert sum(part.num_turns for part in parts) == whole.num_turns
     calls = [call.node for part in parts for call in part.calls]
     assert calls == [call.node for call in whole.calls]
-    assert sum(p.num_output_tokens for p in parts) == whole.num_output_tokens
+    assert sum(p.usage.completion_tokens for p in parts) == whole.usage.completion_tokens
 
 
 def check_rewards(whole: Any, parts: Sequence[Any]) -> None:
