@@ -70,6 +70,15 @@ async def test_each_term_lies_in_the_segment_in_which_it_arose(tmp_path: Path) -
     assert [t.reward for t in again.traces] == pytest.approx([t.reward for t in traces])
 
 
+async def test_a_penalty_is_noted_at_its_reply(tmp_path: Path) -> None:
+    said = (attempt(1, 1), "what?", "what?", attempt(2, 3, "submit"))
+    (trace,) = (await played(tmp_path, "episode", *said, format_penalty=0.25)).traces
+    paid = [(p["nodes"], p["terms"].get("format")) for p in trace.info["air"]["paid"]]
+    # Reply n is node 2n, so that there are then 2n + 1.
+    assert [one for one in paid if one[1]] == [(5, -0.25), (7, -0.25)]
+    assert [p["nodes"] for p in trace.info["air"]["paid"] if p["ends"]] == [3, 9]
+
+
 async def test_an_episode_stays_one_trace_by_default(tmp_path: Path) -> None:
     said = (attempt(1, 1), attempt(2, 3, "submit"))
     episode = await played(tmp_path, "episode", *said)
