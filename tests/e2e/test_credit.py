@@ -10,13 +10,14 @@ import pytest
 import verifiers.v1 as vf
 
 from air import tasks
+from air.cli.main import main
 from air.rewards.normalise import phi_on
 from air.testing import replies
 from air.train.rollout import Rollout
 from air.train.samples import samples
 from air.trajectories import read
 from tests.e2e.conftest import attempt, played_by, research
-from tests.e2e.test_commands import bad, command
+from tests.e2e.test_commands import command
 from tests.e2e.test_episode import copied_task
 from tests.e2e.test_reward_terms import MISSING
 from tests.e2e.test_train import rows, run_toml
@@ -114,34 +115,36 @@ async def test_a_failure_after_the_first_validate_masks_all_of_the_episode(tmp_p
 @pytest.mark.parametrize(
     "flags", [SEGMENT, ["--embedded.reward-to-go", "true"]], ids=["segment", "reward_to_go"]
 )
-def test_whole_training_steps(flags: list[str], small: Path, tmp_path: Path) -> None:
-    ran = command("rl", "@", run_toml(tmp_path, small, "subprocess"), *flags, cwd=tmp_path)
+def test_a_whole_training_step(flags: list[str], small: Path, tmp_path: Path) -> None:
+    file = run_toml(tmp_path, small, "subprocess", max_steps=1)
+    ran = command("rl", "@", file, *flags, cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     folder = tmp_path / "outputs" / "r"
-    for row in rows(tmp_path):
-        assert (row["episodes"], row["failed_episodes"]) == (8, 0)
-        assert row["multi_branch_episodes"] == 0
-        assert row["train/updated"] == 1
-        assert row["train/mismatch_kl"] < 1e-4
-        assert 0 < row["train/tokens"] <= row["sampled_tokens"]
-        shown = sum(value for name, value in row.items() if name.startswith("reward/"))
-        assert row["reward"] == pytest.approx(shown)
-        assert len(row["tasks"]["titanic"]["test_scores"]) <= 8
-    if flags == SEGMENT:
-        assert max(row["samples"] for row in rows(tmp_path)) > 8  # traces, not episodes
-    else:
-        assert max(row["samples"] for row in rows(tmp_path)) <= 8
+    (row,) = rows(tmp_path)
+    assert (row["episodes"], row["failed_episodes"]) == (8, 0)
+    assert row["multi_branch_episodes"] == 0
+    assert row["train/updated"] == 1
+    assert row["train/mismatch_kl"] < 1e-4
+    assert 0 < row["train/tokens"] <= row["sampled_tokens"]
+    shown = sum(value for name, value in row.items() if name.startswith("reward/"))
+    assert row["reward"] == pytest.approx(shown)
+    assert len(row["tasks"]["titanic"]["test_scores"]) <= 8
+    assert (row["samples"] > 8) == (flags == SEGMENT)  # one a segment, or one an episode
     ends = [list(read(path))[-1] for path in (folder / "trajectories").glob("*.jsonl")]
-    assert len(ends) == 16
-    mean = sum(row["reward"] for row in rows(tmp_path)) / 2
-    assert mean == pytest.approx(sum(end["reward"] for end in ends) / 16)
+    assert row["reward"] == pytest.approx(sum(end["reward"] for end in ends) / 8)
     reported = command("air", "report", folder, "--json", cwd=tmp_path)
     (run,) = json.loads(reported.stdout)["runs"]
-    assert run["episodes"] == {"well": 16, "failed": 0, "unfinished": 0}
-    assert sum(run["terms"].values()) == pytest.approx(mean)
+    assert run["episodes"] == {"well": 8, "failed": 0, "unfinished": 0}
+    assert sum(run["terms"].values()) == pytest.approx(row["reward"])
 
 
-def test_credits_that_contradict_each_other_are_refused(small: Path, tmp_path: Path) -> None:
-    file = run_toml(tmp_path, small, "subprocess")
-    flags = [*SEGMENT, "--embedded.reward-to-go", "true"]
-    bad(command("rl", "@", file, *flags, cwd=tmp_path), "embedded.reward_to_go")
+def test_credits_that_contradict_each_other_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run_toml(tmp_path, tmp_path, "subprocess")
+    assert main(["rl", f"@{file}", *SEGMENT, "--embedded.reward-to-go", "true"]) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("error: ")
+    assert "\n" not in error
+    assert "embedded.reward_to_go" in error
+    assert 'credit = "episode"' in error
