@@ -133,6 +133,7 @@ def split(trace: Any) -> list[Any]:
 
 def _part(trace: Any, number: int, found: Sequence[Segment]) -> Any:
     segment, last = found[number], number == len(found) - 1
+    noted = trace.info.get("air", {})
     nodes = [
         node if position >= segment.start or not node.sampled else _as_context(node)
         for position, node in enumerate(trace.nodes[: segment.end])
@@ -148,7 +149,9 @@ def _part(trace: Any, number: int, found: Sequence[Segment]) -> Any:
             "info": {
                 **trace.info,
                 "air": {
-                    **trace.info.get("air", {}),
+                    **noted,
+                    "terms": {n: segment.terms.get(n, 0.0) for n in noted.get("terms", {})},
+                    "metrics": noted.get("metrics", {}) if last else {},
                     "segment": number + 1,
                     "segments": len(found),
                 },

@@ -167,5 +167,7 @@ class Episode:
             "isolation": self.world.box.isolation,
             "phis": [v.phi for v in self.world.validations],
             "deltas": [v.delta for v in self.world.validations],
+            "terms": self.rewards,
+            "metrics": self.metrics,
             "paid": self.ledger.payments,
         }

@@ -66,6 +66,10 @@ async def test_each_term_lies_in_the_segment_in_which_it_arose(tmp_path: Path) -
     for name, term in end["terms"].items():
         assert sum(value(t, name) for t in traces) == pytest.approx(term), name
     assert sum(t.reward for t in traces) == pytest.approx(end["reward"])
+    for trace in traces:  # offline scoring takes them from here
+        noted = trace.info["air"]
+        assert noted["terms"] == {name: value(trace, name) for name in trace.rewards}
+        assert noted["metrics"] == trace.metrics
     assert {t.id.rsplit("-", 1)[0] for t in traces} == {lines[0]["trace"]}
     again = vf.WireEpisode.model_validate(json.loads(json.dumps(episode.to_record())))
     assert [t.reward for t in again.traces] == pytest.approx([t.reward for t in traces])
