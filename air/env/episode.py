@@ -49,6 +49,9 @@ class Episode:
     why_ended: str = ""
     """`submit`, `turns`, `context`, `length`, `format`, or what verifiers stopped it for."""
 
+    def __post_init__(self) -> None:
+        self.world.on_validated = lambda: self._note(ends=True)
+
     def system(self, given: str | None) -> str:
         """The system prompt: what the run's config gives, then the action format."""
         if self.format is None:
@@ -94,7 +97,6 @@ class Episode:
             remembered=validation.remembered,
             automatic=validation.automatic,
         )
-        self._note(ends=True)
 
     async def finish(self) -> None:
         """The last validate and the test split; recorded."""
@@ -102,7 +104,7 @@ class Episode:
         await self.world.finish()
         for validation in self.world.validations[before:]:
             self.record_validation(validation)
-        self._note(ends=False)
+        self._note(ends=False)  # the test score
 
     def _note(self, *, ends: bool) -> None:
         nodes = 0 if self.trace is None else len(self.trace.nodes)

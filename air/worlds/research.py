@@ -9,6 +9,7 @@ wrong with us raises `InfrastructureError` and is never an observation.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +59,8 @@ class ResearchWorld:
     """The primary metric on the test split, measured once, at the end; None if not gradable."""
     test_stderr: float | None = None
     """Its standard error, where the artefact was graded repeatedly."""
+    on_validated: Callable[[], None] | None = None
+    """Called at once after every validate."""
     finished: bool = False
     """Whether the test split was scored, so that nothing more can be earned."""
     _began: float = field(default_factory=time.monotonic)
@@ -102,6 +105,8 @@ class ResearchWorld:
         self.grading = False
         self.times.grading += validation.seconds
         self.validations.append(validation)
+        if self.on_validated is not None:
+            self.on_validated()
         return validation
 
     async def finish(self) -> None:
