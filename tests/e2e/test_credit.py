@@ -135,6 +135,7 @@ def test_a_whole_training_step(flags: list[str], small: Path, tmp_path: Path) ->
     assert len(row["tasks"]["titanic"]["test_scores"]) <= 8
     assert (row["samples"] > 8) == (flags == SEGMENT)  # one a segment, or one an episode
     ends = [list(read(path))[-1] for path in (folder / "trajectories").glob("*.jsonl")]
+    assert len(ends) == 8
     assert row["reward"] == pytest.approx(sum(end["reward"] for end in ends) / 8)
     if flags == SEGMENT:
         reported = command("air", "report", folder, "--json", cwd=tmp_path)
