@@ -159,9 +159,10 @@ def test_a_validate_to_which_nothing_was_said_joins_the_one_before() -> None:
 
 
 def test_what_is_said_after_a_submit_belongs_to_it() -> None:
-    payments = [payment(3, delta=0.5), payment(5, delta=1.0), payment(7, ends=False, time=-0.5)]
+    payments = [payment(3, delta=0.5, time=-0.25), payment(5, delta=1.0)]
+    payments += [payment(7, ends=False, time=-0.5)]
     first, second = checked(chain(3, payments))
-    assert (first.reward, second.reward) == (0.5, 0.5)
+    assert (first.reward, second.reward) == (0.25, 0.5)
     assert second.nodes[6].sampled
 
 
