@@ -9,6 +9,7 @@ wrong with us raises `InfrastructureError` and is never an observation.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +59,10 @@ class ResearchWorld:
     """The primary metric on the test split, measured once, at the end; None if not gradable."""
     test_stderr: float | None = None
     """Its standard error, where the artefact was graded repeatedly."""
+    on_validated: Callable[[], None] | None = None
+    """Called at once after every validate."""
+    finished: bool = False
+    """Whether the test split was scored, so that nothing more can be earned."""
     _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
@@ -100,6 +105,8 @@ class ResearchWorld:
         self.grading = False
         self.times.grading += validation.seconds
         self.validations.append(validation)
+        if self.on_validated is not None:
+            self.on_validated()
         return validation
 
     async def finish(self) -> None:
@@ -107,8 +114,8 @@ class ResearchWorld:
         test split, once."""
         if self._closed:
             return
+        self.times.agent = self.agent_seconds
         self._closed = True
-        self.times.agent = max(0.0, time.monotonic() - self._began - self.times.grading)
         if not self.submitted:
             await self.validate(automatic=True)
         began = time.monotonic()
@@ -119,11 +126,19 @@ class ResearchWorld:
         except ArtefactError:
             self.test_score = self.test_stderr = None
         self.times.grading += time.monotonic() - began
+        self.finished = True
 
     async def close(self) -> dict[str, Any]:
         """Finishes and returns the facts of the episode."""
         await self.finish()
         return {"score": self.score, "best": self.best, "test_score": self.test_score}
+
+    @property
+    def agent_seconds(self) -> float:
+        """The agent's own time so far: from the task laid out, less `times.grading`."""
+        if self._closed:
+            return self.times.agent
+        return max(0.0, time.monotonic() - self._began - self.times.grading)
 
     @property
     def reward(self) -> float:

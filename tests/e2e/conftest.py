@@ -13,6 +13,10 @@ import verifiers.v1 as vf
 from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
 from air.testing import Script, ScriptedServer
 
+SYSTEM = (
+    "Reply with a short thought and exactly one ```bash block. "
+    "Its last line may be `validate` (score the artefact) or `submit` (score it and finish)."
+)
 TRY = 'Try it.\n```bash\necho "method={} level={}" > config\npython3 solve.py\n{}\n```'
 
 
@@ -66,3 +70,49 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cache")
     os.environ["AIR_CACHE"] = str(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy of 0.1 M weights that can say two things: try something, or submit it."""
+    talks = [talk(m, level) for m in range(1, 5) for level in range(1, 5)]
+    return warm(tmp_path_factory.mktemp("small"), talks)
+
+
+def warm(folder: Path, talks: Sequence[list[dict[str, str]]]) -> Path:
+    """Builds a policy of 0.1 M weights and warm-starts it on these conversations."""
+    from air.train import policy as policies
+    from air.train.config import EmbeddedConfig
+    from air.train.options import SFTConfig
+    from air.train.sft import train_sft
+
+    texts = [message["content"] for one in talks for message in one]
+    policies.build(folder / "base", texts, hidden=64, layers=2, heads=2, kv_heads=1, vocab=512)
+    EmbeddedConfig().set_threads()
+    policy = policies.load(folder / "base")
+    config = SFTConfig.model_validate(
+        {
+            "max_steps": 90,
+            "data": {"batch_size": 6, "seq_len": 640},
+            "optim": {"lr": 1e-2, "weight_decay": 0.0},
+        }
+    )
+    train_sft(policy, talks, config)
+    policy.save(folder / "warm")
+    return folder / "warm"
+
+
+def talk(method: int, level: int) -> list[dict[str, str]]:
+    from air import tasks
+    from air.worlds.research import describe
+
+    return [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": describe(tasks.load("titanic"))},
+        {"role": "assistant", "content": attempt(method, level)},
+        {
+            "role": "user",
+            "content": f"[accuracy] 0.7{level}12 (best 0.7{method}34)\n[3 turns left]",
+        },
+        {"role": "assistant", "content": attempt(level, method, "submit")},
+    ]

@@ -19,54 +19,10 @@ import verifiers.v1 as vf
 from air.cli.main import main
 from air.train import policy as policies
 from air.train import run_file
-from air.train.config import EmbeddedConfig, RunConfig
+from air.train.config import RunConfig
 from air.train.evaluate import served
-from air.train.options import SFTConfig
-from air.train.sft import train_sft
-from tests.e2e.conftest import attempt, research
+from tests.e2e.conftest import research
 from tests.e2e.test_commands import bad, command
-
-SYSTEM = (
-    "Reply with a short thought and exactly one ```bash block. "
-    "Its last line may be `validate` (score the artefact) or `submit` (score it and finish)."
-)
-
-
-@pytest.fixture(scope="session")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A policy of 0.1 M weights that can say two things: try something, or submit it."""
-    folder = tmp_path_factory.mktemp("small")
-    talks = [talk(m, level) for m in range(1, 5) for level in range(1, 5)]
-    texts = [message["content"] for one in talks for message in one]
-    policies.build(folder / "base", texts, hidden=64, layers=2, heads=2, kv_heads=1, vocab=512)
-    EmbeddedConfig().set_threads()
-    policy = policies.load(folder / "base")
-    config = SFTConfig.model_validate(
-        {
-            "max_steps": 90,
-            "data": {"batch_size": 6, "seq_len": 640},
-            "optim": {"lr": 1e-2, "weight_decay": 0.0},
-        }
-    )
-    train_sft(policy, talks, config)
-    policy.save(folder / "warm")
-    return folder / "warm"
-
-
-def talk(method: int, level: int) -> list[dict[str, str]]:
-    from air import tasks
-    from air.worlds.research import describe
-
-    return [
-        {"role": "system", "content": SYSTEM},
-        {"role": "user", "content": describe(tasks.load("titanic"))},
-        {"role": "assistant", "content": attempt(method, level)},
-        {
-            "role": "user",
-            "content": f"[accuracy] 0.7{level}12 (best 0.7{method}34)\n[3 turns left]",
-        },
-        {"role": "assistant", "content": attempt(level, method, "submit")},
-    ]
 
 
 def run_toml(folder: Path, model: Path, runtime: str, **more: Any) -> Path:

@@ -71,6 +71,7 @@ def table() -> tuple[Mutant, ...]:
     """All mutants, in the order of reading."""
     from tests.mutants import (
         container,
+        credit,
         data_tasks,
         files,
         games,
@@ -94,6 +95,6 @@ def table() -> tuple[Mutant, ...]:
     graders = (tasks, data_tasks, games, policies, mlgym)
     return tuple(
         mutant
-        for part in (*boxes, snapshots, without_guest, *graders, rewards_report, tools)
+        for part in (*boxes, snapshots, without_guest, *graders, rewards_report, tools, credit)
         for mutant in part.MUTANTS
     )

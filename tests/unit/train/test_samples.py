@@ -1,0 +1,163 @@
+"""From groups of episodes to samples: masks, advantages, and numbers that do not depend on the credit."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from air.env.credit import split
+from air.train import metrics
+from air.train.estimators import grpo
+from air.train.rollout import Group, Rollout
+from air.train.samples import parts_of, samples
+from air.train.trainer import Sample
+from tests.rollouts import chain, made, payment, recorded
+
+
+def group(*traces: Any, by_segment: bool = False) -> Group:
+    """These episodes as one group; failed ones as such."""
+    return Group(
+        [
+            Rollout("s", "t", split(t) if by_segment else [t], error="" if t.ok else "failed")
+            for t in traces
+        ]
+    )
+
+
+def made_of(sample: Sample) -> list[float]:
+    """The distinct advantages of a sample, in turn."""
+    return list(dict.fromkeys(a for a in sample.advantages() if a))
+
+
+def four_and_one() -> tuple[Any, Any]:
+    """The README's example."""
+    paid = [payment(3 + 2 * n, delta=delta) for n, delta in enumerate([0.3, 0.1, 0.0, 0.0])]
+    return chain(4, paid), chain(1, [payment(3, delta=0.6)])
+
+
+def test_the_readmes_example() -> None:
+    whole = samples([group(*four_and_one())], grpo, 1.0)
+    assert [made_of(s) for s in whole] == [[pytest.approx(-0.1)], [pytest.approx(0.1)]]
+    parts = samples([group(*four_and_one(), by_segment=True)], grpo, 1.0)
+    wanted = [-0.05, -0.25, -0.35, -0.35, 0.25]
+    assert [made_of(s) for s in parts] == [[pytest.approx(value)] for value in wanted]
+    first, second = samples([group(*four_and_one())], grpo, 1.0, by_turn=True)
+    # One trace an episode; the turns to which nothing more came have no advantage.
+    assert made_of(first) == pytest.approx([-0.1, 0.05])
+    assert made_of(second) == pytest.approx([0.1])
+    assert sum(map(bool, first.mask)) > sum(a != 0 for a in first.advantages())
+
+
+def test_reward_to_go_puts_each_turns_return_on_its_own_tokens() -> None:
+    """Worked out by hand: turns earn 0, .5, −.25 (a format error) and 1; the other episode .5 at once."""
+    paid = [
+        payment(5, delta=0.5),
+        payment(7, ends=False, format=-0.25),
+        payment(9, delta=1.0),
+    ]
+    long, short = chain(4, paid), chain(1, [payment(3, delta=0.5)])
+    assert [p.reward for p in parts_of(group(long).rollouts[0], by_turn=True)] == [
+        0.0,
+        0.5,
+        -0.25,
+        1.0,
+    ]
+    first, second = samples([group(long, short)], grpo, 1.0, by_turn=True)
+    # To go: 1.25 1.25 .75 1 against .5 0 0 0.
+    wanted = {2: 0.375, 4: 0.625, 6: 0.375, 8: 0.5}
+    at = 0
+    for index, node in enumerate(long.nodes):
+        own = first.advantages()[at : at + len(node.mask)]
+        assert own == [wanted[index] if sampled else 0.0 for sampled in node.mask]
+        at += len(node.mask)
+    assert made_of(second) == [-0.375]
+
+
+def test_what_an_environment_does_not_place_is_earned_by_the_last_turn() -> None:
+    trace = chain(2, [])
+    trace.record_reward("solved", 1.0)
+    (rollout,) = group(trace).rollouts
+    assert [p.reward for p in parts_of(rollout, by_turn=True)] == [0.0, 1.0]
+
+
+def recorded_traces() -> list[Any]:
+    return [one.traces[0] for one in recorded()]
+
+
+@pytest.mark.parametrize("by_segment", [False, True])
+@pytest.mark.parametrize("by_turn", [False, True])
+def test_every_sampled_token_of_a_recorded_group_is_trained_once(
+    by_segment: bool, by_turn: bool
+) -> None:
+    traces = recorded_traces()
+    made_samples = samples([group(*traces, by_segment=by_segment)], grpo, 1.0, by_turn=by_turn)
+    trained = sum(sum(s.mask) for s in made_samples)
+    assert trained == sum(sum(node.mask) for t in traces for node in t.nodes)
+    known = {tuple(t.branches[0].token_ids) for t in traces}
+    for sample in made_samples:
+        assert any(sample.token_ids == list(ids[: len(sample.token_ids)]) for ids in known)
+        assert all(x <= 0 for x, m in zip(sample.logprobs, sample.mask, strict=True) if m)
+        assert not any(x for x, m in zip(sample.logprobs, sample.mask, strict=True) if not m)
+
+
+def test_the_baseline_is_the_mean_over_episodes_in_both_credits() -> None:
+    traces = recorded_traces()
+    mean = sum(t.reward for t in traces) / len(traces)
+    for sample, trace in zip(samples([group(*traces)], grpo, 1.0), traces, strict=True):
+        assert made_of(sample) == [pytest.approx(trace.reward - mean)]
+    parts = [split(t) for t in traces]
+    means = [sum(p.reward for p in of) / len(of) for of in parts]
+    baseline = sum(means) / len(means)
+    wanted = [part.reward - baseline for of in parts for part in of]
+    found = samples([group(*traces, by_segment=True)], grpo, 1.0)
+    assert [made_of(s) for s in found] == [[pytest.approx(value)] for value in wanted]
+
+
+def test_a_failed_episode_gives_no_sample_and_counts_in_no_mean() -> None:
+    bad = chain(3, [payment(3, delta=9.0), payment(7, delta=9.0)], ok=False)
+    good = four_and_one()
+    for options in ({}, {"by_segment": True}):
+        with_it, without = group(*good, bad, **options), group(*good, **options)
+        assert samples([with_it], grpo, 1.0) == samples([without], grpo, 1.0)
+    assert samples([group(*good, bad)], grpo, 1.0, by_turn=True) == samples(
+        [group(*good)], grpo, 1.0, by_turn=True
+    )
+
+
+def test_a_reply_that_branches_share_is_trained_in_the_first_alone() -> None:
+    #   0 ── 1* ── 2 ── 3*   and   1* ── 4 ── 5*
+    forked = made([None, 0, 1, 2, 1, 4], [1, 3, 5], [payment(6, delta=1.0)])
+    first, second = samples([group(forked, chain(1, [payment(3, delta=0.0)]))], grpo, 1.0)[:2]
+    shared = len(forked.nodes[0].mask) + len(forked.nodes[1].mask)
+    assert any(first.mask[:shared])
+    assert not any(second.mask[:shared])
+    assert any(second.mask)
+    assert sum(first.mask) + sum(second.mask) == sum(sum(n.mask) for n in forked.nodes)
+
+
+def test_the_control_keeps_each_groups_rewards() -> None:
+    shuffled = [
+        samples([group(*four_and_one())], grpo, 1.0, shuffle=random.Random(seed))
+        for seed in range(8)
+    ]
+    seen = {tuple(round(made_of(s)[0], 6) for s in one) for one in shuffled}
+    assert seen == {(-0.1, 0.1), (0.1, -0.1)}
+
+
+def test_a_steps_numbers_count_an_episode_once_in_both_credits() -> None:
+    traces = recorded_traces()
+    whole = metrics.of_step([group(*traces)])
+    parts = metrics.of_step([group(*traces, by_segment=True)])
+    assert parts == pytest.approx(whole)
+    assert whole["episodes"] == len(traces)
+    assert whole["reward"] == pytest.approx(sum(t.reward for t in traces) / len(traces))
+    shown = sum(value for name, value in parts.items() if name.startswith("reward/"))
+    assert shown == pytest.approx(parts["reward"])
+
+
+def test_segments_that_differ_are_something_to_learn_from() -> None:
+    same = [chain(2, [payment(3, delta=0.5), payment(5, delta=0.1)]) for _ in range(2)]
+    assert not group(*same).has_spread
+    assert group(*same, by_segment=True).has_spread
