@@ -94,7 +94,7 @@ class AirHarnessConfig(vf.HarnessConfig):
         return self
 
 
-class ResearchEnvConfig(vf.EnvConfig):
+class ResearchEnvConfig(vf.SingleAgentEnvConfig):
     """The research environment: `[….env]`."""
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=10)
@@ -153,7 +153,7 @@ class ResearchEnvConfig(vf.EnvConfig):
                 "agent.timeout.setup, .finalize and .scoring would end our own work as if the agent "
                 "had; only agent.timeout.rollout can be set"
             )
-        if self.agent.retries.max_retries or self.agent.retries.rules:
+        if self.agent.retries != type(self.agent.retries)():
             raise ValueError(
                 "agent.retries never applies to a lent box; use env.retries, "
                 "which replays the whole episode in a new one"

@@ -29,7 +29,7 @@ from air.worlds.research import ResearchWorld
 from air.worlds.tools import Tools, ToolSettings
 
 
-class ResearchEnv(vf.Env[ResearchEnvConfig]):
+class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     """One agent, one box, one task. Boxes and graders are shared by a process's episodes."""
 
     def __init__(self, config: ResearchEnvConfig) -> None:

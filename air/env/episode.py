@@ -151,5 +151,8 @@ class Episode:
             "why_ended": self.why_ended,
             "isolation": self.world.box.isolation,
             "phis": [v.phi for v in self.world.validations],
+            "scores": [v.score for v in self.world.validations],
             "deltas": [v.delta for v in self.world.validations],
+            "terms": self.rewards,
+            "metrics": self.metrics,
         }
