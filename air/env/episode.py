@@ -41,6 +41,8 @@ class Episode:
     """The action format; None where another program than our harness plays."""
     malformed_in_a_row: int = 0
     """Replies up to now that were no action, since the last that was."""
+    failed: bool = False
+    """Whether it ended by a failure of ours."""
     why_ended: str = ""
     """`submit`, `turns`, `context`, `length`, `format`, or what verifiers stopped it for."""
 
@@ -130,6 +132,8 @@ class Episode:
             "seconds_exec": world.times.exec,
             "seconds_grading": world.times.grading,
             "seconds_queue": world.times.queue,
+            "seconds_box": world.times.box,
+            "infrastructure_errors": float(self.failed),
             "process_isolation": float(world.box.isolation == "process"),
         }
         last = world.validations[-1] if world.validations else None

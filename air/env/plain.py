@@ -104,7 +104,8 @@ class PlainBox(Box):
         if int(size.stdout) > max_bytes:
             raise BoxFileError(f"{path!r} is larger than {max_bytes} bytes")
         with boundary(BoxFileError, repr(path), SandboxError, OSError):
-            return await self._runtime.read(path)
+            data: bytes = await self._runtime.read(path)
+        return data
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         """See `Box`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,7 +42,12 @@ class ResearchTask(vf.Task[ResearchData]):
             runtime.episode = await plain.visit(spec, runtime)
         episode = episode_of(runtime)
         await episode.world.reset(self.data.seed)
-        trace.info["air"] = {"episode": episode.id, "task": self.data.task_id}
+        isolation = episode.world.box.isolation
+        trace.info["air"] = {
+            "episode": episode.id,
+            "task": self.data.task_id,
+            "isolation": isolation,
+        }
         episode.recorder.write(
             "start",
             episode=episode.id,
@@ -52,7 +58,8 @@ class ResearchTask(vf.Task[ResearchData]):
             direction=episode.world.task.direction,
             baseline=episode.world.task.baseline,
             seed=self.data.seed,
-            isolation=episode.world.box.isolation,
+            isolation=isolation,
+            worker=os.getpid(),
             image=episode.world.box.spec.image,
             gpus=list(episode.world.box.gpus),
             system=episode.system(self.data.system_prompt),
