@@ -25,7 +25,7 @@ class AirTasksetConfig(vf.TasksetConfig):
     tasks: list[str] = Field(default=["titanic"], min_length=1)
     """Task ids; `air tasks` lists them."""
     task_roots: list[Path] = Field(default_factory=list)
-    """More folders in which to look for tasks, beside the shipped ones."""
+    """Folders in which to look for tasks, in this order, instead of among the shipped ones."""
     mlgym_root: Path | None = None
     """A checkout of MLGym, for tasks named `mlgym:…`. None: where `AIR_MLGYM_ROOT` says."""
     examples_per_task: int = Field(1, ge=1)
