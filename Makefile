@@ -33,7 +33,7 @@ OLD_VERIFIERS := 0.3.1
 OLD_VENV      := build/verifiers-$(OLD_VERIFIERS)
 GLUE_TESTS    := tests/unit/env tests/e2e/test_episode.py tests/e2e/test_gpu_tasks.py \
                  tests/e2e/test_reward_terms.py tests/e2e/test_verifiers_commands.py \
-                 tests/e2e/test_verifiers_serve.py
+                 tests/e2e/test_verifiers_serve.py tests/e2e/test_verifiers_time.py
 
 test-verifiers: $(READY)  ## test what touches verifiers on the oldest one that is supported, then on ours
 	@$(AIR_CLI) setup

@@ -24,7 +24,6 @@ BIN = Path(sys.executable).parent
 OLD = importlib.metadata.version("verifiers").startswith("0.3.")
 """verifiers 0.3 has the commands without `vf-`; its `vf-eval` is that of the API before v1."""
 SHIPPED = paths.shipped("tasks")
-TITANIC = ["--taskset.tasks", '["titanic"]', "--no-rich"]
 
 
 def vf(command: str, *args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -130,56 +129,40 @@ def check_records(folder: Path, traces: list[dict[str, Any]], *, failed: int) ->
         assert trace["metrics"]["process_isolation"] == 1
 
 
-RUNTIMES = [
-    ["--runtime.type", "subprocess"],
-    pytest.param(
-        ["--runtime.type", "docker", "--runtime.image", "air-base"], marks=pytest.mark.docker
-    ),
-]
-
-
-@pytest.mark.parametrize("runtime", RUNTIMES, ids=["subprocess", "docker"])
-def test_validate_plays_the_recorded_solvers_and_says_what_they_score(
-    runtime: list[str], tmp_path: Path
-) -> None:
-    flags = [*TITANIC, *runtime, "-o", tmp_path, "--run.dir", "run"]
+def test_validate_plays_the_recorded_solvers_and_tells_a_wrong_record(tmp_path: Path) -> None:
+    root = tmp_path / "tasks"
+    shutil.copytree(SHIPPED / "prisonersDilemma", root / "prisonersDilemma")
+    file = root / "prisonersDilemma" / "solvers.toml"
+    *others, last = file.read_text().split("[[solver]]")
+    file.write_text("[[solver]]".join([*others, re.sub(r"(?m)^val = .*$", "val = 9.5", last)]))
+    flags = ["--taskset.tasks", '["titanic", "prisonersDilemma"]', "--no-rich"]
+    flags += ["--taskset.task-roots", json.dumps([str(root), str(SHIPPED)])]
+    flags += ["--runtime.type", "subprocess", "-o", str(tmp_path), "--run.dir", "run"]
     said = vf("validate", "air", *flags, cwd=tmp_path).stderr
     assert re.search(
         r"titanic: baseline: accuracy val=0\.6933\d* test=0\.6933\d* as recorded", said
     )
     assert re.search(r"titanic: good: accuracy val=0\.8166\d* test=0\.7933\d* as recorded", said)
-    (row,) = [json.loads(x) for x in (tmp_path / "run" / "results.jsonl").read_text().splitlines()]
-    assert row["valid"]
-    assert row["gold"]["valid"]
-    if not OLD:  # the untouched task is scored too: it has no artefact, so it earns nothing
-        assert row["noop"]["reward"] == 0
+    assert re.search(r"prisonersDilemma: .* val is [\d.]+, recorded 9\.5", said)
+    lines = (tmp_path / "run" / "results.jsonl").read_text().splitlines()
+    rows = {row["name"]: row for row in map(json.loads, lines)}
+    assert rows["titanic"]["reason"] == "valid"
+    assert rows["prisonersDilemma"]["reason"] == "invalid"
+    if (
+        not OLD
+    ):  # the untouched task is scored too: titanic has no artefact yet, so it earns nothing
+        assert rows["titanic"]["noop"]["reward"] == 0
 
 
-def test_validate_tells_a_wrong_record(tmp_path: Path) -> None:
-    root = tmp_path / "tasks"
-    shutil.copytree(tasks.load("titanic").folder, root / "titanic")
-    file = root / "titanic" / "solvers.toml"
-    file.write_text(file.read_text().replace("val = 0.8166666666666667", "val = 0.9"))
-    flags = [*TITANIC, "--taskset.task-roots", json.dumps([str(root)]), "--only-gold"]
-    flags += ["--runtime.type", "subprocess", "-o", str(tmp_path), "--run.dir", "run"]
-    said = vf("validate", "air", *flags, cwd=tmp_path).stderr
-    assert "good: accuracy val=0.8166666666666667" in said
-    assert "val is 0.816667, recorded 0.9" in said
-    (row,) = [json.loads(x) for x in (tmp_path / "run" / "results.jsonl").read_text().splitlines()]
-    assert row["reason"] == "invalid"
-
-
-@pytest.mark.parametrize("runtime", RUNTIMES, ids=["subprocess", "docker"])
-def test_debug_runs_a_command_where_the_task_is_laid_out(
-    runtime: list[str], tmp_path: Path
-) -> None:
+@pytest.mark.docker
+def test_debug_runs_a_command_in_a_container_where_the_task_is_laid_out(tmp_path: Path) -> None:
     command = "ls data; python3 solve.py && head -1 submission.csv; ls /grader"
-    flags = [*TITANIC[:2], *runtime, "--command", command, "-o", tmp_path / "run"]
+    flags = ["--taskset.tasks", '["titanic"]', "--command", command, "-o", tmp_path / "run"]
+    flags += ["--runtime.type", "docker", "--runtime.image", "air-base"]
     vf("debug", "air", *flags, cwd=tmp_path)
     (episode,) = episodes(tmp_path / "run")
     (trace,) = episode["traces"]
     debug = trace["info"]["debug"]
     assert debug["stdout"].split() == ["test.csv", "train.csv", "val.csv", "id,survived"]
     assert "/grader" in debug["stderr"]  # labels and graders are nowhere
-    isolation = "process" if "subprocess" in runtime else "container"
-    assert trace["info"]["air"]["isolation"] == isolation
+    assert trace["info"]["air"]["isolation"] == "container"
