@@ -137,8 +137,9 @@ class ResearchEnvConfig(vf.SingleAgentEnvConfig):
 
     slots_per_gpu: int = Field(1, ge=1)
     """Boxes that may share a GPU; its memory is not divided among them. 1: each has its own alone."""
-    max_failures: int = Field(20, ge=0)
-    """Failures of ours in a row, over all workers, after which the run stops. 0: it never does."""
+    max_failures: int = Field(100, ge=0)
+    """Failures of ours in a row, over all workers, after which the run stops; more than the episodes that
+    one outage ends at once. 0: it never stops."""
     grader_boxes: int = Field(2, ge=1)
     """Grader boxes alive at once in this process."""
 

@@ -88,8 +88,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         if trace.ok:
             await asyncio.to_thread(self._breaker.ended_well)
         else:
-            error = trace.last_error
-            what = "no reason given" if error is None else f"{error.type}: {error.message}"
+            last = trace.last_error
+            what = "no reason given" if last is None else f"{last.type}: {last.message}"
             await asyncio.to_thread(self._breaker.failed, what)
 
     async def _play(self, task: vf.Task, agents: vf.Agents) -> vf.Trace:
