@@ -15,7 +15,7 @@ READY  := .venv/.ready
 AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test learning mutants bench-sandbox check clean env
+.PHONY: help quickstart test test-verifiers learning mutants bench-sandbox check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -27,6 +27,19 @@ quickstart: $(READY)  ## set everything up, then train a small agent on three ta
 test: $(READY)  ## set everything up, then run every test (AIR_REQUIRE_DOCKER=1: none may be skipped)
 	@$(AIR_CLI) setup
 	@$(BIN)/pytest $(ARGS)
+
+# The oldest verifiers that the package allows; its constraints have the newest.
+OLD_VERIFIERS := 0.3.1
+OLD_VENV      := build/verifiers-$(OLD_VERIFIERS)
+GLUE_TESTS    := tests/unit/env tests/e2e/test_episode.py tests/e2e/test_gpu_tasks.py \
+                 tests/e2e/test_reward_terms.py tests/e2e/test_verifiers_commands.py \
+                 tests/e2e/test_verifiers_serve.py tests/e2e/test_verifiers_time.py
+
+test-verifiers: $(READY)  ## test what touches verifiers on the oldest one that is supported, then on ours
+	@$(AIR_CLI) setup
+	@AIR_VENV=$(OLD_VENV) VERIFIERS=$(OLD_VERIFIERS) PYTHON="$(PYTHON)" .ci/environment
+	$(OLD_VENV)/bin/pytest $(GLUE_TESTS) $(ARGS)
+	$(BIN)/pytest $(GLUE_TESTS) $(ARGS)
 
 learning: $(READY)  ## show that training raises the reward, against a control (up to an hour)
 	@$(AIR_CLI) setup

@@ -25,7 +25,7 @@ class AirTasksetConfig(vf.TasksetConfig):
     tasks: list[str] = Field(default=["titanic"], min_length=1)
     """Task ids; `air tasks` lists them."""
     task_roots: list[Path] = Field(default_factory=list)
-    """More folders in which to look for tasks, beside the shipped ones."""
+    """Folders in which to look for tasks, in this order, instead of among the shipped ones."""
     mlgym_root: Path | None = None
     """A checkout of MLGym, for tasks named `mlgym:…`. None: where `AIR_MLGYM_ROOT` says."""
     examples_per_task: int = Field(1, ge=1)
@@ -94,7 +94,7 @@ class AirHarnessConfig(vf.HarnessConfig):
         return self
 
 
-class ResearchEnvConfig(vf.EnvConfig):
+class ResearchEnvConfig(vf.SingleAgentEnvConfig):
     """The research environment: `[….env]`."""
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=10)
@@ -138,6 +138,9 @@ class ResearchEnvConfig(vf.EnvConfig):
 
     slots_per_gpu: int = Field(1, ge=1)
     """Boxes that may share a GPU; its memory is not divided among them. 1: each has its own alone."""
+    max_failures: int = Field(100, ge=0)
+    """Failures of ours in a row, over all workers, after which the run stops; more than the episodes that
+    one outage ends at once. 0: it never stops."""
     grader_boxes: int = Field(2, ge=1)
     """Grader boxes alive at once in this process."""
 
@@ -154,7 +157,7 @@ class ResearchEnvConfig(vf.EnvConfig):
                 "agent.timeout.setup, .finalize and .scoring would end our own work as if the agent "
                 "had; only agent.timeout.rollout can be set"
             )
-        if self.agent.retries.max_retries or self.agent.retries.rules:
+        if self.agent.retries != type(self.agent.retries)():
             raise ValueError(
                 "agent.retries never applies to a lent box; use env.retries, "
                 "which replays the whole episode in a new one"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -11,6 +12,7 @@ from pathlib import Path
 import verifiers.v1 as vf
 
 from air import formats, tasks
+from air.env.breaker import Breaker
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.env.credit import split
 from air.env.episode import Episode
@@ -30,7 +32,7 @@ from air.worlds.research import ResearchWorld
 from air.worlds.tools import Tools, ToolSettings
 
 
-class ResearchEnv(vf.Env[ResearchEnvConfig]):
+class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     """One agent, one box, one task. Boxes and graders are shared by a process's episodes."""
 
     def __init__(self, config: ResearchEnvConfig) -> None:
@@ -39,6 +41,7 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
         self._agents: Pool | None = None
         self._stack = AsyncExitStack()
         self._grader: Grader | None = None
+        self._breaker = Breaker.of_run(config.max_failures)
 
     async def start(self) -> None:
         """Opens the pools; grader boxes have one of their own, or they would wait for agents'."""
@@ -71,16 +74,37 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
         await self._stack.aclose()
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
-        """One episode, in a box that is leased for it alone."""
+        """One episode, in a box that is leased for it alone.
+
+        Raises:
+            InfrastructureError: too many episodes in a row failed; see `air.env.breaker`.
+        """
+        await asyncio.to_thread(self._breaker.check)
+        try:
+            trace = await self._play(task, agents)
+        except Exception as error:  # whatever it is, it was none of the agent's
+            what = f"{type(error).__name__}: {error}"
+            await asyncio.to_thread(self._breaker.failed, what)
+            raise
+        if trace.ok:
+            await asyncio.to_thread(self._breaker.ended_well)
+        else:
+            last = trace.last_error
+            what = "no reason given" if last is None else f"{last.type}: {last.message}"
+            await asyncio.to_thread(self._breaker.failed, what)
+
+    async def _play(self, task: vf.Task, agents: vf.Agents) -> vf.Trace:
         assert isinstance(task, ResearchTask)
         if self._agents is None or self._grader is None:
             raise RuntimeError("the environment is not serving: enter `env.serving()` first")
         spec = self._spec(task.data.task_id)
+        asked = time.monotonic()
         async with self._agents.lease(spec.box_spec(self.config.provider)) as box:
             pay = DeltaReward(spec.reward_scale(), mode=self.config.delta)
             tools = self._tools(spec, box)
             world = ResearchWorld(task=spec, box=box, grader=self._grader, pay=pay, tools=tools)
             world.times.queue = box.queue_seconds
+            world.times.box = time.monotonic() - asked
             episode_id = uuid.uuid4().hex
             with Recorder(self._record_dir(), episode_id) as recorder:
                 episode = Episode(
@@ -94,7 +118,11 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
                 try:
                     trace = await agents.agent.run(task, runtime=lend(box, episode))
                 finally:
+                    episode.failed = trace is None or not trace.ok
                     _record_end(episode, trace)
+            if episode.failed:  # verifiers asked for no metrics, since it has no reward
+                trace.record_metrics(episode.metrics)
+            return trace
 
     async def finalize(self, task: vf.Task, episode: vf.Episode) -> None:
         """With `credit = "segment"`, makes one trace a segment of the finished episode."""
@@ -176,7 +204,7 @@ def _check_docker(image: str) -> None:
 
 
 def _record_end(episode: Episode, trace: vf.Trace | None) -> None:
-    failed = trace is None or not trace.ok
+    failed = episode.failed
     error = None if trace is None or trace.last_error is None else trace.last_error
     episode.recorder.write(
         "end",

@@ -46,6 +46,8 @@ class Episode:
     """The verifiers trace that is being written; None before the task is set up."""
     ledger: Ledger = field(default_factory=Ledger)
     """Where in the trace the reward arose."""
+    failed: bool = False
+    """Whether it ended by a failure of ours."""
     why_ended: str = ""
     """`submit`, `turns`, `context`, `length`, `format`, or what verifiers stopped it for."""
 
@@ -147,6 +149,8 @@ class Episode:
             "seconds_exec": world.times.exec,
             "seconds_grading": world.times.grading,
             "seconds_queue": world.times.queue,
+            "seconds_box": world.times.box,
+            "infrastructure_errors": float(self.failed),
             "process_isolation": float(world.box.isolation == "process"),
         }
         last = world.validations[-1] if world.validations else None
@@ -168,6 +172,7 @@ class Episode:
             "why_ended": self.why_ended,
             "isolation": self.world.box.isolation,
             "phis": [v.phi for v in self.world.validations],
+            "scores": [v.score for v in self.world.validations],
             "deltas": [v.delta for v in self.world.validations],
             "terms": self.rewards,
             "metrics": self.metrics,

@@ -26,6 +26,9 @@ from air.env.tokens import TokenCounter, counter_for
 from air.errors import InferenceError
 from air.formats import ActionFormat, FormatError
 
+EARLY_SECONDS = 0.1
+"""How long before verifiers' own deadline an episode is ended: verifiers 0.3 would make it a failure,
+and not grade what is there."""
 _OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
 TURN_OVERHEAD_TOKENS = 16
 """What a chat template puts around one observation, at most."""
@@ -63,8 +66,14 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         episode = episode_of(runtime)
         if isinstance(ctx.client, vf.TrainClientConfig):
             self.config.check_history()
-        async with _Model(ctx, endpoint, secret) as model:
-            await self._play(episode, model, data, trace.agent.config.max_turns)
+        limit = episode.config.episode_seconds(episode.world.task) - EARLY_SECONDS
+        try:
+            async with asyncio.timeout(limit) as deadline, _Model(ctx, endpoint, secret) as model:
+                await self._play(episode, model, data, trace.agent.config.max_turns)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            trace.stop("agent_timeout")
         return ProgramResult(exit_code=0, stdout="", stderr="")
 
     async def _play(

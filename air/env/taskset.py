@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import verifiers.v1 as vf
 
 from air import tasks
+from air.env import plain
 from air.env.config import AirTasksetConfig
 from air.env.runtime import episode_of
-from air.errors import GradingError
+from air.errors import GradingError, UsageError
+from air.tasks.spec import TaskSpec
 from air.worlds.research import describe
 
 
@@ -26,14 +29,26 @@ class ResearchData(vf.TaskData):
 
 
 class ResearchTask(vf.Task[ResearchData]):
-    """The hooks of one episode; what they need rides on the lent runtime."""
+    """The hooks of one episode; what they need rides on the runtime, which `ResearchEnv` lends, or which
+    `vf-validate` and `vf-debug` start (`air.env.plain`)."""
+
+    spec: TaskSpec | None = None
+    """The research task, where the taskset made this; never on the wire."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Lays the task out in the box and opens the record."""
+        if trace.agent.name in plain.COMMANDS and not hasattr(runtime, "episode"):
+            spec = self.spec or tasks.load(self.data.task_id)
+            runtime.episode = await plain.visit(spec, runtime)
         episode = episode_of(runtime)
         episode.trace = trace
         await episode.world.reset(self.data.seed)
-        trace.info["air"] = {"episode": episode.id, "task": self.data.task_id}
+        isolation = episode.world.box.isolation
+        trace.info["air"] = {
+            "episode": episode.id,
+            "task": self.data.task_id,
+            "isolation": isolation,
+        }
         episode.recorder.write(
             "start",
             episode=episode.id,
@@ -44,7 +59,8 @@ class ResearchTask(vf.Task[ResearchData]):
             direction=episode.world.task.direction,
             baseline=episode.world.task.baseline,
             seed=self.data.seed,
-            isolation=episode.world.box.isolation,
+            isolation=isolation,
+            worker=os.getpid(),
             image=episode.world.box.spec.image,
             gpus=list(episode.world.box.gpus),
             system=episode.system(self.data.system_prompt),
@@ -55,21 +71,43 @@ class ResearchTask(vf.Task[ResearchData]):
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """The last validate and the test split: in every ending that is not our failure."""
         episode = episode_of(runtime)
-        if trace.is_timeout and episode.world.grading:
+        if episode.world.grading:
             raise GradingError("the episode's time ran out while a validate was being graded")
         episode.why_ended = episode.why_ended or str(trace.stop_condition)
         await episode.finish()
         trace.info["air"] = episode.summary()
 
+    async def validate(self, runtime: vf.Runtime) -> bool:
+        """Whether the recorded baseline and the best recorded solver score as recorded; see `plain`."""
+        episode = episode_of(runtime)
+        if not isinstance(episode, plain.PlainEpisode):
+            raise UsageError("a lent box is an episode's: its task cannot be validated in it")
+        return await episode.check()
+
     @vf.reward
-    async def terms(self, runtime: vf.Runtime) -> dict[str, float]:
-        """The reward's terms by name; verifiers adds them up."""
-        return episode_of(runtime).rewards
+    async def terms(
+        self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
+    ) -> dict[str, float]:
+        """The reward's terms by name; verifiers adds them up. Offline (`vf-replay`), as they were."""
+        return dict(_noted(trace)["terms"]) if runtime is None else episode_of(runtime).rewards
 
     @vf.metric
-    async def facts(self, runtime: vf.Runtime) -> dict[str, float]:
-        """Scores, counts and times of the episode."""
-        return episode_of(runtime).metrics
+    async def facts(
+        self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
+    ) -> dict[str, float]:
+        """Scores, counts and times of the episode. Offline, as they were."""
+        return dict(_noted(trace)["metrics"]) if runtime is None else episode_of(runtime).metrics
+
+
+def _noted(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
+    """What `Episode.summary` left on a finished trace."""
+    noted = trace.info.get("air", {})
+    if "terms" not in noted:
+        raise UsageError(
+            f"trace {trace.id} holds no rewards of air's",
+            remedy="it failed, or an older air made it: play it again",
+        )
+    return dict(noted)
 
 
 class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):
@@ -94,4 +132,6 @@ class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):
                     seed=seed,
                     timeout=vf.TaskTimeout(agent=spec.limits.episode_seconds),
                 )
-                yield ResearchTask(data, self.config.task)
+                task = ResearchTask(data, self.config.task)
+                task.spec = spec
+                yield task

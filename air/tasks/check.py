@@ -110,13 +110,18 @@ async def check(
     rows = []
     for solver in read_solvers(task, recording=recording):
         async with boxes.lease(task.box_spec(provider)) as box:
-            rows.append(await _play(task, solver, box, grader, split_seed))
+            rows.append(await play_solver(task, solver, box, grader, split_seed))
     return rows
 
 
-async def _play(
+async def play_solver(
     task: TaskSpec, solver: Solver, box: Box, grader: Grader, split_seed: int
 ) -> Checked:
+    """Lays the task out in an empty box, plays one solver there and grades what it made.
+
+    Raises:
+        UsageError, InfrastructureError: the check itself could not be done.
+    """
     await stage(task, box, split_seed=split_seed)
     result = await box.exec(solver.script, timeout=task.limits.exec_seconds)
     if not result.ok:

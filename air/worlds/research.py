@@ -32,6 +32,8 @@ class Times:
     """Where an episode's time went, in seconds."""
 
     queue: float = 0.0
+    box: float = 0.0
+    """From asking for a box until the task was laid out in it: waiting, starting and copying."""
     exec: float = 0.0
     grading: float = 0.0
     agent: float = 0.0
@@ -69,8 +71,10 @@ class ResearchWorld:
     async def reset(self, seed: int) -> Observation:
         """Lays out the task in the fresh box."""
         self.seed = seed
+        asked = time.monotonic()
         await stage(self.task, self.box)
         self._began = time.monotonic()
+        self.times.box += self._began - asked
         return Observation(text=describe(self.task))
 
     def standing(self, left: int | None) -> Standing:

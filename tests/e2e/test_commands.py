@@ -41,10 +41,11 @@ def bad(result: subprocess.CompletedProcess[str], *words: str) -> None:
         assert word in error
 
 
-def test_vf_eval_plays_our_tasks_with_an_endpoint(runtime: str, tmp_path: Path) -> None:
+@pytest.mark.docker  # in process boxes: test_verifiers_commands.py
+def test_vf_eval_plays_our_tasks_with_an_endpoint(tmp_path: Path) -> None:
     with ScriptedServer(replies(attempt(2, 2, "submit"))) as server:
         flags = ["-m", "scripted", "-r", "2", "--no-push", "-o", tmp_path, "--run.dir", "r"]
-        flags += ["--env.taskset.tasks", '["titanic"]', "--env.agent.runtime.type", runtime]
+        flags += ["--env.taskset.tasks", '["titanic"]', "--env.agent.runtime.type", "docker"]
         flags += ["--client.base-url", server.url, "--client.api-key-var", "AIR_TEST_KEY"]
         result = command("vf-eval", "air", *flags, cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -1,0 +1,160 @@
+"""Stops a run whose episodes fail again and again through no fault of the agent.
+
+Workers cannot stop prime-rl. So all workers of a run count, in one file that `AIR_BREAKER_FILE` names,
+the failures in a row; once there are too many the breaker is open: every further episode fails at once
+with the reason, and the launcher, which watches the file (`supervise`), ends the run. Without the file
+each process counts for itself, and nothing is ended.
+
+The file must lie where all workers see it and flock(2) holds. An open breaker stays open until a launcher
+begins anew (`fresh`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from air.errors import ConfigError, InfrastructureError, boundary
+
+FILE_ENV = "AIR_BREAKER_FILE"
+
+
+@dataclass
+class _Count:
+    failures: int = 0
+    """Failures since the last episode that ended well."""
+    opened: str = ""
+    """Why the run is to stop; empty while it may go on."""
+
+
+class Breaker:
+    """Counts what became of episodes.
+
+    Args:
+        limit: failures in a row that open it; 0: nothing does.
+        file: where the run's workers count together; None: this process counts for itself.
+    """
+
+    def __init__(self, limit: int, file: Path | None) -> None:
+        self._limit, self._file = limit, file
+        self._own = _Count()
+
+    @classmethod
+    def of_run(cls, limit: int) -> Breaker:
+        """The breaker of the run that this process works for; see `FILE_ENV`."""
+        file = os.environ.get(FILE_ENV)
+        return cls(limit, Path(file) if file else None)
+
+    def check(self) -> None:
+        """Holds that the run may go on. Blocks on the file, as the others do.
+
+        Raises:
+            InfrastructureError: the breaker is open.
+        """
+        if reason := self._count().opened:
+            raise InfrastructureError(reason)
+
+    def ended_well(self) -> None:
+        """Notes an episode that ended without a failure of ours."""
+        self._count("")
+
+    def failed(self, error: str) -> None:
+        """Notes an episode that failed, and why."""
+        self._count(error)
+
+    def _count(self, error: str | None = None) -> _Count:
+        """What is counted, after an episode has ended with `error` (empty: well; None: no episode)."""
+        if self._file is None:
+            self._own = self._next(self._own, error)
+            return self._own
+        with _held(self._file) as file:
+            before = _read(file)
+            after = self._next(before, error)
+            if after != before:
+                file.seek(0)
+                file.truncate()
+                json.dump(asdict(after), file)
+            return after
+
+    def _next(self, count: _Count, error: str | None) -> _Count:
+        if error is None or count.opened or not self._limit:
+            return count
+        failures = count.failures + 1 if error else 0
+        if failures < self._limit:
+            return _Count(failures)
+        return _Count(
+            failures,
+            f"{failures} episodes in a row failed through no fault of the agent, so the run stops; "
+            f"the last one: {' '.join(error.split())[:500]}",
+        )
+
+
+def opened(file: Path) -> str:
+    """Why the run that counts in `file` is to stop; empty while it may go on. For launchers.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    if not file.exists():
+        return ""
+    with _held(file) as held:
+        return _read(held).opened
+
+
+def fresh(file: Path) -> dict[str, str]:
+    """Closes the breaker of a run that begins; returns what its processes need in their environment."""
+    with boundary(ConfigError, f"cannot use {file}", OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)
+    return {FILE_ENV: str(file.absolute())}
+
+
+def supervise(
+    process: subprocess.Popen[Any], file: Path, *, every: float = 2.0, patience: float = 60.0
+) -> int:
+    """Waits for the process of a run, and ends it when the breaker opens. Blocks.
+
+    Args:
+        process: started with what `fresh` returned in its environment.
+        every: seconds between looks at the file.
+        patience: seconds that it has, once told to end, before it is killed.
+
+    Returns:
+        Its exit code.
+
+    Raises:
+        InfrastructureError: the breaker opened; the process has ended.
+    """
+    while True:
+        try:
+            return process.wait(every)
+        except subprocess.TimeoutExpired:
+            pass
+        if reason := opened(file):
+            process.terminate()
+            try:
+                process.wait(patience)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            raise InfrastructureError(reason)
+
+
+def _held(file: Path) -> IO[str]:
+    """The file, open and locked until it is closed."""
+    with boundary(ConfigError, f"{FILE_ENV}: cannot use {file}", OSError):
+        held = file.open("a+", encoding="utf-8")
+        fcntl.flock(held, fcntl.LOCK_EX)
+        held.seek(0)
+        return held
+
+
+def _read(file: IO[str]) -> _Count:
+    text = file.read()
+    with boundary(ConfigError, f"{FILE_ENV}: {file.name} is no breaker's", ValueError, TypeError):
+        return _Count(**json.loads(text)) if text else _Count()

@@ -1,0 +1,41 @@
+"""Time that runs out, which verifiers 0.3 and 0.4 treat differently, ends an episode in one way."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from air import tasks
+from air.testing import replies
+from tests.e2e.conftest import attempt, played_by, research
+
+HANG = "Wait.\n```bash\nsleep 600\n```"
+
+
+async def test_an_episode_whose_time_runs_out_is_graded_as_it_is() -> None:
+    config = research(["titanic"], "subprocess")
+    config.agent.timeout.rollout = 2.0
+    async with played_by(replies(attempt(2, 2), HANG), config) as play:
+        trace = (await play()).traces[0]
+    assert trace.ok, trace.errors
+    assert trace.info["air"]["why_ended"] == "agent_timeout"
+    assert trace.stop_condition == "agent_timeout"
+    assert trace.metrics["validates"] == 2
+    assert trace.metrics["test_score"] > 0
+    assert trace.reward > 0
+
+
+async def test_time_that_runs_out_while_we_grade_is_a_failure_of_ours(tmp_path: Path) -> None:
+    root = tmp_path / "tasks"
+    shutil.copytree(tasks.load("titanic").folder, root / "titanic")
+    slow = "import time\ntime.sleep(30)\n"
+    (root / "titanic" / "grader" / "grade.py").write_text(slow)
+    config = research(["titanic"], "subprocess")
+    config.agent.timeout.rollout = 2.0
+    config.taskset.task_roots = [root]  # type: ignore[attr-defined]
+    async with played_by(replies(attempt(2, 2)), config) as play:
+        trace = (await play()).traces[0]
+    assert not trace.ok
+    assert "while a validate was being graded" in trace.last_error.message
+    assert trace.metrics["infrastructure_errors"] == 1
+    assert not any(trace.rewards.values())

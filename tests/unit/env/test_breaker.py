@@ -1,0 +1,86 @@
+"""The breaker: failures in a row, counted by several processes, end a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from air.env import breaker
+from air.errors import ConfigError, InfrastructureError
+
+FAIL = """
+import sys
+from air.env.breaker import Breaker
+for _ in range(int(sys.argv[1])):
+    Breaker.of_run(100).failed("GradingError: exit 7\\nand more")
+"""
+
+
+def test_failures_in_a_row_open_it_and_a_good_episode_begins_anew() -> None:
+    counted = breaker.Breaker(3, None)
+    for error in ("a", "b", "", "c", "d"):
+        counted.failed(error) if error else counted.ended_well()
+        counted.check()
+    counted.failed("TaskError: the last straw")
+    with pytest.raises(InfrastructureError, match=r"^3 episodes in a row .* the last straw$"):
+        counted.check()
+    counted.ended_well()
+    with pytest.raises(InfrastructureError, match="in a row"):
+        counted.check()
+
+
+def test_a_limit_of_0_never_opens_it() -> None:
+    counted = breaker.Breaker(0, None)
+    for _ in range(100):
+        counted.failed("x")
+    counted.check()
+
+
+def test_processes_count_together(tmp_path: Path) -> None:
+    file = tmp_path / "run" / "breaker.json"
+    env = {**os.environ, **breaker.fresh(file)}
+    workers = [
+        subprocess.Popen([sys.executable, "-c", FAIL, str(n)], env=env) for n in (30, 30, 39)
+    ]
+    assert [worker.wait(60) for worker in workers] == [0, 0, 0]
+    assert breaker.opened(file) == ""
+    assert json.loads(file.read_text())["failures"] == 99
+    last = breaker.Breaker(100, file)
+    last.failed("GradingError: exit 7\nand more")
+    assert breaker.opened(file).endswith("the last one: GradingError: exit 7 and more")
+    breaker.fresh(file)
+    assert breaker.opened(file) == ""
+
+
+def test_the_launcher_ends_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "breaker.json"
+    env = {**os.environ, **breaker.fresh(file)}
+    code = "from air.env.breaker import Breaker; Breaker.of_run(1).failed('no boxes')"
+    hangs = f"{code}; import time; time.sleep(600)"
+    run = subprocess.Popen([sys.executable, "-c", hangs], env=env)
+    began = time.monotonic()
+    with pytest.raises(InfrastructureError, match="no boxes"):
+        breaker.supervise(run, file, every=0.1)
+    assert run.returncode == -15
+    assert time.monotonic() - began < 60
+
+
+def test_a_run_that_ends_by_itself_keeps_its_exit_code(tmp_path: Path) -> None:
+    file = tmp_path / "breaker.json"
+    run = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], env=os.environ.copy())
+    assert breaker.supervise(run, file, every=0.1) == 3
+
+
+def test_a_file_that_is_no_breakers_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "breaker.json"
+    file.write_text("hello")
+    with pytest.raises(ConfigError, match=r"AIR_BREAKER_FILE.*breaker\.json"):
+        breaker.opened(file)
+    with pytest.raises(ConfigError, match="AIR_BREAKER_FILE: cannot use"):
+        breaker.Breaker(1, tmp_path).failed("x")
