@@ -126,8 +126,8 @@ class Throughput:
         if lost > 0.5:
             return (
                 f"{lost:.0%} of the episodes would be older than max_off_policy_steps ({self.bound}) when "
-                "they end, and be dropped: lower orchestrator.concurrency.max_inflight towards batch_size, give "
-                "more boxes or GPU slots, or raise max_off_policy_steps"
+                "they end, and be dropped: lower orchestrator.concurrency.max_inflight towards batch_size, "
+                "give more boxes or GPU slots, or raise max_off_policy_steps"
             )
         return ""
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,74 +165,6 @@ def test_make_schema_needs_a_checkout(given: str) -> None:
     assert done.returncode == 2
     assert "PRIME_RL" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize("kind", ["one_node", "multi_node"])
-@pytest.mark.parametrize("router", ["vllm-router", "none"])
-def test_slurm_templates_become_scripts_that_sync_nothing(
-    kind: str, router: str, tmp_path: Path
-) -> None:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    loader = FileSystemLoader(CONFIGS / "slurm")
-    template = Environment(loader=loader, undefined=StrictUndefined).get_template(
-        f"{kind}.sbatch.j2"
-    )
-    script = tmp_path / "run.sbatch"
-    script.write_text(template.render(**slurm_values(router)))
-    subprocess.run(["bash", "-n", str(script)], check=True)
-    text = script.read_text()
-    for never in ("uv sync", "uv run", "pkill", "{{", "{%"):
-        assert never not in text
-    assert "#SBATCH --partition=gpu\n" in text
-    assert "--account" not in text
-    if shutil.which("shellcheck"):
-        subprocess.run(["shellcheck", "--severity=warning", str(script)], check=True)
-
-
-def slurm_values(router: str) -> dict[str, Any]:
-    """What prime-rl's launcher gives to templates of both kinds (0.8, `write_slurm_script`)."""
-    return {
-        "job_name": "air",
-        "project_dir": "/srv/prime-rl",
-        "partition": "gpu",
-        "nodelist": None,
-        "exclude": None,
-        "account": None,
-        "time": "24:00:00",
-        "pre_run_command": None,
-        "cleanup_grace_period": 600,
-        "shared_fs": True,
-        "config_path": "/srv/outputs/run/configs/rl.json",
-        "config_dir": "/srv/outputs/run/configs",
-        "output_dir": "/srv/outputs/run",
-        "run_name": "run",
-        "gpus_per_node": 8,
-        "is_disaggregated": False,
-        "num_train_nodes": 2,
-        "num_infer_nodes": 1,
-        "nodes_per_infer_replica": 1,
-        "num_infer_replicas": 1,
-        "infer_nodes_per_replica": 1,
-        "router": {"type": router, "policy": "consistent_hash"},
-        "router_port": 8000,
-        "backend_port": 8100,
-        "inference_tp": 1,
-        "inference_enable_expert_parallel": False,
-        "inference_data_parallel_rpc_port": 13345,
-        "dp_per_node": 8,
-        "kv_offload": False,
-        "kv_offload_mooncake": False,
-        "use_nccl_broadcast": True,
-        "use_zmq_transport": True,
-        "ranks_filter": "0",
-        "orchestrator_on_inference": False,
-        "trainer_env_vars": {"OMP_NUM_THREADS": "1"},
-        "orchestrator_env_vars": {"DOCKER_HOST": "unix:///tmp/air-podman.sock"},
-        "inference_env_vars": {},
-        "train_env_names": ["research"],
-        "eval_env_names": ["unseen"],
-    }
 
 
 def _env(holder: dict[str, Any]) -> vf.EnvConfig:
