@@ -1,8 +1,8 @@
 """The hand-over to prime-rl: finds it, plans, starts its launcher on the unchanged file, and waits.
 
 Its launcher starts `inference`, `orchestrator`, `env-server` and `torchrun` from the PATH, so the folder of
-its interpreter comes first there. It is asked to end when this process is, and when the breaker file appears;
-what is left of its process group after a while is killed.
+its interpreter comes first there. It is asked to end when this process is, and when an environment opens the
+breaker; what is left of its process group after a while is killed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from air.train import load, placement, prime_view, schema, throughput
 from air.train.run_file import Sources
 
 PLACE_ENV = "AIR_PRIME_RL"
-BREAKER_ENV = "AIR_BREAKER"
+BREAKER_ENV = "AIR_BREAKER_FILE"
 LAUNCHER = "prime_rl.entrypoints.rl"
 NOT_INSTALLED = "prime-rl is not installed here"
 NO_GPU = "this machine has no NVIDIA GPU"
@@ -231,13 +231,12 @@ def supervise(
 
 
 def tripped(breaker: Path) -> str:
-    """Why the run must stop, in one line, as the environment wrote it into the breaker file; empty where it
-    did not."""
+    """Why the run must stop, as its environments wrote it into the breaker file, whose JSON object has the
+    reason as `opened`; empty while it may go on, and while one of them is writing."""
     try:
-        text = breaker.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
+        return str(json.loads(breaker.read_text(encoding="utf-8"))["opened"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return ""
-    return " ".join(text.split()) or f"the environment stopped the run ({breaker})"
 
 
 def _wait(child: subprocess.Popen[bytes]) -> None:

@@ -21,7 +21,7 @@ EIGHT = ",".join(f"{index}=GPU-{index}" for index in range(8))
 DEBUG = "configs/mlgym/rl_debug.toml"
 STANDIN = """
 import json, os, sys
-names = ("CUDA_VISIBLE_DEVICES", "PATH", "AIR_BREAKER")
+names = ("CUDA_VISIBLE_DEVICES", "PATH", "AIR_BREAKER_FILE")
 with open(os.environ["CALLED"], "w") as file:
     json.dump({"argv": sys.argv[1:], **{name: os.environ.get(name) for name in names}}, file)
 sys.exit(int(os.environ.get("CODE", "0")))
@@ -59,7 +59,7 @@ def test_the_unchanged_file_is_handed_over(
     assert got["argv"][2:] == ["--max-steps", "3"]
     assert got["CUDA_VISIBLE_DEVICES"] == "0,2,3,4,5,6"
     assert got["PATH"].startswith(str(called.parent / "checkout/.venv/bin"))
-    assert Path(got["AIR_BREAKER"]).parent == called.parent / "outputs"
+    assert Path(got["AIR_BREAKER_FILE"]).parent == called.parent / "outputs"
     assert list((called.parent / "outputs").iterdir()) == []
     plan = capsys.readouterr().err
     for line in ("inference  0", "trainer    2, 3, 4, 5, 6", "boxes      7", "left alone 1"):
@@ -173,6 +173,9 @@ def run(body: str, breaker: Path, **settings: float) -> int:
 def test_exit_codes_are_passed_on(tmp_path: Path) -> None:
     breaker = tmp_path / "breaker"
     assert run("raise SystemExit(5)", breaker) == 5
+    for counting in ('{"failures": 4, "opened": ""}', '{"fai'):
+        breaker.write_text(counting)
+        assert run("import time; time.sleep(1)", breaker) == 0
     assert run("import os; os.kill(os.getpid(), 9)", breaker) == 128 + 9
 
 
@@ -180,7 +183,8 @@ def test_the_breaker_ends_the_run_and_says_why(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     breaker = tmp_path / "breaker"
-    body = f"import time; open({str(breaker)!r}, 'w').write('no box\\nstarts'); time.sleep(60)"
+    opened = '{"failures": 5, "opened": "no box starts"}'
+    body = f"import time; open({str(breaker)!r}, 'w').write({opened!r}); time.sleep(60)"
     began = time.monotonic()
     assert run(body, breaker) == 1
     assert time.monotonic() - began < 20
@@ -189,7 +193,7 @@ def test_the_breaker_ends_the_run_and_says_why(
 
 def test_what_does_not_end_is_killed_with_all_it_started(tmp_path: Path) -> None:
     breaker, pid = tmp_path / "breaker", tmp_path / "pid"
-    breaker.write_text("stop")
+    breaker.write_text('{"failures": 5, "opened": "stop"}')
     body = (
         "import signal, subprocess, time; signal.signal(15, signal.SIG_IGN);"
         f"open({str(pid)!r}, 'w').write(str(subprocess.Popen(['sleep', '600']).pid));"

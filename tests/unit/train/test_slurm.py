@@ -18,6 +18,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from air import paths
 
 TEMPLATES = paths.shipped("configs") / "slurm"
+OPENED = '{"failures": 5, "opened": "five episodes failed"}'
+COUNTING = '{"failures": 4, "opened": ""}'
 SRUN = """
 cat > "$STANDINS/body.$$"
 pids=()
@@ -26,7 +28,9 @@ for node in 0 1; do
 done
 code=0
 for _ in 0 1; do
-    wait -n || { ended=$?; [ "$code" -ne 0 ] || code=$ended; for pid in "${pids[@]}"; do kill -KILL -- "-$pid" 2> /dev/null; done; }
+    wait -n && continue || ended=$?
+    [ "$code" -ne 0 ] || code=$ended
+    for pid in "${pids[@]}"; do kill -KILL -- "-$pid"; done
 done 2> /dev/null
 exit "$code"
 """
@@ -34,7 +38,7 @@ STANDINS = {
     "scontrol": 'printf "%s\\n" infer train',
     "srun": SRUN,
     "torchrun": 'say "$@"; sleep 1; exit "${TRAINER_CODE:-0}"',
-    "orchestrator": 'say "$@"; [ -z "${TRIPS:-}" ] || echo "$TRIPS" > "$AIR_BREAKER"; sleep "${LASTS:-0}"',
+    "orchestrator": 'say "$@"; echo "${TRIPS:-}" > "$AIR_BREAKER_FILE"; sleep "${LASTS:-0}"',
     "env-server": 'say "$@"; sleep "${SERVER_LASTS:-600}"',
     "inference": 'say "$@"; sleep 600',
     "vllm-router": 'say "$@"; sleep 600',
@@ -145,7 +149,7 @@ def test_a_template_becomes_a_sound_script_that_syncs_nothing(kind: str, tmp_pat
 
 
 def test_a_run_that_ends_well_ends_on_every_node(tmp_path: Path) -> None:
-    done, calls = start(tmp_path, written(tmp_path, "multi_node"))
+    done, calls = start(tmp_path, written(tmp_path, "multi_node"), TRIPS=COUNTING)
     assert (done.returncode, done.stderr) == (0, "")
     lines = calls.splitlines()
     configs = tmp_path / "run/configs"
@@ -170,7 +174,7 @@ def test_a_run_that_ends_well_ends_on_every_node(tmp_path: Path) -> None:
     ("env", "code", "words"),
     [
         ({"TRAINER_CODE": "7"}, 7, "ended with 7"),
-        ({"TRIPS": "five steps in a row failed", "LASTS": "600"}, 1, "five steps in a row failed"),
+        ({"TRIPS": OPENED, "LASTS": "600"}, 1, "five episodes failed"),
         ({"SERVER_LASTS": "0", "LASTS": "600"}, 1, "ended with 1"),
     ],
 )
@@ -184,7 +188,9 @@ def test_a_process_that_fails_ends_the_job(
     assert time.monotonic() - began < 30
 
 
-@pytest.mark.parametrize("changed", [{"is_disaggregated": True}, {"router": {"type": "llm-d", "policy": ""}}])
+@pytest.mark.parametrize(
+    "changed", [{"is_disaggregated": True}, {"router": {"type": "llm-d", "policy": ""}}]
+)
 def test_what_the_template_does_not_know_is_said(changed: dict[str, Any], tmp_path: Path) -> None:
     script = written(tmp_path, "multi_node", **changed)
     done = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=False)
