@@ -93,6 +93,7 @@ if [ -z "$file" ]; then
   fi
 fi
 [ -f "$file" ] || die "$file: no such file"
+mkdir -p "$pod"
 free=$(df --output=avail -BG "$pod" | tail -1 | tr -dc 0-9)
 [ -n "$dry" ] || [ -d "$pod/prime-rl/.venv" ] || [ "$free" -ge 60 ] ||
   die "$pod has $free GB free, and prime-rl, vLLM and a model take about 60: POD_DIR names another disk"

@@ -41,6 +41,7 @@ def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
         in_flight=in_flight,
         host_boxes=max_boxes(),
         bound=orchestrator.max_off_policy_steps,
+        max_steps=view.max_steps,
     )
 
 
@@ -67,6 +68,7 @@ def of_embedded(config: RunConfig) -> Load:
         in_flight=orchestrator.batch_size,
         host_boxes=max_boxes(),
         bound=None,
+        max_steps=config.max_steps,
     )
 
 

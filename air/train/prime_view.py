@@ -135,6 +135,7 @@ class OrchestratorView(_Part):
 class PrimeView(_Part):
     """A run file of prime-rl."""
 
+    max_steps: int | None = None
     seq_len: int | None = None
     output_dir: str = "outputs"
     deployment: DeploymentView = DeploymentView()

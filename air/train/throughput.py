@@ -18,7 +18,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LONGEST_STEP = 86_400.0
+LONGEST_STEP = 7 * 86_400.0
+LONGEST_RUN = 365 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class Load:
     """Most boxes at once on this machine."""
     bound: int | None
     """`max_off_policy_steps`; None: a step waits for its own episodes, so that none grows old."""
+    max_steps: int | None = None
+    """Steps of the run; None: without end."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ class Throughput:
     """What the step waits for."""
     ages: tuple[Age, ...]
     bound: int | None
+    max_steps: int | None = None
 
     @property
     def outliving(self) -> tuple[Age, ...]:
@@ -117,10 +121,12 @@ class Throughput:
 
     def absurd(self) -> str:
         """Why the plan makes no sense; empty where it does."""
-        if self.step_seconds > LONGEST_STEP:
+        run = self.step_seconds * (self.max_steps or 1)
+        if self.step_seconds > LONGEST_STEP or run > LONGEST_RUN:
             return (
-                f"a step could take {_time(self.step_seconds)}, since {self.fullest} allow no more: give "
-                "more boxes or GPU slots, shorten agent.timeout.rollout, or lower batch_size"
+                f"a step could take {_time(self.step_seconds)}, and the run {_time(run)}, since "
+                f"{self.fullest} allow no more: give more boxes or GPU slots, shorten "
+                "agent.timeout.rollout to what episodes need, or lower batch_size"
             )
         lost = sum(age.share for age in self.outliving)
         if lost > 0.5:
@@ -186,7 +192,7 @@ def plan(load: Load) -> Throughput:
     own = [load.in_flight if s.boxes is None else s.boxes for s in load.sources]
     here = [b for b, s in zip(own, load.sources, strict=True) if not s.elsewhere]
     boxes = min(load.in_flight, sum(own) - sum(here) + min(load.host_boxes, sum(here)))
-    return Throughput(boxes, _slots(load), seconds, fullest.name, ages, load.bound)
+    return Throughput(boxes, _slots(load), seconds, fullest.name, ages, load.bound, load.max_steps)
 
 
 def workers(*, most: int | None, multiplex: int, in_flight: int) -> int:

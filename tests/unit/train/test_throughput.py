@@ -87,13 +87,17 @@ def test_a_few_long_episodes_are_a_warning() -> None:
     assert any("warning" in line and " l " in line for line in found.lines())
 
 
-def test_a_step_of_days_is_refused() -> None:
-    # 21 episodes of four hours, one at a time: 84 h.
+def test_a_run_of_years_is_refused() -> None:
+    # 21 episodes of four hours, one at a time: 84 h, and 200 of them 700 days.
     nets = Source("nets", (Task("n", 14_400, gpus=1),), boxes=8, gpus=("7",))
-    found = plan(load(nets, batch=21, in_flight=21))
+    asked = load(nets, batch=21, in_flight=21)
+    found = plan(replace(asked, max_steps=200))
     assert found.step_seconds == 21 * 14_400
-    assert "3.5 days" in found.absurd()
-    assert "GPU 7" in found.absurd()
+    for word in ("3.5 days", "700.0 days", "GPU 7"):
+        assert word in found.absurd()
+    assert not plan(replace(asked, max_steps=10)).absurd()
+    assert not plan(asked).absurd()
+    assert "days" in plan(load(nets, batch=43, in_flight=43)).absurd()  # 7.2 days a step
 
 
 def test_a_step_that_waits_takes_its_longest_episode() -> None:
