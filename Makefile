@@ -1,6 +1,7 @@
 # `make help` lists the commands. Settings, by name=value or from the environment:
 #   PYTHON   the Python to build on, 3.11 to 3.13 (python3)
 #   ARGS     arguments for the command, e.g. make quickstart ARGS=--fresh
+#   PRIME_RL a checkout of prime-rl, for `make schema`
 #   UV_*     uv's own settings, e.g. UV_TORCH_BACKEND=cpu for a CPU-only torch
 
 ifneq ($(shell uname -s),Linux)
@@ -15,7 +16,7 @@ READY  := .venv/.ready
 AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-verifiers learning mutants bench-sandbox check clean env
+.PHONY: help quickstart test test-verifiers learning mutants bench-sandbox schema check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -52,6 +53,9 @@ mutants: $(READY)  ## take out each defence of the boxes in turn; a test must tu
 bench-sandbox: $(READY)  ## time boxes beside docker and verifiers (a quarter of an hour; ARGS=--quick)
 	@$(AIR_CLI) setup
 	@$(PY) bench/sandbox.py $(ARGS)
+
+schema: $(READY)  ## read prime-rl's keys anew out of a checkout (PRIME_RL=DIR)
+	@$(PY) -m air.train.schema.read "$(PRIME_RL)"
 
 check: $(READY)  ## style, types, and the direction of imports
 	$(BIN)/ruff check

@@ -5,16 +5,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import signal
+import sys
+from collections.abc import Sequence
 from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from air.errors import ConfigError, MissingError
 from air.sandbox.base import NOT_ISOLATED
 
 if TYPE_CHECKING:
     from air.train.config import RunConfig
     from air.train.rl import EmbeddedRun, Outcome
+    from air.train.run_file import Sources
 
 HELP = "train by a run file: rl @ configs/quickstart.toml"
 TAKES_REST = True
@@ -24,23 +29,74 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Everything but this is files and dotted keys of the run file."""
     parser.usage = "rl @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
     parser.add_argument("--dry-run", action="store_true", help="check and print, then stop")
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "embedded", "prime-rl"),
+        default="auto",
+        help="auto: prime-rl for files with [inference], [deployment] or [slurm], embedded for others",
+    )
+    parser.add_argument(
+        "--gpus",
+        type=lambda text: [name.strip() for name in text.split(",") if name.strip()],
+        metavar="0,2,3,…",
+        help="the GPUs that the engine sees: of prime-rl first those of inference, then the trainer's",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Trains; 0 when all steps were done."""
     from air.train import run_file
-    from air.train.config import RunConfig
+    from air.train.engine import choose
 
     sources = run_file.parse(args.rest)
+    if choose(args.engine, sources, dry_run=args.dry_run) == "prime-rl":
+        return _prime_rl(args, sources)
+    return _embedded(args, sources)
+
+
+def _prime_rl(args: argparse.Namespace, sources: Sources) -> int:
+    from air.train import prime_rl
+
+    python = prime_rl.interpreter()
+    if python is None and not args.dry_run:
+        raise MissingError(prime_rl.NOT_INSTALLED, remedy=prime_rl.HOW_TO_INSTALL)
+    plan = prime_rl.make_plan(sources, args.gpus)
+    _say(plan.lines())
+    if python is None:
+        _say([prime_rl.table_note()])
+        return 0
+    if not args.dry_run:
+        plan.check_real()
+    return prime_rl.hand_over(
+        python, prime_rl.arguments(args.rest, sources, dry_run=args.dry_run), plan
+    )
+
+
+def _embedded(args: argparse.Namespace, sources: Sources) -> int:
+    from air.train import load, run_file, throughput
+    from air.train.config import RunConfig
+
+    if args.gpus is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(args.gpus)
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     if sources.data.get("resume") is True:
         sources.data["resume"] = {}
     config = run_file.build(RunConfig, sources).named()
+    asked = load.of_embedded(config)
+    if reason := throughput.impossible(asked) or (plan := throughput.plan(asked)).absurd():
+        raise ConfigError(reason, where="plan")
     if args.dry_run:
+        _say(["engine embedded", *plan.lines()])
         print(run_file.dump(config))
         return 0
     if any(getattr(s.env, "provider", "") == "process" for s in config.orchestrator.train.source):
         print(f"{NOT_ISOLATED}.", flush=True)
     return train(config)
+
+
+def _say(lines: Sequence[str]) -> None:
+    """To the error stream: a dry run's output proper is the resolved config."""
+    print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def train(config: RunConfig) -> int:

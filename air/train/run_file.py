@@ -186,7 +186,7 @@ def _explain(error: ValidationError, sources: Sources) -> ConfigError:
             f"`{key}` is not a key that the embedded engine honours{more}",
             where=where,
             remedy="remove it or check its spelling; a key of prime-rl's needs that engine: "
-            f"python -m prime_rl.entrypoints.rl @ {sources.files[0] if sources.files else 'FILE'}",
+            "--engine prime-rl",
         )
     message = first["msg"].removeprefix("Value error, ")
     given = (

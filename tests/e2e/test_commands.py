@@ -100,7 +100,7 @@ def test_tasks_are_listed_with_what_they_need(tmp_path: Path) -> None:
         (["@", "configs/quickstart.toml", "--model.name", "./nothing"], ["./nothing"]),
         (
             ["@", "configs/quickstart.toml", "--deployment.num-train-gpus", "8"],
-            ["deployment", "prime_rl"],
+            ["deployment", "prime-rl is not installed"],
         ),
         (["@", "configs/quickstart.toml", "--max-steps.x", "3"], ["--max-steps.x"]),
     ],

@@ -74,10 +74,10 @@ def test_what_is_dumped_reads_back_the_same(good: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("[trainer]\nlr = 1\n", ["run.toml", "trainer.lr", "prime_rl.entrypoints.rl"]),
+        ("[trainer]\nlr = 1\n", ["run.toml", "trainer.lr", "--engine prime-rl"]),
         (
             "[deployment]\nnum_train_gpus = 8\n",
-            ["run.toml", "deployment", "prime_rl.entrypoints.rl"],
+            ["run.toml", "deployment", "--engine prime-rl"],
         ),
         ("[trainer.optim]\nlr = 'fast'\n", ["run.toml", "trainer.optim", "lr", "fast"]),
         ("[orchestrator.algo]\ntype = 'ppo'\n", ["run.toml", "orchestrator.algo.type", "ppo"]),

@@ -1,0 +1,46 @@
+"""Which engine runs a file."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from air.errors import MissingError
+from air.sandbox import gpus
+from air.train import prime_rl
+from air.train.run_file import Sources
+
+Engine = Literal["embedded", "prime-rl"]
+PRIME_TABLES = ("inference", "deployment", "slurm")
+"""Tables that only prime-rl honours, and without which it starts no inference server."""
+
+
+def choose(
+    asked: Literal["auto", "embedded", "prime-rl"], sources: Sources, *, dry_run: bool
+) -> Engine:
+    """The engine for a run file. `auto`: prime-rl where the file is one for it, that is, has one of
+    `PRIME_TABLES` and no `[embedded]`; another would wait there for a server that nobody starts.
+
+    Raises:
+        MissingError: the file is one for prime-rl, which cannot run here, and more is wanted than a dry run.
+    """
+    if asked != "auto":
+        return asked
+    tables = [name for name in PRIME_TABLES if name in sources.data]
+    if not tables or "embedded" in sources.data:
+        return "embedded"
+    problem = "" if dry_run else _obstacle(sources)
+    if problem:
+        raise MissingError(
+            f"`{tables[0]}` is for prime-rl, and {problem}",
+            where=sources.where([tables[0]]),
+            remedy=f"--dry-run shows the plan; {prime_rl.HOW_TO_INSTALL}; or a file for the embedded engine",
+        )
+    return "prime-rl"
+
+
+def _obstacle(sources: Sources) -> str:
+    if prime_rl.interpreter() is None:
+        return prime_rl.NOT_INSTALLED
+    if "slurm" not in sources.data and not gpus.inventory():
+        return prime_rl.NO_GPU
+    return ""

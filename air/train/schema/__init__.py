@@ -1,0 +1,120 @@
+"""prime-rl's run files as a table of facts: every key, what it takes, and the version it was read from.
+
+`prime_rl.json` is read by `make schema PRIME_RL=DIR` out of a checkout, so that run files can be compared
+with it where prime-rl is not installed. What it cannot tell: rules between keys, bounds of numbers, and
+what stands under `env`, which is verifiers' (and so ours).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from air.errors import ConfigError
+
+Root = Literal["rl", "sft", "evals", "env_server"]
+TABLE = Path(__file__).with_name("prime_rl.json")
+ENV = "verifiers env"
+ANY = "any"
+
+
+@cache
+def table() -> dict[str, Any]:
+    """The table: `source`, `version`, `commit`, `verifiers`, and under `keys`, for each kind of file, the
+    dotted path of every key and its types. `[]` stands for an element of a list, `*` for any key."""
+    found: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
+    return found
+
+
+def origin() -> str:
+    """What the table was read from, for people."""
+    return f"{table()['source']} {table()['version']} ({table()['commit'][:7]})"
+
+
+def keys(root: Root) -> dict[str, list[str]]:
+    """Every key of a kind of file, and the types that it takes."""
+    found: dict[str, list[str]] = table()["keys"][root]
+    return found
+
+
+def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Every key of a run file with its value: (as in the table, as in the file, value). Tables too; what
+    stands under an environment is left out."""
+    yield from _leaves(data, "", "")
+
+
+def problems(data: Mapping[str, Any], root: Root) -> list[str]:
+    """What of a run file does not fit the table, one line each: an unknown key, or a value of a type that
+    its key does not take."""
+    known, found = keys(root), []
+    below = ""
+    for path, shown, value in leaves(data):
+        if below and shown.startswith(below):
+            continue
+        below = ""
+        types = known.get(path) or _wildcard(known, path)
+        if types is None:
+            found.append(f"`{shown}` is no key of {origin()}")
+            below = f"{shown}."
+        elif not any(fits(value, kind) for kind in types):
+            found.append(f"`{shown}` takes {' or '.join(types)}, not {value!r:.60}")
+        if types is not None and ANY in types:
+            below = f"{shown}."
+    return found
+
+
+def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
+    """Compares a run file with the table.
+
+    Raises:
+        ConfigError: names the file and the first key that does not fit.
+    """
+    found = problems(data, root)
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise ConfigError(f"{found[0]}{more}", where=where, remedy="check its spelling")
+
+
+def fits(value: Any, kind: str) -> bool:
+    """Whether a TOML value is of a type of the table; `"None"` is prime-rl's way of writing null."""
+    if kind.startswith("'"):
+        return isinstance(value, str) and value == kind.strip("'")
+    if kind == "none":
+        return value is None or value == "None"
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return {
+        "int": isinstance(value, int) and number,
+        "float": number,
+        "bool": isinstance(value, bool),
+        "str": isinstance(value, str),
+        "list": isinstance(value, list),
+        "table": isinstance(value, dict),
+        ENV: isinstance(value, dict),
+    }.get(kind, True)
+
+
+def _leaves(value: Any, path: str, shown: str) -> Iterator[tuple[str, str, Any]]:
+    if path:
+        yield path, shown, value
+    if path.endswith(("source[].env", "source.env")) or path == "env":
+        return
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{path}.{key}".lstrip("."), f"{shown}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            if isinstance(inner, Mapping):
+                yield from _leaves(inner, f"{path}[]", f"{shown}.{index}")
+
+
+def _wildcard(known: Mapping[str, list[str]], path: str) -> list[str] | None:
+    """The types of a key below a table of free keys, such as `env_vars`."""
+    parts = path.split(".")
+    for index in range(len(parts) - 1, 0, -1):
+        free = ".".join([*parts[:index], "*", *parts[index + 1 :]])
+        if free in known:
+            return known[free]
+    return None

@@ -1,0 +1,171 @@
+"""Every file under `configs/` is parsed, and compared with prime-rl's schema as the table of facts has it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from typing import Any
+
+import pytest
+import verifiers.v1 as vf
+from pydantic import BaseModel
+from verifiers.v1.configs.cli.eval import EvalConfig
+
+from air import paths
+from air.env.config import ResearchEnvConfig
+from air.errors import ConfigError
+from air.train import prime_view, run_file, schema
+from air.train.config import RunConfig
+from air.train.schema import Root
+from air.train.schema.read import walk
+from air.train.sft_config import SFTRunConfig
+
+CONFIGS = paths.shipped("configs")
+FILES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.toml"))
+ROOTS: dict[str, Root] = {
+    "eval/prime_rl.toml": "evals",
+    "slurm/env_server.toml": "env_server",
+    "sft/warmstart.toml": "sft",
+    "qwen3-0.6b/sft.toml": "sft",
+}
+"""Files that are not for `rl`."""
+VERIFIERS = "eval/endpoint.toml"
+EMBEDDED = {"quickstart.toml", "qwen3-0.6b/grpo_embedded.toml"}
+OVERLAYS = [name for name in FILES if name.startswith("embedded/")]
+PRIME = [name for name in FILES if name not in {*ROOTS, *EMBEDDED, *OVERLAYS, VERIFIERS}]
+
+
+def data(name: str) -> dict[str, Any]:
+    return tomllib.loads((CONFIGS / name).read_text())
+
+
+def test_each_kind_of_file_is_there() -> None:
+    wanted = {"rl.toml", "rl_debug.toml", "rl_1gpu.toml", "rl_2gpu.toml", "rl_multinode.toml"}
+    assert {f"mlgym/{name}" for name in wanted} <= set(PRIME)
+    assert {*ROOTS, *EMBEDDED, VERIFIERS} <= set(FILES)
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if n not in {*OVERLAYS, VERIFIERS}])
+def test_every_key_is_prime_rls(name: str) -> None:
+    assert schema.problems(data(name), ROOTS.get(name, "rl")) == []
+
+
+@pytest.mark.parametrize("name", PRIME)
+def test_prime_rls_files_have_a_plan_that_makes_sense(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from air.train.prime_rl import make_plan
+
+    monkeypatch.chdir(CONFIGS.parent)
+    monkeypatch.setenv("AIR_GPU_INVENTORY", "none")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    plan = make_plan(run_file.parse(["@", str(CONFIGS / name)]), None)
+    assert not plan.load.outliving
+    for source in plan.view.sources:
+        assert isinstance(source.env, ResearchEnvConfig)
+
+
+@pytest.mark.parametrize("name", ["mlgym/rl.toml", "mlgym/rl_debug.toml"])
+def test_eight_gpus_are_placed_as_the_files_say(name: str) -> None:
+    from air.train.placement import assumed, place
+
+    view = prime_view.read(run_file.parse(["@", str(CONFIGS / name)]))
+    placed = place(prime_view.wish(view), assumed(8))
+    assert [gpu.index for gpu in placed.inference] == [0]
+    assert [gpu.index for gpu in placed.trainer] == [2, 3, 4, 5, 6]
+    assert [gpu.index for gpu in placed.boxes] == [7]
+    assert [gpu.index for gpu in placed.left] == [1]
+
+
+def test_the_debug_run_is_ten_steps_of_titanic() -> None:
+    view = prime_view.read(run_file.parse(["@", str(CONFIGS / "mlgym/rl_debug.toml")]))
+    assert data("mlgym/rl_debug.toml")["max_steps"] == 10
+    assert [source.env.taskset.tasks for source in view.sources] == [["titanic"]]
+    assert view.orchestrator.batch_size == 8
+
+
+@pytest.mark.parametrize("name", sorted(EMBEDDED))
+def test_the_embedded_engine_reads_its_files(name: str) -> None:
+    run_file.build(RunConfig, run_file.parse(["@", str(CONFIGS / name)]))
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_an_overlay_lies_over_the_quickstart_and_is_embedded_alone(name: str) -> None:
+    files = ["@", str(CONFIGS / "quickstart.toml"), "@", str(CONFIGS / name)]
+    run_file.build(RunConfig, run_file.parse(files))
+    assert set(data(name)) == {"embedded"}
+
+
+@pytest.mark.parametrize("name", [n for n, root in ROOTS.items() if root == "sft"])
+def test_the_warm_start_reads_its_files(name: str) -> None:
+    run_file.build(SFTRunConfig, run_file.parse(["@", str(CONFIGS / name)]))
+
+
+def test_files_of_evaluation_and_env_server_hold_our_environment() -> None:
+    ours = [EvalConfig.model_validate(data(VERIFIERS)).env]
+    assert not EvalConfig.model_validate(data(VERIFIERS)).push
+    ours.append(_env(data("slurm/env_server.toml")))
+    ours += [_env(source) for source in data("eval/prime_rl.toml")["eval"]["source"]]
+    assert all(isinstance(env, ResearchEnvConfig) for env in ours)
+
+
+def test_the_remote_env_server_and_the_run_say_the_same() -> None:
+    sources = data("mlgym/rl_multinode.toml")["orchestrator"]["train"]["source"]
+    remote = next(source for source in sources if "address" in source["serve"])
+    assert remote["env"] == data("slurm/env_server.toml")["env"]
+
+
+def test_the_embedded_schema_is_a_strict_subset() -> None:
+    for model, root in ((RunConfig, "rl"), (SFTRunConfig, "sft")):
+        ours, theirs = accepted(model), schema.keys(root)
+        assert set(ours) < set(theirs)
+        for key, types in ours.items():
+            literals = {kind for kind in types if kind.startswith("'")}
+            assert literals <= set(theirs[key]), key
+
+
+def accepted(model: type[BaseModel]) -> dict[str, list[str]]:
+    """What the embedded engine accepts, without its own table."""
+    return {k: v for k, v in walk(model).items() if k.partition(".")[0] != "embedded"}
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("[trainer]\nlr = 1", ["`trainer.lr`", "no key of prime-rl 0.8"]),
+        ("inference_gpu_ids = [0]", ["`inference_gpu_ids`"]),
+        ("[[orchestrator.env]]\nid = 'x'", ["`orchestrator.env`"]),
+        ("seq_len = '8k'", ["`seq_len`", "int", "'8k'"]),
+        ("[trainer.optim]\ntype = 'lion'", ["`trainer.optim.type`", "'adamw'", "'lion'"]),
+        (
+            "[[orchestrator.train.source]]\nratoi = 1",
+            ["`orchestrator.train.source.0.ratoi`"],
+        ),
+    ],
+)
+def test_what_prime_rl_does_not_know_is_named(toml: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        schema.check(tomllib.loads(toml), "rl", where="run.toml")
+    for word in ["run.toml", *words]:
+        assert word in str(caught.value)
+
+
+def test_free_tables_take_any_key() -> None:
+    free = "env_vars = { A = 'b' }\n[orchestrator.train.sampling.extra_body]\nx = { y = 1 }\n"
+    assert schema.problems(tomllib.loads(free + "[orchestrator.eval]\nsource = []"), "rl") == []
+    assert schema.problems({"env_vars": {"A": 1}}, "rl") != []
+    assert schema.problems({"ckpt": "None", "max_steps": "None"}, "rl") == []
+
+
+@pytest.mark.parametrize("given", ["", "/nowhere"])
+def test_make_schema_needs_a_checkout(given: str) -> None:
+    argv = [sys.executable, "-m", "air.train.schema.read", given]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "PRIME_RL" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def _env(holder: dict[str, Any]) -> vf.EnvConfig:
+    return prime_view.SourceView.model_validate({"env": holder["env"]}).env
