@@ -9,7 +9,7 @@ import verifiers.v1 as vf
 
 from air import tasks
 from air.env.config import AirTasksetConfig
-from air.env.runtime import episode_of
+from air.env.runtime import desk_of, episode_of
 from air.errors import GradingError
 from air.worlds.research import describe
 
@@ -32,6 +32,8 @@ class ResearchTask(vf.Task[ResearchData]):
         """Lays the task out in the box and opens the record."""
         episode = episode_of(runtime)
         await episode.world.reset(self.data.seed)
+        if desk := desk_of(runtime):
+            desk.begin(trace)
         trace.info["air"] = {"episode": episode.id, "task": self.data.task_id}
         episode.recorder.write(
             "start",
@@ -47,13 +49,15 @@ class ResearchTask(vf.Task[ResearchData]):
             image=episode.world.box.spec.image,
             gpus=list(episode.world.box.gpus),
             system=episode.system(self.data.system_prompt),
-            prompt=episode.prompt(str(self.data.prompt), trace.agent.config.max_turns),
+            prompt=episode.prompt(str(trace.task.data.prompt), trace.agent.config.max_turns),
             model=trace.agent.config.model,
         )
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """The last validate and the test split: in every ending that is not our failure."""
         episode = episode_of(runtime)
+        if (desk := desk_of(runtime)) and desk.failure:
+            raise desk.failure  # verifiers drops what is raised once it has stopped an episode
         if trace.is_timeout and episode.world.grading:
             raise GradingError("the episode's time ran out while a validate was being graded")
         episode.why_ended = episode.why_ended or str(trace.stop_condition)
