@@ -170,7 +170,7 @@ class Desk:
 
     async def _stopped(self) -> None:
         """Returns when verifiers has stopped the episode: some programs ask again for minutes."""
-        while self._trace is None or self._trace.stop_condition is None:
+        while self._trace is None or self._trace.stop_condition is None:  # noqa: ASYNC110 — no event
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _to_model(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

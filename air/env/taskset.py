@@ -51,6 +51,7 @@ class ResearchTask(vf.Task[ResearchData]):
             system=episode.system(self.data.system_prompt),
             prompt=episode.prompt(str(trace.task.data.prompt), trace.agent.config.max_turns),
             model=trace.agent.config.model,
+            harness=_harness_id(trace),
         )
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
@@ -73,6 +74,11 @@ class ResearchTask(vf.Task[ResearchData]):
     async def facts(self, runtime: vf.Runtime) -> dict[str, float]:
         """Scores, counts and times of the episode."""
         return episode_of(runtime).metrics
+
+
+def _harness_id(trace: vf.Trace[Any, Any, Any]) -> str:
+    harness = trace.agent.config.harness
+    return "air" if harness is None else harness.id
 
 
 class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):
