@@ -17,7 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Message = dict[str, Any]
-Script = Callable[[Sequence[Message]], str]
+Script = Callable[[Sequence[Message]], str | Message]
+"""From the conversation so far to the next reply: its text, or an assistant's message with tool calls."""
 GENERATE = "/inference/v1/generate"
 _CHATML = re.compile(
     r"<\|im_start\|>(\w+)\n(?:<think>\n\n</think>\n\n)?(.*?)<\|im_end\|>", re.DOTALL
@@ -72,6 +73,20 @@ def replies(*texts: str) -> Script:
     return script
 
 
+def tool_calls(*commands: str, tool: str = "bash", closing: str = "Done.") -> Script:
+    """A script that has these commands run by a tool, one a turn, and then says `closing`."""
+
+    def script(conversation: Sequence[Message]) -> str | Message:
+        spoken = sum(1 for message in conversation if message["role"] == "assistant")
+        if spoken >= len(commands):
+            return closing
+        function = {"name": tool, "arguments": json.dumps({"command": commands[spoken]})}
+        call = {"id": f"call_{spoken}", "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    return script
+
+
 def _handler(script: Script, tokenizer: Any) -> type[BaseHTTPRequestHandler]:
     lock = threading.Lock()  # a tokenizer is not safe between threads
 
@@ -87,14 +102,20 @@ def _handler(script: Script, tokenizer: Any) -> type[BaseHTTPRequestHandler]:
                 with lock:
                     self._answer(200, _generation(request, script, tokenizer))
                 return
-            text = script(request["messages"])
-            tokens = sum(len(str(m["content"]).split()) for m in request["messages"])
-            self._answer(200, _completion(request.get("model", "scripted"), text, tokens))
+            said = script(request["messages"])
+            tokens = sum(len(str(m.get("content")).split()) for m in request["messages"])
+            completion = _completion(request.get("model", "scripted"), said, tokens)
+            if request.get("stream"):
+                self._send(200, "text/event-stream", _events(completion))
+            else:
+                self._answer(200, completion)
 
         def _answer(self, status: int, body: dict[str, Any]) -> None:
-            data = json.dumps(body).encode()
+            self._send(status, "application/json", json.dumps(body).encode())
+
+        def _send(self, status: int, kind: str, data: bytes) -> None:
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -105,8 +126,9 @@ def _handler(script: Script, tokenizer: Any) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _completion(model: str, text: str, prompt_tokens: int) -> dict[str, Any]:
-    words = len(text.split())
+def _completion(model: str, said: str | Message, prompt_tokens: int) -> dict[str, Any]:
+    message = {"role": "assistant", "content": said} if isinstance(said, str) else said
+    words = len(str(said).split())
     return {
         "id": "scripted",
         "object": "chat.completion",
@@ -115,8 +137,8 @@ def _completion(model: str, text: str, prompt_tokens: int) -> dict[str, Any]:
         "choices": [
             {
                 "index": 0,
-                "message": {"role": "assistant", "content": text},
-                "finish_reason": "stop",
+                "message": message,
+                "finish_reason": "tool_calls" if message.get("tool_calls") else "stop",
             }
         ],
         "usage": {
@@ -127,10 +149,30 @@ def _completion(model: str, text: str, prompt_tokens: int) -> dict[str, Any]:
     }
 
 
+def _events(completion: dict[str, Any]) -> bytes:
+    """A completion as the events of a stream: the reply in one piece, then what it took."""
+    base = {**completion, "object": "chat.completion.chunk"}
+    choice, usage = base.pop("choices")[0], base.pop("usage")
+    delta = dict(choice["message"])
+    calls = [{"index": n, **call} for n, call in enumerate(delta.pop("tool_calls", ()))]
+    delta |= {"tool_calls": calls} if calls else {}
+    ending = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}
+    chunks = [
+        {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+        {**base, "choices": [ending]},
+        {**base, "choices": [], "usage": usage},
+    ]
+    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+    return "".join([*lines, "data: [DONE]\n\n"]).encode()
+
+
 def _generation(request: dict[str, Any], script: Script, tokenizer: Any) -> dict[str, Any]:
     prompt = tokenizer.decode(request["token_ids"])
     talk = [{"role": role, "content": said} for role, said in _CHATML.findall(prompt)]
-    ids = [*tokenizer.encode(script(talk), add_special_tokens=False), tokenizer.eos_token_id]
+    said = script(talk)
+    if not isinstance(said, str):
+        raise TypeError("a script says tool calls by chat completions only")
+    ids = [*tokenizer.encode(said, add_special_tokens=False), tokenizer.eos_token_id]
     limit = request["sampling_params"].get("max_tokens")
     cut = limit is not None and len(ids) > limit
     ids = ids[:limit] if cut else ids

@@ -113,6 +113,9 @@ class ResearchEnvConfig(vf.SingleAgentEnvConfig):
     is the agent's own: from the task laid out to the last reply done, less what graders took."""
     test_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Times the normalised score on the test split, which is then no longer unseen; added to the reward."""
+    image: str | None = None
+    """The image of agents' boxes instead of the tasks' own, which graders keep: `air-harness` where a
+    program in the box plays (`bash`, `mini_swe_agent`). None: each task's."""
     record_dir: Path | None = None
     """Where trajectories are written, one file an episode. None: nowhere."""
     max_boxes: int = Field(32, ge=1)

@@ -15,13 +15,14 @@ from air import formats, tasks
 from air.env.breaker import Breaker
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.env.credit import split
+from air.env.desk import Desk
 from air.env.episode import Episode
 from air.env.runtime import lend
 from air.env.taskset import ResearchTask
 from air.errors import ConfigError, MissingError
 from air.rewards.delta import DeltaReward
 from air.sandbox import images
-from air.sandbox.base import Box
+from air.sandbox.base import Box, BoxSpec
 from air.sandbox.gpus import listed, plan
 from air.sandbox.leases import GpuPool
 from air.sandbox.pool import Pool
@@ -49,8 +50,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         specs = [self._spec(name) for name in config.taskset.tasks]
         gpus, graders_gpus = await asyncio.to_thread(_gpus, config, specs)
         if config.provider == "docker":
-            for image in sorted({spec.image for spec in specs}):
+            for image in sorted({spec.image for spec in specs} | {*filter(None, [config.image])}):
                 await asyncio.to_thread(_check_docker, image)
+        elif self._harness() is None:
+            await asyncio.to_thread(_check_namespaces)
         for spec in specs:
             await asyncio.to_thread(tasks.data.prepare, spec)
         self._agents = await self._stack.enter_async_context(
@@ -66,7 +69,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         )
         self._grader = Grader(graders, config.provider)
         for spec in specs:
-            self._agents.prepare(spec.box_spec(config.provider))
+            self._agents.prepare(self._box_spec(spec))
 
     async def stop(self) -> None:
         """Closes every box of this process."""
@@ -99,7 +102,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             raise RuntimeError("the environment is not serving: enter `env.serving()` first")
         spec = self._spec(task.data.task_id)
         asked = time.monotonic()
-        async with self._agents.lease(spec.box_spec(self.config.provider)) as box:
+        async with self._agents.lease(self._box_spec(spec)) as box:
             pay = DeltaReward(spec.reward_scale(), mode=self.config.delta)
             tools = self._tools(spec, box)
             world = ResearchWorld(task=spec, box=box, grader=self._grader, pay=pay, tools=tools)
@@ -116,7 +119,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
                 )
                 trace: vf.Trace | None = None
                 try:
-                    trace = await agents.agent.run(task, runtime=lend(box, episode))
+                    desk = None if episode.format else Desk(box, episode)
+                    if desk:
+                        await desk.open()
+                    trace = await agents.agent.run(task, runtime=lend(box, episode, desk))
                 finally:
                     episode.failed = trace is None or not trace.ok
                     _record_end(episode, trace)
@@ -136,6 +142,11 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
                 task_id, config.task_roots, mlgym_root=config.mlgym_root
             )
         return self._specs[task_id]
+
+    def _box_spec(self, spec: TaskSpec) -> BoxSpec:
+        """The box in which an agent works on a task."""
+        given = spec.box_spec(self.config.provider)
+        return given.model_copy(update={"image": self.config.image or given.image})
 
     def _harness(self) -> AirHarnessConfig | None:
         """Our harness's settings; None where another one plays."""
@@ -200,6 +211,19 @@ def _check_docker(image: str) -> None:
             where="env.agent.runtime.type",
             remedy="run `air setup`, or play without isolation in process boxes: "
             '`type = "subprocess"` (--orchestrator.train.source.0.env.agent.runtime.type subprocess)',
+        )
+
+
+def _check_namespaces() -> None:
+    from air.sandbox import namespaces
+
+    found = namespaces.found()
+    if found.mode == "plain":
+        raise ConfigError(
+            "a program plays only in an isolated box, and process boxes here have no namespaces "
+            f"({found.reason})",
+            where="env.agent.runtime.type",
+            remedy='use docker, or harness id = "air"',
         )
 
 

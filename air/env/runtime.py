@@ -6,6 +6,7 @@ we lend under. It only adapts: the box was started, and will be closed, by whoev
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from verifiers.v1.errors import SandboxError
@@ -18,6 +19,8 @@ from verifiers.v1.runtimes import (
     SubprocessRuntime,
 )
 
+from air.env import programs
+from air.env.desk import Desk
 from air.env.episode import Episode
 from air.errors import BoxDiedError, BoxFileError, UsageError, boundary
 from air.sandbox.base import Box
@@ -30,6 +33,8 @@ class _Lent:
 
     box: Box
     episode: Episode
+    desk: Desk | None
+    prepared: dict[str, str]
 
     async def start(self) -> None:
         """The box is live already."""
@@ -51,6 +56,27 @@ class _Lent:
             stderr=result.stderr.decode("utf-8", "replace"),
         )
 
+    async def run_program(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
+        """Runs a harness's program: it plays the episode."""
+        if self.desk is None:
+            return await self.run(argv, env)
+        return await self.desk.play(self.run(self.desk.command(argv), env))
+
+    async def prepare_uv_script(
+        self, script: str | bytes, env: dict[str, str] | None = None, *, activate: bool = True
+    ) -> list[str]:
+        """The command of a harness's program, with packages that the image has; `uv` is not asked.
+
+        Its environment is never activated: `python3` stays the box's own, which tasks are made for.
+        """
+        data = script.encode() if isinstance(script, str) else script
+        path = self.box.path(f"/tmp/vf-scripts/{hashlib.sha256(data).hexdigest()}.py")
+        if path not in self.prepared:
+            wanted = programs.requirements(data.decode())
+            self.prepared[path] = await programs.interpreter(self.box, wanted)
+            await self.write(path, data)
+        return [self.prepared[path], path]
+
     async def _read(self, path: str, max_bytes: int | None = None) -> bytes:
         with boundary(SandboxError, f"read {path!r}", BoxFileError, BoxDiedError):
             return await self.box.read(path, max_bytes=max_bytes or 16_000_000)
@@ -64,8 +90,8 @@ class _Lent:
         """The box's network was decided when it was made."""
 
     def host_url(self, url: str) -> str:
-        """Our harness runs beside the endpoint, not in the box."""
-        return url
+        """Our harness runs beside the endpoint, another one in the box."""
+        return url if self.desk is None else self.desk.model_url(url)
 
     async def teardown(self) -> None:
         """The lease closes the box."""
@@ -82,8 +108,8 @@ class LentProcess(_Lent, SubprocessRuntime):
     """A process box, lent."""
 
 
-def lend(box: Box, episode: Episode) -> Runtime:
-    """A live runtime over `box`, carrying `episode`."""
+def lend(box: Box, episode: Episode, desk: Desk | None = None) -> Runtime:
+    """A live runtime over `box`, carrying `episode`, and the desk of a program that plays in it."""
     runtime: Any
     if box.isolation == "container":
         runtime = LentDocker(DockerConfig(image=box.spec.image, workdir=box.workspace), name=box.id)
@@ -92,6 +118,7 @@ def lend(box: Box, episode: Episode) -> Runtime:
     runtime.info.id = box.id
     runtime.info.borrowed = True
     runtime.box, runtime.episode = box, episode
+    runtime.desk, runtime.prepared = desk, {}
     return runtime
 
 
@@ -108,3 +135,9 @@ def episode_of(runtime: Runtime) -> Episode:
             remedy='play it through the `air` environment: env.taskset.id = "air", no other env.id',
         )
     return episode
+
+
+def desk_of(runtime: Runtime) -> Desk | None:
+    """The desk of a lent runtime; None where our own harness plays."""
+    desk: Desk | None = getattr(runtime, "desk", None)
+    return desk

@@ -11,7 +11,7 @@ import verifiers.v1 as vf
 from air import tasks
 from air.env import plain
 from air.env.config import AirTasksetConfig
-from air.env.runtime import episode_of
+from air.env.runtime import desk_of, episode_of
 from air.errors import GradingError, UsageError
 from air.tasks.spec import TaskSpec
 from air.worlds.research import describe
@@ -43,6 +43,8 @@ class ResearchTask(vf.Task[ResearchData]):
         episode = episode_of(runtime)
         episode.trace = trace
         await episode.world.reset(self.data.seed)
+        if desk := desk_of(runtime):
+            desk.begin(trace)
         isolation = episode.world.box.isolation
         trace.info["air"] = {
             "episode": episode.id,
@@ -64,13 +66,16 @@ class ResearchTask(vf.Task[ResearchData]):
             image=episode.world.box.spec.image,
             gpus=list(episode.world.box.gpus),
             system=episode.system(self.data.system_prompt),
-            prompt=episode.prompt(str(self.data.prompt), trace.agent.config.max_turns),
+            prompt=episode.prompt(str(trace.task.data.prompt), trace.agent.config.max_turns),
             model=trace.agent.config.model,
+            harness=_harness_id(trace),
         )
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """The last validate and the test split: in every ending that is not our failure."""
         episode = episode_of(runtime)
+        if (desk := desk_of(runtime)) and desk.failure:
+            raise desk.failure  # verifiers drops what is raised once it has stopped an episode
         if episode.world.grading:
             raise GradingError("the episode's time ran out while a validate was being graded")
         episode.why_ended = episode.why_ended or str(trace.stop_condition)
@@ -108,6 +113,11 @@ def _noted(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
             remedy="it failed, or an older air made it: play it again",
         )
     return dict(noted)
+
+
+def _harness_id(trace: vf.Trace[Any, Any, Any]) -> str:
+    harness = trace.agent.config.harness
+    return "air" if harness is None else harness.id
 
 
 class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):

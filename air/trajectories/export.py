@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from air.errors import ConfigError
 from air.trajectories.record import read
 
 Message = dict[str, str]
@@ -15,12 +16,21 @@ def messages(path: Path) -> list[Message]:
     """What the model of one episode saw and said, up to its last reply.
 
     Empty if it said nothing, and where the episode did not end or ended by a failure of ours.
+
+    Raises:
+        ConfigError: another harness than ours played it: its turns are tool calls, not text.
     """
     talk: list[Message] = []
     shown: Message | None = None
     ended_well = False
     for line in read(path):
         if line["type"] == "start":
+            if (harness := line.get("harness", "air")) != "air":
+                raise ConfigError(
+                    f"played by harness {harness!r}, whose turns are tool calls and no text",
+                    where=str(path),
+                    remedy="record demonstrations with the harness `air`",
+                )
             talk.append({"role": "system", "content": line["system"]})
             shown = {"role": "user", "content": line["prompt"]}
         elif line["type"] == "step" and shown is not None:

@@ -1,0 +1,71 @@
+"""The turns of a program that plays in the box, read from verifiers' trace into the episode's record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import verifiers.v1 as vf
+from verifiers.v1.types import content_text
+
+from air.env.episode import Episode
+from air.worlds.base import Validation
+
+
+class Turns:
+    """Writes each turn, then what was validated in it.
+
+    What a turn was shown is known when the next one begins, so a turn is written then, or at the end.
+    """
+
+    def __init__(self, episode: Episode, trace: vf.Trace[Any, Any, Any]) -> None:
+        self._episode, self._trace = episode, trace
+        self._validations: list[tuple[int, Validation]] = []
+
+    def validated(self, validation: Validation) -> None:
+        """Takes a validation of the turn that is under way; writes the turns before it."""
+        self._validations.append((self._trace.num_turns, validation))
+        self.write()
+
+    def write(self, *, all_of_them: bool = False) -> None:
+        """Writes the turns that are over and not written yet; or all, when the program has ended."""
+        sampled = [n for n, node in enumerate(self._trace.nodes) if node.sampled]
+        over = len(sampled) if all_of_them else len(sampled) - 1
+        counters = self._episode.counters
+        for number in sampled[counters.turns : over]:
+            counters.turns += 1
+            message = self._trace.nodes[number].message
+            self._episode.record_step(
+                content_text(message.content), action(message), None, self._shown(number)
+            )
+            self._write_validations(counters.turns)
+        if all_of_them:
+            self._write_validations(counters.turns)
+
+    def _write_validations(self, turn: int) -> None:
+        while self._validations and self._validations[0][0] <= turn:
+            self._episode.record_validation(self._validations.pop(0)[1])
+
+    def _shown(self, number: int) -> str:
+        """What came after a reply, up to the next one."""
+        nodes, texts = self._trace.nodes, list[str]()
+        for later in range(number + 1, len(nodes)):
+            if nodes[later].parent == number and not nodes[later].sampled:
+                texts.append(content_text(nodes[later].message.content))
+                number = later
+        return "\n".join(texts)
+
+
+def action(message: Any) -> str | None:
+    """The commands of a reply's tool calls; another tool's call as its name and arguments."""
+    calls = [_command(call.name, call.arguments) for call in message.tool_calls or ()]
+    return "\n".join(calls) if calls else None
+
+
+def _command(name: str, arguments: str) -> str:
+    try:
+        given = json.loads(arguments)
+    except ValueError:
+        given = None
+    command = given.get("command") if isinstance(given, dict) else None
+    return command if isinstance(command, str) else f"{name} {arguments}"
