@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -120,31 +119,3 @@ def test_a_missing_file_and_a_file_that_is_no_toml(tmp_path: Path) -> None:
     bad.write_text("max_steps = = 3")
     with pytest.raises(ConfigError, match=r"bad\.toml: not valid TOML"):
         built(f"@{bad}")
-
-
-def shipped() -> list[Any]:
-    from air import paths
-
-    configs = paths.shipped("configs")
-    return sorted(p for p in configs.rglob("*.toml") if p.parent.name not in ("embedded", "sft"))
-
-
-@pytest.mark.parametrize("path", shipped(), ids=lambda p: p.name)
-def test_every_shipped_run_file_parses(path: Path) -> None:
-    built(f"@{path}")
-
-
-def test_every_shipped_overlay_parses() -> None:
-    from air import paths
-
-    configs = paths.shipped("configs")
-    for overlay in (configs / "embedded").glob("*.toml"):
-        built(f"@{configs / 'quickstart.toml'}", f"@{overlay}")
-
-
-def test_every_shipped_sft_file_parses() -> None:
-    from air import paths
-    from air.train.sft_config import SFTRunConfig
-
-    for path in (paths.shipped("configs") / "sft").glob("*.toml"):
-        run_file.build(SFTRunConfig, run_file.parse([f"@{path}"]))
