@@ -65,11 +65,11 @@ class Episode:
             return given
         return given + self.format.opening(self.world.standing(max_turns))
 
-    def note_call(self, seconds: float, nodes: tuple[int, int] | None, tokens: int) -> None:
-        """Notes a model call: its time, the trace's nodes that it added, all its tokens."""
+    def note_call(self, seconds: float, tokens: TokenRef) -> None:
+        """Notes a model call for the line of its step."""
         self.asked = {
             "model_seconds": round(seconds, 4),
-            "tokens": TokenRef(nodes=nodes, total=tokens).model_dump(mode="json"),
+            "tokens": tokens.model_dump(mode="json"),
         }
 
     async def start_diffs(self) -> None:

@@ -25,6 +25,7 @@ from air.env.runtime import episode_of
 from air.env.tokens import TokenCounter, counter_for
 from air.errors import InferenceError
 from air.formats import ActionFormat, FormatError
+from air.trajectories import TokenRef
 
 _OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
 TURN_OVERHEAD_TOKENS = 16
@@ -40,6 +41,7 @@ class Reply:
     """Whether the token limit ended it."""
     total_tokens: int
     """Prompt and reply together."""
+    completion_tokens: int
 
 
 class AirHarness(vf.Harness[AirHarnessConfig]):
@@ -131,7 +133,12 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             episode.counters.model_seconds += time.monotonic() - began
         episode.counters.turns += 1
         added = (nodes, len(trace.nodes)) if len(trace.nodes) > nodes else None
-        episode.note_call(time.monotonic() - began, added, reply.total_tokens)
+        tokens = TokenRef(
+            nodes=added,
+            prompt=reply.total_tokens - reply.completion_tokens,
+            completion=reply.completion_tokens,
+        )
+        episode.note_call(time.monotonic() - began, tokens)
         return reply
 
     async def _act(
@@ -239,6 +246,7 @@ class _Model:
             text=choice["message"].get("content") or "",
             cut=choice.get("finish_reason") == "length",
             total_tokens=int(usage.get("total_tokens") or 0),
+            completion_tokens=int(usage.get("completion_tokens") or 0),
         )
 
 

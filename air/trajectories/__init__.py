@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from air.trajectories.record import VERSION, Recorder, read
+from air.trajectories.record import VERSION, Recorder, read, trajectory_files
 from air.trajectories.trajectory import (
     Call,
     Diff,
@@ -37,4 +37,5 @@ __all__ = [
     "load",
     "parse",
     "read",
+    "trajectory_files",
 ]

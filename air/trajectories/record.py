@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TextIO
 
-from air.errors import ConfigError, InfrastructureError, boundary
+from air.errors import ConfigError, InfrastructureError, MissingError, boundary
 
 VERSION = 2
 Kind = Literal["start", "step", "validate", "end"]
@@ -77,6 +77,24 @@ class Recorder:
         tb: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def trajectory_files(path: Path) -> list[Path]:
+    """The trajectories at a path: a file itself, those of a run's folder (`trajectories/`) or of a folder of
+    them; sorted by name.
+
+    Raises:
+        MissingError: there is none.
+    """
+    if path.is_file():
+        return [path]
+    inner = path / "trajectories"
+    files = sorted((inner if inner.is_dir() else path).glob("*.jsonl"))
+    if not files:
+        raise MissingError(
+            "has no trajectories", where=str(path), remedy="name a run's folder, or its record_dir"
+        )
+    return files
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

@@ -49,8 +49,10 @@ class TokenRef(Line):
 
     nodes: tuple[int, int] | None = None
     """First node and one past the last; None where the reply was not added to the trace."""
-    total: int = 0
-    """Tokens of prompt and reply, as the server counted them."""
+    prompt: int = 0
+    """Tokens of all that was sent, as the server counted them."""
+    completion: int = 0
+    """Tokens of the reply."""
 
 
 class FileChange(Line):

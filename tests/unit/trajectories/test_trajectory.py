@@ -26,7 +26,7 @@ def written(folder: Path) -> Path:
             observation="all of it",
             shown="some",
             diff={"text": "d", "files": [{"path": "a", "status": "added", "added": 1}]},
-            tokens={"nodes": [0, 3], "total": 12},
+            tokens={"nodes": [0, 3], "prompt": 10, "completion": 2},
         )
         recorder.write("validate", turn=1, score=0.5, phi=0.1, anchor=0.0, delta=0.1)
         recorder.write("validate", turn=1, score=0.5, automatic=True)
