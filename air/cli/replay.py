@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from air.env.replay import Replayed, ReplayOptions
+    from air.env.played import ReplayOptions
+    from air.env.replay import Replayed
     from air.env.rescore import Rescored
     from air.trajectories import Trajectory
 
@@ -69,7 +70,8 @@ _FROM = (
 
 def run(args: argparse.Namespace) -> int:
     """Replays; 0: all matched, 1: something differs or failed, 2: something could not be replayed."""
-    from air.env.replay import ReplayOptions
+    from air.env import rescore
+    from air.env.played import ReplayOptions
     from air.errors import ConfigError
 
     if args.rules:
@@ -92,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
         mlgym_root=args.mlgym_root,
     )
     changes = dict(map(_change, args.reward)) if args.rescore else None
+    rescore.check_names(changes or {})
     return asyncio.run(_all(args, options, changes))
 
 
@@ -133,7 +136,7 @@ async def _all(
         *columns,
         console=console,
         transient=True,
-        disable=args.json,
+        disable=args.json or not console.is_terminal,
         redirect_stdout=sys.stdout.isatty(),  # else lines meant for a pipe would go to the terminal
     )
     with shown as progress:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from air.config import BaseConfig, validate
-from air.env.replay import ReplayOptions, load_task
+from air.env.played import ReplayOptions, load_task
 from air.errors import ArtefactError, ConfigError
 from air.rewards import terms
 from air.rewards.delta import DeltaReward
@@ -65,11 +65,11 @@ class Rescored:
         return not self.differences
 
 
-def settings(start: Start, changes: Mapping[str, Any], path: Path) -> tuple[RewardScale, Pay]:
-    """How scores were made rewards, with these changes of it.
+def check_names(changes: Mapping[str, Any]) -> None:
+    """Sees to it that changes name settings of a reward.
 
     Raises:
-        ConfigError: a change names no such setting, or has a value that cannot be used.
+        ConfigError: one does not.
     """
     known = {*RewardScale.model_fields, *Pay.model_fields}
     for name in changes:
@@ -79,6 +79,14 @@ def settings(start: Start, changes: Mapping[str, Any], path: Path) -> tuple[Rewa
                 where="--reward",
                 remedy=f"use one of: {', '.join(sorted(known))}",
             )
+
+
+def settings(start: Start, changes: Mapping[str, Any], path: Path) -> tuple[RewardScale, Pay]:
+    """How scores were made rewards, with these changes of it.
+
+    Raises:
+        ConfigError: a change has a value that cannot be used.
+    """
     scale = {**start.scale, **{n: v for n, v in changes.items() if n in RewardScale.model_fields}}
     pay = {**start.pay, **{n: v for n, v in changes.items() if n in Pay.model_fields}}
     where = f"the reward of {path}"
