@@ -12,7 +12,7 @@ from air.env.diffs import DIFF_CHARS, FILE_BYTES, Differ
 from air.sandbox import open_box
 from air.sandbox.base import Box, BoxSpec
 from air.testing import replies
-from air.trajectories import Diff, load
+from air.trajectories import Diff, load, trajectory_files
 from tests.e2e.conftest import attempt, played_by, research
 
 
@@ -123,7 +123,7 @@ async def test_an_episode_refers_to_its_tokens_and_artefacts(runtime: str, tmp_p
     config = research(["titanic"], runtime, record_dir=tmp_path)
     async with played_by(replies(*texts), config) as play:
         trace = (await play()).traces[0]
-    (path,) = tmp_path.glob("*.jsonl")
+    (path,) = trajectory_files(tmp_path)
     one = load(path)
     assert one.start is not None
     assert one.end is not None
@@ -155,12 +155,17 @@ async def test_an_episode_refers_to_its_tokens_and_artefacts(runtime: str, tmp_p
     assert one.end.times["recording"] < 2
 
 
+def everything(folder: Path) -> list[Path]:
+    return list(folder.rglob("*"))
+
+
 async def test_what_is_not_to_be_recorded_is_not(tmp_path: Path) -> None:
     off = {"record_diffs": False, "record_traces": False, "record_artefacts_mb": 0}
     config = research(["titanic"], "subprocess", record_dir=tmp_path, **off)
     async with played_by(replies(attempt(1, 1, "submit")), config) as play:
         await play()
-    (path,) = tmp_path.iterdir()
+    (path,) = trajectory_files(tmp_path)
+    assert [other.name for other in everything(tmp_path)] == [path.name]
     one = load(path)
     assert one.end is not None
     assert (one.end.trace_file, one.validations[0].kept, one.steps[0].diff) == ("", "", None)
