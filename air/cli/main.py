@@ -24,6 +24,8 @@ COMMANDS = {
     "eval": "air.cli.eval",
     "demos": "air.cli.demos",
     "report": "air.cli.report",
+    "replay": "air.cli.replay",
+    "trajectories": "air.cli.trajectories",
     "tasks": "air.cli.tasks",
     "images": "air.cli.images",
     "box": "air.cli.box",
@@ -68,7 +70,7 @@ def _run(args: list[str]) -> int:
     name = args[0] if args else ""
     if name not in COMMANDS:
         parser.epilog = "commands:\n" + "\n".join(
-            f"  {c:<11}{importlib.import_module(m).HELP}" for c, m in COMMANDS.items()
+            f"  {c:<13}{importlib.import_module(m).HELP}" for c, m in COMMANDS.items()
         )
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         parser.parse_args(args)

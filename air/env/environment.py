@@ -7,11 +7,11 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import verifiers.v1 as vf
 
 from air import formats, tasks
+from air.env import recording
 from air.env.breaker import Breaker
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.env.credit import split
@@ -43,6 +43,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._stack = AsyncExitStack()
         self._grader: Grader | None = None
         self._breaker = Breaker.of_run(config.max_failures)
+        self._kept = recording.store(config)
 
     async def start(self) -> None:
         """Opens the pools; grader boxes have one of their own, or they would wait for agents'."""
@@ -105,11 +106,18 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         async with self._agents.lease(self._box_spec(spec)) as box:
             pay = DeltaReward(spec.reward_scale(), mode=self.config.delta)
             tools = self._tools(spec, box)
-            world = ResearchWorld(task=spec, box=box, grader=self._grader, pay=pay, tools=tools)
+            world = ResearchWorld(
+                task=spec,
+                box=box,
+                grader=self._grader,
+                pay=pay,
+                tools=tools,
+                keep=None if self._kept is None else self._kept.keep,
+            )
             world.times.queue = box.queue_seconds
             world.times.box = time.monotonic() - asked
             episode_id = uuid.uuid4().hex
-            with Recorder(self._record_dir(), episode_id) as recorder:
+            with Recorder(recording.folder(self.config), episode_id) as recorder:
                 episode = Episode(
                     id=episode_id,
                     world=world,
@@ -125,7 +133,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
                     trace = await agents.agent.run(task, runtime=lend(box, episode, desk))
                 finally:
                     episode.failed = trace is None or not trace.ok
-                    _record_end(episode, trace)
+                    await recording.ended(episode, trace)
             if episode.failed:  # verifiers asked for no metrics, since it has no reward
                 trace.record_metrics(episode.metrics)
             return trace
@@ -171,9 +179,6 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             hosts=spec.network,
         )
         return Tools(box, settings)
-
-    def _record_dir(self) -> Path | None:
-        return None if self.config.record_dir is None else self.config.record_dir.expanduser()
 
 
 def _gpus(
@@ -225,18 +230,3 @@ def _check_namespaces() -> None:
             where="env.agent.runtime.type",
             remedy='use docker, or harness id = "air"',
         )
-
-
-def _record_end(episode: Episode, trace: vf.Trace | None) -> None:
-    failed = episode.failed
-    error = None if trace is None or trace.last_error is None else trace.last_error
-    episode.recorder.write(
-        "end",
-        ok=not failed,
-        why=episode.why_ended or (trace.stop_condition if trace else "interrupted"),
-        error=None if error is None else f"{error.type}: {error.message}",
-        reward=None if failed else sum(episode.rewards.values()),
-        terms=None if failed else episode.rewards,
-        metrics=episode.metrics,
-        branches=None if trace is None else trace.num_branches,
-    )

@@ -5,14 +5,16 @@ It rides on the lent runtime, since verifiers shares task and harness objects be
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from air.env.config import ResearchEnvConfig
 from air.env.credit import Ledger
-from air.formats import ActionFormat
+from air.env.diffs import Differ
+from air.formats import Action, ActionFormat
 from air.rewards import terms
-from air.trajectories import Recorder
+from air.trajectories import Call, Diff, Recorder, TokenRef, ToolUse
 from air.worlds.base import Step, Validation
 from air.worlds.research import ResearchWorld
 
@@ -48,6 +50,10 @@ class Episode:
     """Where in the trace the reward arose."""
     failed: bool = False
     """Whether it ended by a failure of ours."""
+    differ: Differ | None = None
+    """What looks at each step's changes; None where they are not recorded."""
+    asked: dict[str, Any] = field(default_factory=dict)
+    """What is known of the last model call, for the next step's line."""
     why_ended: str = ""
     """`submit`, `turns`, `context`, `length`, `format`, or what verifiers stopped it for."""
 
@@ -69,18 +75,70 @@ class Episode:
             return given
         return given + self.format.opening(self.world.standing(max_turns))
 
-    def record_step(self, reply: str, action: str | None, step: Step | None, shown: str) -> None:
-        """Writes one turn: what the model said, what was done, what it was shown."""
+    def note_call(self, seconds: float, tokens: TokenRef) -> None:
+        """Notes a model call for the line of its step."""
+        self.asked = {
+            "model_seconds": round(seconds, 4),
+            "tokens": tokens.model_dump(mode="json"),
+        }
+
+    async def start_diffs(self) -> None:
+        """Looks at the workspace as the agent finds it, where changes are to be recorded."""
+        if self.format and self.recorder.path is not None and self.config.record_diffs:
+            self.differ = Differ(self.world.box)
+            await self.differ.start()
+
+    async def record_step(
+        self,
+        reply: str,
+        action: Action | None,
+        step: Step | None,
+        shown: str,
+        *,
+        left: int | None = None,
+        problem: str = "",
+    ) -> None:
+        """Writes one turn: what the model said, what was done, what came of it and was shown."""
+        diff = await self._diff() if step is not None else None
+        self.write_step(
+            reply,
+            None if action is None else action.text,
+            step,
+            shown,
+            call=None if action is None else as_call(action).model_dump(mode="json"),
+            left=left,
+            problem=problem,
+            diff=None if diff is None else diff.model_dump(mode="json"),
+        )
+
+    def write_step(
+        self, reply: str, action: str | None, step: Step | None, shown: str, **more: Any
+    ) -> None:
+        """The same where nobody can look at the workspace between two turns; `more`: further fields."""
         self.recorder.write(
             "step",
             turn=self.counters.turns,
             reply=reply,
             action=action,
-            observation=shown,
+            observation=None if step is None else step.observation.text,
+            shown=shown,
             code=None if step is None else step.code,
+            timed_out=step is not None and step.timed_out,
+            truncated=step is not None and step.observation.truncated,
             exec_seconds=0.0 if step is None else round(step.exec_seconds, 4),
+            **self.asked,
+            **more,
         )
+        self.asked = {}
         self._note(ends=False)
+
+    async def _diff(self) -> Diff | None:
+        if self.differ is None:
+            return None
+        began = time.monotonic()
+        diff = await self.differ.diff()
+        self.world.times.recording += time.monotonic() - began
+        return diff
 
     def record_validation(self, validation: Validation) -> None:
         """Writes one grading."""
@@ -89,12 +147,14 @@ class Episode:
             turn=self.counters.turns,
             score=validation.score,
             phi=validation.phi,
+            anchor=validation.anchor,
             delta=validation.delta,
             stderr=validation.stderr,
             floor=validation.floor,
             problem=validation.problem,
             metrics=validation.metrics,
             artefact=validation.digest,
+            kept=validation.kept,
             seconds=round(validation.seconds, 4),
             remembered=validation.remembered,
             automatic=validation.automatic,
@@ -151,6 +211,7 @@ class Episode:
             "seconds_queue": world.times.queue,
             "seconds_box": world.times.box,
             "infrastructure_errors": float(self.failed),
+            "seconds_recording": world.times.recording,
             "process_isolation": float(world.box.isolation == "process"),
         }
         last = world.validations[-1] if world.validations else None
@@ -178,3 +239,10 @@ class Episode:
             "metrics": self.metrics,
             "paid": self.ledger.payments,
         }
+
+
+def as_call(action: Action) -> Call:
+    """An action as it is recorded."""
+    tool = action.tool
+    use = None if tool is None else ToolUse(name=tool.name, args=tool.args, body=tool.body)
+    return Call(script=action.script, tool=use, ending=action.ending)

@@ -11,6 +11,7 @@ import verifiers.v1 as vf
 from air import tasks
 from air.env import plain
 from air.env.config import AirTasksetConfig
+from air.env.recording import started
 from air.env.runtime import desk_of, episode_of
 from air.errors import GradingError, UsageError
 from air.tasks.spec import TaskSpec
@@ -45,31 +46,27 @@ class ResearchTask(vf.Task[ResearchData]):
         await episode.world.reset(self.data.seed)
         if desk := desk_of(runtime):
             desk.begin(trace)
-        isolation = episode.world.box.isolation
+        max_turns = trace.agent.config.max_turns
         trace.info["air"] = {
             "episode": episode.id,
             "task": self.data.task_id,
-            "isolation": isolation,
+            "isolation": episode.world.box.isolation,
         }
         episode.recorder.write(
             "start",
-            episode=episode.id,
+            **started(episode),
             trace=trace.id,
             task=self.data.task_id,
             task_hash=self.data.task_hash,
-            metric=episode.world.task.metric,
-            direction=episode.world.task.direction,
-            baseline=episode.world.task.baseline,
             seed=self.data.seed,
-            isolation=isolation,
-            worker=os.getpid(),
-            image=episode.world.box.spec.image,
-            gpus=list(episode.world.box.gpus),
+            max_turns=max_turns,
             system=episode.system(self.data.system_prompt),
-            prompt=episode.prompt(str(trace.task.data.prompt), trace.agent.config.max_turns),
+            prompt=episode.prompt(str(trace.task.data.prompt), max_turns),
             model=trace.agent.config.model,
             harness=_harness_id(trace),
+            worker=os.getpid(),
         )
+        await episode.start_diffs()
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """The last validate and the test split: in every ending that is not our failure."""

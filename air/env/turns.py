@@ -35,7 +35,7 @@ class Turns:
         for number in sampled[counters.turns : over]:
             counters.turns += 1
             message = self._trace.nodes[number].message
-            self._episode.record_step(
+            self._episode.write_step(
                 content_text(message.content), action(message), None, self._shown(number)
             )
             self._write_validations(counters.turns)

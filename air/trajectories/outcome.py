@@ -122,7 +122,8 @@ def outcome(path: Path) -> Outcome:
 def _started(line: dict[str, Any], path: Path) -> Start:
     if "direction" not in line:
         raise ConfigError(
-            "does not say which way its metric is better: an older air recorded it",
+            "does not say which way its metric is better: "
+            + ("an older air recorded it" if "origin" not in line else "what it came from did not"),
             where=str(path),
             remedy="play and record it again",
         )

@@ -18,6 +18,7 @@ from typing import Any
 from air.errors import ConfigError, MissingError, boundary
 from air.trajectories.outcome import Outcome, Start, outcome
 from air.trajectories.profile import BASELINE, Profiles, TaskScores, profiles
+from air.trajectories.record import trajectory_files
 
 VIEWS: dict[str, Callable[[Outcome], float | None]] = {
     "best_attempt": lambda one: one.best,
@@ -104,12 +105,7 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
     """
     if not path.is_dir():
         raise MissingError("no such run", where=str(path), remedy="name a folder of outputs/")
-    inner = path / "trajectories"
-    files = sorted((inner if inner.is_dir() else path).glob("*.jsonl"))
-    if not files:
-        raise MissingError(
-            "has no trajectories", where=str(path), remedy="name a run's folder, or its record_dir"
-        )
+    inner, files = path / "trajectories", trajectory_files(path)
     found = sorted(map(outcome, files), key=lambda one: one.ended or math.inf)
     steps = _steps(path / "metrics.jsonl") if inner.is_dir() else ()
     return Run(path, tuple(found if last is None else _latest(found, last)), steps)

@@ -8,8 +8,9 @@ wrong with us raises `InfrastructureError` and is never an observation.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ from air.formats.base import Action, Standing, ToolCall
 from air.rewards.delta import DeltaReward
 from air.sandbox.base import Box, ExecResult
 from air.tasks import stage
-from air.tasks.artefact import collect
+from air.tasks.artefact import Artefact, collect
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.worlds.base import Observation, Step, Validation
@@ -36,8 +37,11 @@ class Times:
     """From asking for a box until the task was laid out in it: waiting, starting and copying."""
     exec: float = 0.0
     grading: float = 0.0
+    recording: float = 0.0
+    """Looking at what steps changed; nobody's time."""
     agent: float = 0.0
-    """From the task laid out to the agent's end, less `grading`; known once the episode is finished."""
+    """From the task laid out to the agent's end, less `grading` and `recording`; known once the episode is
+    finished."""
 
 
 @dataclass
@@ -65,6 +69,11 @@ class ResearchWorld:
     """Called at once after every validate."""
     finished: bool = False
     """Whether the test split was scored, so that nothing more can be earned."""
+    keep: Callable[[str, Mapping[str, bytes]], str] | None = None
+    """Is given every artefact before it is graded, by digest and files, in a thread; says where it was
+    kept."""
+    test_artefact: tuple[str, str] = ("", "")
+    """Digest of the artefact that the test split was scored on, and where it was kept."""
     _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
@@ -125,6 +134,7 @@ class ResearchWorld:
         began = time.monotonic()
         try:
             artefact = await collect(self.task, self.box)
+            self.test_artefact = await self._kept(artefact)
             grade = await self.grader.grade(self.task, artefact, split="test", seed=0)
             self.test_score, self.test_stderr = grade.score, grade.stderr
         except ArtefactError:
@@ -139,10 +149,11 @@ class ResearchWorld:
 
     @property
     def agent_seconds(self) -> float:
-        """The agent's own time so far: from the task laid out, less `times.grading`."""
+        """The agent's own time so far: from the task laid out, less `grading` and `recording`."""
         if self._closed:
             return self.times.agent
-        return max(0.0, time.monotonic() - self._began - self.times.grading)
+        others = self.times.grading + self.times.recording
+        return max(0.0, time.monotonic() - self._began - others)
 
     @property
     def reward(self) -> float:
@@ -203,9 +214,16 @@ class ResearchWorld:
         score = f"{validation.score:.4f}{error} (best {self.best:.4f}{baseline})"
         return f"[{self.task.metric}] {score}"
 
+    async def _kept(self, artefact: Artefact) -> tuple[str, str]:
+        digest = artefact.digest
+        kept = await asyncio.to_thread(self.keep, digest, artefact.files) if self.keep else ""
+        return digest, kept
+
     async def _grade(self, began: float, automatic: bool) -> Validation:
+        digest = kept = ""
         try:
             artefact = await collect(self.task, self.box)
+            digest, kept = await self._kept(artefact)
             grade = await self.grader.grade(self.task, artefact, split="val", seed=0)
         except ArtefactError as error:
             return Validation(
@@ -213,6 +231,8 @@ class ResearchWorld:
                 phi=None,
                 delta=0.0,
                 problem=str(error),
+                digest=digest,
+                kept=kept,
                 seconds=time.monotonic() - began,
                 automatic=automatic,
             )
@@ -224,7 +244,9 @@ class ResearchWorld:
             stderr=grade.stderr,
             floor=paid.floor,
             metrics=grade.metrics,
-            digest=artefact.digest,
+            anchor=paid.anchor,
+            digest=digest,
+            kept=kept,
             seconds=time.monotonic() - began,
             remembered=grade.remembered,
             automatic=automatic,

@@ -35,6 +35,13 @@ class Shell:
         self.cwd = box.workspace
         """Absolute path of the working directory, as commands see it."""
 
+    def carried(self, box: Box) -> Shell:
+        """The same shell in a box whose workspace began as a copy of this one's."""
+        other, here, there = Shell(box), self._box.workspace, box.workspace
+        other.cwd = self.cwd.replace(here, there)
+        other._env = {name: value.replace(here, there) for name, value in self._env.items()}
+        return other
+
     async def exec(
         self,
         command: str,

@@ -7,8 +7,9 @@ gets wrong is told to it (`Refusal`); only a failure of ours raises.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from air.formats.base import Standing, ToolCall
 from air.formats.mlgym import OPTIONAL, SIGNATURES
@@ -62,6 +63,7 @@ class Tools:
 
     def __init__(self, box: Box, settings: ToolSettings | None = None) -> None:
         self.settings = settings or ToolSettings()
+        self._box = box
         self.shell = Shell(box)
         self._files = BoxFiles(box)
         self._memory = Memory()
@@ -91,6 +93,17 @@ class Tools:
             last = min(view.first + self.settings.window - 1, view.total)
             shown = f"{one_line(view.path)}, lines {min(view.first, last)}-{last} of {view.total}"
         return Standing(left=left, cwd=one_line(self.shell.cwd), open_file=shown)
+
+    def carried(self, box: Box) -> Tools:
+        """The same tools in a box whose workspace began as a copy of this one's: working directory, exported
+        variables, view and notes are as they were."""
+        other = Tools(box, self.settings)
+        other.shell = self.shell.carried(box)
+        other._memory = copy.deepcopy(self._memory)
+        if (view := self._view) is not None:
+            path = view.path.replace(self._box.workspace, box.workspace)
+            other._view = replace(view, path=path)
+        return other
 
     async def call(self, call: ToolCall) -> Observation:
         """Does what is asked and tells what came of it, or why it was not done.

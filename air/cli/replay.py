@@ -1,0 +1,224 @@
+"""`air replay PATH…`: plays recorded episodes again, action by action, and compares."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tomllib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from air.env.played import ReplayOptions
+    from air.env.replay import Replayed
+    from air.env.rescore import Rescored
+    from air.trajectories import Trajectory
+
+HELP = "play recorded episodes again without a model; report the first difference of each"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's flags."""
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        type=Path,
+        metavar="PATH",
+        help="a trajectory, a run's folder, or a folder of trajectories",
+    )
+    parser.add_argument("--from", dest="from_step", type=int, metavar="STEP", help=_FROM)
+    parser.add_argument(
+        "--rescore",
+        action="store_true",
+        help="only grade the recorded artefacts again, and pay for them anew",
+    )
+    parser.add_argument(
+        "--reward",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="with --rescore: change the reward, e.g. delta=best target=0.95 format_penalty=0.1",
+    )
+    parser.add_argument("--image", help="play in this image instead of the recorded one")
+    parser.add_argument(
+        "--runtime",
+        choices=("docker", "subprocess"),
+        help="box: docker, or subprocess for the process box; default: as recorded",
+    )
+    parser.add_argument("--at-once", type=int, default=2, help="how many at a time (2)")
+    parser.add_argument("--exact", action="store_true", help="allow no difference by --rules")
+    parser.add_argument("--rules", action="store_true", help="list what is not compared, and stop")
+    parser.add_argument(
+        "--tolerance", type=float, default=0.0, help="by how much a score may differ (0)"
+    )
+    parser.add_argument(
+        "--changed-task", action="store_true", help="play although the task's files were changed"
+    )
+    parser.add_argument("--task-root", type=Path, action="append", default=[], metavar="DIR")
+    parser.add_argument("--mlgym-root", type=Path, metavar="DIR")
+    parser.add_argument("--json", action="store_true", help="one JSON object for each on stdout")
+
+
+_FROM = (
+    "compare from this step on: what comes before is done, then frozen in a snapshot from which the "
+    "replay starts"
+)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replays; 0: all matched, 1: something differs or failed, 2: something could not be replayed."""
+    from air.env import rescore
+    from air.env.played import ReplayOptions
+    from air.errors import ConfigError
+
+    if args.rules:
+        _print_rules()
+        return 0
+    if not args.paths:
+        raise ConfigError("name a trajectory or a run's folder", where="PATH")
+    if args.at_once < 1 or (args.from_step is not None and args.from_step < 1):
+        raise ConfigError("must be 1 or more", where="--at-once, --from")
+    if args.reward and not args.rescore:
+        raise ConfigError("has no effect without --rescore", where="--reward")
+    options = ReplayOptions(
+        provider={"docker": "docker", "subprocess": "process", None: None}[args.runtime],
+        image=args.image,
+        from_step=args.from_step,
+        exact=args.exact,
+        changed_task=args.changed_task,
+        tolerance=args.tolerance,
+        task_roots=tuple(args.task_root),
+        mlgym_root=args.mlgym_root,
+    )
+    changes = dict(map(_change, args.reward)) if args.rescore else None
+    rescore.check_names(changes or {})
+    return asyncio.run(_all(args, options, changes))
+
+
+def _change(text: str) -> tuple[str, Any]:
+    """`key=value`, the value as TOML has it, or a bare word."""
+    from air.errors import ConfigError
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"{text!r} is not KEY=VALUE", where="--reward")
+    try:
+        return name, tomllib.loads(f"x = {value}")["x"]
+    except tomllib.TOMLDecodeError:
+        return name, value
+
+
+async def _all(
+    args: argparse.Namespace, options: ReplayOptions, changes: dict[str, Any] | None
+) -> int:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from air.env.replay import Replayer
+    from air.errors import AirError, UsageError
+    from air.trajectories import load, trajectory_files
+
+    bad: list[str] = []
+    files: list[Path] = []
+    for path in args.paths:
+        try:
+            files += trajectory_files(path)
+        except UsageError as error:
+            bad.append(str(error))
+    failed, results = 0, []
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    gate = asyncio.Semaphore(args.at_once)
+    shown = Progress(
+        *columns,
+        console=console,
+        transient=True,
+        disable=args.json or not console.is_terminal,
+        redirect_stdout=sys.stdout.isatty(),  # else lines meant for a pipe would go to the terminal
+    )
+    with shown as progress:
+        bar = progress.add_task("replaying", total=len(files))
+        async with Replayer(options, at_once=args.at_once) as replayer:
+            work = _work(replayer, options, changes)
+
+            async def one(path: Path) -> None:
+                nonlocal failed
+                async with gate:
+                    try:
+                        results.append(await work(load(path)))
+                        _show(results[-1], as_json=args.json)
+                    except UsageError as error:
+                        bad.append(str(error))
+                    except AirError as error:
+                        failed += 1
+                        print(f"{path}: failed: {error}", file=sys.stderr)
+                progress.advance(bar)
+
+            await asyncio.gather(*map(one, dict.fromkeys(files)))
+    for problem in bad:
+        print(f"error: {problem}", file=sys.stderr)
+    if not args.json:
+        _summary(results, failed, len(bad))
+    if bad:
+        return 2
+    return 1 if failed or not all(r.matched for r in results) else 0
+
+
+def _work(
+    replayer: Any, options: ReplayOptions, changes: dict[str, Any] | None
+) -> Callable[[Trajectory], Awaitable[Replayed | Rescored]]:
+    if changes is None:
+        replay: Callable[[Trajectory], Awaitable[Replayed]] = replayer.replay
+        return replay
+
+    async def again(trajectory: Trajectory) -> Rescored:
+        from air.env.rescore import rescore
+
+        return await rescore(trajectory, replayer.grader_of(trajectory), changes, options)
+
+    return again
+
+
+def _show(done: Any, *, as_json: bool) -> None:
+    """One line for what came of one trajectory, and its first difference."""
+    from dataclasses import asdict
+
+    if as_json:
+        data = asdict(done) | {"path": str(done.path), "matched": done.matched}
+        print(json.dumps(data, ensure_ascii=False), flush=True)
+        return
+    word = "matched" if done.matched else "DIFFERS"
+    parts = [f"{done.equal_scores}/{done.scores} scores equal"]
+    if hasattr(done, "reward"):
+        parts.append(f"reward {done.recorded:+.4f} as recorded, {done.reward:+.4f} now")
+    else:
+        parts.insert(0, f"{done.steps} steps")
+    print(f"{word} {done.path} {done.task}: {', '.join(parts)}")
+    for note in getattr(done, "notes", []):
+        print(f"  note: {note}")
+    if done.differences:
+        print(f"  {done.differences[0]}".replace("\n", "\n  "))
+        if len(done.differences) > 1:
+            print(f"  and {len(done.differences) - 1} more")
+    sys.stdout.flush()
+
+
+def _summary(results: list[Any], failed: int, bad: int) -> None:
+    matched = sum(r.matched for r in results)
+    scores, equal = sum(r.scores for r in results), sum(r.equal_scores for r in results)
+    share = f" ({equal / scores:.1%})" if scores else ""
+    print(
+        f"{matched} of {len(results)} matched; {equal} of {scores} scores equal{share}"
+        + (f"; {failed} failed" if failed else "")
+        + (f"; {bad} could not be replayed" if bad else "")
+    )
+
+
+def _print_rules() -> None:
+    from air.trajectories.compare import RULES
+
+    for rule in RULES:
+        print(f"{rule.kind:<8} {rule.name:<28} {rule.example!r:<36} → {rule.instead}")

@@ -1,0 +1,167 @@
+"""A recorded episode in a box, brought to any point of it by doing its actions again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from air import formats, tasks
+from air.errors import ConfigError, boundary
+from air.formats import Action, ActionFormat, FormatError, ToolCall
+from air.rewards.delta import DeltaReward
+from air.sandbox.base import Box
+from air.tasks.grading import Grader
+from air.tasks.spec import Provider, RewardScale, TaskSpec
+from air.trajectories import Start, Step, Trajectory, Validation
+from air.worlds import base as worlds
+from air.worlds.research import ResearchWorld
+from air.worlds.tools import Tools, ToolSettings
+
+_TOOL_SETTINGS = ("window", "overlap", "memory")
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """How to play again."""
+
+    provider: Provider | None = None
+    """The kind of box; None: as recorded."""
+    image: str | None = None
+    """Another image; None: as recorded."""
+    from_step: int | None = None
+    """Compares from this step on: what comes before is only done, its workspace frozen, and a box of its own
+    starts from that snapshot. Not in it: files elsewhere (`/tmp`) and running processes."""
+    exact: bool = False
+    """Whether nothing but the names of the box's folders may differ."""
+    changed_task: bool = False
+    """Whether to play although the task's files are others by now."""
+    tolerance: float = 0.0
+    """By how much a score may differ."""
+    task_roots: tuple[Path, ...] = ()
+    """Where to look for tasks, before the places that were recorded."""
+    mlgym_root: Path | None = None
+
+
+@dataclass
+class Play:
+    """A recorded episode in a box, at some point of it."""
+
+    trajectory: Trajectory
+    start: Start
+    world: ResearchWorld
+    format: ActionFormat
+
+    async def go(self, steps: int) -> None:
+        """Does the first steps' actions, without grading: their scores are taken as recorded.
+
+        Raises:
+            BoxDiedError: the box is gone.
+        """
+        for step in self.trajectory.steps[:steps]:
+            action = action_of(step, self.format)
+            if action is not None and (action.script or action.tool):
+                await self.world.step(Action(script=action.script, tool=action.tool))
+            for validation in self.trajectory.validations_of(step):
+                self.world.validations.append(_as_graded(validation))
+                if validation.score is not None:
+                    self.world.pay(validation.score, validation.stderr)
+            if action is not None and action.ending == "submit":
+                self.world.submitted = True
+
+    def carried(self, box: Box) -> Play:
+        """The same play in a box whose workspace began as a copy of this one's."""
+        world = self.world
+        return Play(
+            self.trajectory,
+            self.start,
+            ResearchWorld(
+                task=world.task,
+                box=box,
+                grader=world.grader,
+                pay=world.pay,
+                tools=None if world.tools is None else world.tools.carried(box),
+                seed=world.seed,
+                validations=world.validations,
+                submitted=world.submitted,
+            ),
+            self.format,
+        )
+
+
+async def begin(
+    trajectory: Trajectory, start: Start, task: TaskSpec, box: Box, grader: Grader
+) -> Play:
+    """Lays the task out in a fresh box, as the recorded episode found it.
+
+    Raises:
+        ConfigError: its action format is not known.
+        InfrastructureError: the task's data or the box failed.
+    """
+    played = format_of(start, trajectory.path)
+    scale = RewardScale.model_validate(start.scale) if start.scale else task.reward_scale()
+    settings = {key: start.settings[key] for key in _TOOL_SETTINGS if key in start.settings}
+    tools = Tools(box, ToolSettings(hosts=task.network, **settings)) if played.uses_tools else None
+    pay = DeltaReward(scale, mode=start.pay.get("delta", "previous"))
+    world = ResearchWorld(task=task, box=box, grader=grader, pay=pay, tools=tools)
+    await world.reset(start.seed)
+    return Play(trajectory, start, world, played)
+
+
+def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
+    """The task of a recorded episode, in the image that is wanted.
+
+    Raises:
+        MissingError: it is not here.
+        ConfigError: it was changed since.
+    """
+    roots = (*options.task_roots, *map(Path, start.task_roots))
+    mlgym = options.mlgym_root or (Path(start.mlgym_root) if start.mlgym_root else None)
+    task = tasks.load(start.task, roots, mlgym_root=mlgym)
+    if start.task_hash and task.hash != start.task_hash and not options.changed_task:
+        raise ConfigError(
+            f"task {task.id} was changed since ({start.task_hash[:8]} then, {task.hash[:8]} now)",
+            where=str(path),
+            remedy="take the files of then, or compare all the same with --changed-task",
+        )
+    image = options.image or start.image
+    return task.model_copy(update={"image": image}) if image else task
+
+
+def format_of(start: Start, path: Path) -> ActionFormat:
+    """The action format of a recorded episode; older files do not name it, but taught it.
+
+    Raises:
+        ConfigError: it is not known.
+    """
+    if start.format:
+        return formats.get(start.format)
+    for known in formats.FORMATS.values():
+        if known.instructions in start.system:
+            return known
+    raise ConfigError("does not say in which action format it was played", where=str(path))
+
+
+def action_of(step: Step, played: ActionFormat) -> Action | None:
+    """The action of a step, exactly as it was recorded; None where the reply was none."""
+    if step.call is not None:
+        use = step.call.tool
+        tool = None if use is None else ToolCall(use.name, use.args, use.body)
+        return Action(script=step.call.script, ending=step.call.ending, tool=tool)
+    if step.action is None:
+        return None
+    with boundary(ConfigError, f"step {step.turn}", FormatError):
+        return played.parse(step.reply)
+
+
+def _as_graded(one: Validation) -> worlds.Validation:
+    return worlds.Validation(
+        score=one.score,
+        phi=one.phi,
+        delta=one.delta,
+        problem=one.problem,
+        stderr=one.stderr,
+        floor=one.floor,
+        metrics=dict(one.metrics),
+        digest=one.artefact,
+        automatic=one.automatic,
+    )

@@ -1,0 +1,191 @@
+"""Whether two texts of a box are the same, but for what no two runs share.
+
+What may differ is declared in `RULES`, one row a kind of text; each match is replaced by a fixed word on both
+sides before they are compared. Everything else counts, to the character. Where a box sees its folders
+(`Folders`) is replaced first, since a process box without namespaces has them under a name of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One kind of text that is not compared."""
+
+    name: str
+    kind: str
+    """`time`, `path`, `seed` or `process`."""
+    pattern: re.Pattern[str]
+    instead: str
+    example: str
+
+
+def _rule(name: str, kind: str, pattern: str, instead: str, example: str) -> Rule:
+    return Rule(name, kind, re.compile(pattern), instead, example)
+
+
+RULES: tuple[Rule, ...] = (
+    _rule(
+        "date and time",
+        "time",
+        r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z\b| ?[+-]\d\d:?\d\d\b)?)?",
+        "<time>",
+        "2026-11-21T21:02:14.5Z",
+    ),
+    _rule(
+        "date as `date` prints it",
+        "time",
+        rf"\b{_DAY} {_MONTH} [ \d]?\d \d\d:\d\d:\d\d(?: [A-Z]{{2,5}})?(?: \d{{4}})?",
+        "<time>",
+        "Sat Nov 21 21:02:14 UTC 2026",
+    ),
+    _rule(
+        "date as `ls` prints it",
+        "time",
+        rf"\b{_MONTH} [ \d]\d (?:\d\d:\d\d\b| \d{{4}}\b)",
+        "<time>",
+        "Nov 21 21:02",
+    ),
+    _rule("time of day", "time", r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b", "<time>", "21:02:14.123"),
+    _rule("seconds since 1970", "time", r"\b1[6-9]\d{8}(?:\.\d+)?\b", "<time>", "1795295436.418"),
+    _rule("minutes and seconds", "time", r"\b\d+m ?\d+(?:\.\d+)?s\b", "<duration>", "0m0.012s"),
+    _rule(
+        "rate",
+        "time",
+        r"\b\d+(?:\.\d+)? ?(?:it/s|s/it)(?!\w)",
+        "<rate>",
+        "31.5it/s",
+    ),
+    _rule(
+        "duration",
+        "time",
+        r"\b\d+(?:\.\d+)?(?:e-\d+)? ?(?:ns|µs|us|ms|s|secs?|seconds?)\b",
+        "<duration>",
+        "0.31 s",
+    ),
+    _rule(
+        "name of a temporary file",
+        "path",
+        r"/tmp/(?:tmp[a-z0-9_]{8}|tmp\.[A-Za-z0-9]{10}|\.air-shell-[0-9a-f]{16})(?![A-Za-z0-9_])",
+        "/tmp/<name>",
+        "/tmp/tmpx81_k2ab",
+    ),
+    _rule(
+        "seed",
+        "seed",
+        r"(?i)\b((?:random[_ ])?seed)(\s*[:=]?\s*)\d+\b",
+        r"\1\2<seed>",
+        "seed=1234",
+    ),
+    _rule("process id", "process", r"(?i)\b(pid)([ =:]+)\d+\b", r"\1\2<pid>", "pid 4711"),
+    _rule(
+        "background job",
+        "process",
+        r"(?m)^(\[\d+\]) \d+$",
+        r"\1 <pid>",
+        "[1] 4711",
+    ),
+    _rule(
+        "command ended by a signal",
+        "process",
+        r"(line \d+: +)\d+( +(?:Killed|Terminated|Aborted|Segmentation fault)\b)",
+        r"\1<pid>\2",
+        "bash: line 1: 4711 Killed",
+    ),
+    _rule(
+        "memory address",
+        "process",
+        r"\b0x[0-9a-f]{6,16}\b",
+        "<address>",
+        "<object at 0x7f12a4c0d1f0>",
+    ),
+)
+"""All that is not compared."""
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where commands in a box see its folders."""
+
+    workspace: str = "/workspace"
+    temporary: str = "/tmp"
+
+    def named(self, text: str) -> str:
+        """`text` with these folders under their usual names."""
+        for here, usual in ((self.workspace, "/workspace"), (self.temporary, "/tmp")):
+            if here != usual:
+                text = text.replace(here, usual)
+        return text
+
+
+def normalised(text: str, folders: Folders, *, exact: bool = False) -> str:
+    """What of a text is compared.
+
+    Args:
+        exact: only the folders are replaced.
+    """
+    text = folders.named(text)
+    if not exact:
+        for rule in RULES:
+            text = rule.pattern.sub(rule.instead, text)
+    return text
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where a replay first departs from what was recorded in one respect."""
+
+    turn: int
+    """The step's number; 0 for the first prompt."""
+    what: str
+    """`prompt`, `action`, `observation`, `shown`, `exit code`, `score`, …"""
+    recorded: str
+    """That part of both sides, as they are, with what lies around it."""
+    replayed: str
+
+    def __str__(self) -> str:
+        where = f"step {self.turn}" if self.turn else "before step 1"
+        return f"{where}: {self.what}\n  recorded: {self.recorded}\n  replayed: {self.replayed}"
+
+
+def texts(
+    turn: int,
+    what: str,
+    recorded: tuple[str, Folders],
+    replayed: tuple[str, Folders],
+    *,
+    exact: bool = False,
+) -> Difference | None:
+    """The first difference of two texts; None where there is none."""
+    old = normalised(*recorded, exact=exact)
+    new = normalised(*replayed, exact=exact)
+    if old == new:
+        return None
+    at = next(
+        (n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b),
+        min(len(old), len(new)),
+    )
+    line = old.count("\n", 0, at) + 1
+    return Difference(turn, f"{what}, line {line}", _around(old, at), _around(new, at))
+
+
+def values(turn: int, what: str, recorded: object, replayed: object) -> Difference | None:
+    """The difference of two values; None where there is none."""
+    if recorded == replayed:
+        return None
+    return Difference(turn, what, repr(recorded), repr(replayed))
+
+
+def _around(text: str, at: int) -> str:
+    """The line that holds the place, as a literal, so that blanks and control characters show; at most
+    160 characters of it."""
+    start = max(text.rfind("\n", 0, at) + 1, at - 80)
+    end = text.find("\n", at)
+    line = text[start : min(len(text) if end < 0 else end, at + 80)]
+    return repr(line) if at < len(text) else f"{line!r}, and there it ends"

@@ -1,0 +1,347 @@
+"""Trajectories of other programs as ours: MLGym's `.traj` and verifiers' `traces.jsonl`.
+
+What they do not hold stays empty. They can be shown, reported and exported; they cannot be replayed, since
+another world answered (`Start.origin` says which).
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from air.errors import ConfigError
+from air.trajectories.record import Recorder
+
+_SCORED = re.compile(r"^Evaluation Score: (\{.*\})\s*$", re.MULTILINE)
+_BASELINE = re.compile(r"^Baseline Score: (\{.*\})\s*$", re.MULTILINE)
+
+
+class Paid(Protocol):
+    """What a score earned; `air.rewards.delta.Paid` is one."""
+
+    @property
+    def phi(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def anchor(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class About:
+    """What must be known of a task to read MLGym's scores, which do not say it."""
+
+    metric: str
+    direction: Literal["higher", "lower"]
+    baseline: float | None = None
+    """None: as the file says."""
+    scale: Mapping[str, Any] | None = None
+    pay: Callable[[float], Paid] | None = None
+    """Pays an episode's scores in turn; None: nothing is paid."""
+
+
+def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
+    """Writes an MLGym trajectory (`<task>.traj`) as ours into the folder `out`.
+
+    Args:
+        about: what is to be known of a task, by its id.
+
+    Returns:
+        The file, named after what is in it: the same one twice is refused.
+
+    Raises:
+        ConfigError: it is no such file.
+        InfrastructureError: it was imported there already, or the disk is full.
+    """
+    data = _json(path)
+    try:
+        turns, history, info = data["trajectory"], data["history"], data["info"]
+        graded = list(info.get("score") or ())
+        first = [_content(m["content"]) for m in history if m["role"] != "assistant"][:2]
+    except (KeyError, TypeError, AttributeError):
+        raise ConfigError("is no trajectory of MLGym", where=str(path)) from None
+    known = about(f"mlgym:{path.stem}")
+    name = hashlib.sha256(path.read_bytes()).hexdigest()[:32]
+    with Recorder(out, name) as recorder:
+        recorder.write(
+            "start",
+            t=0.0,
+            episode=name,
+            origin="mlgym",
+            isolation="",
+            task_hash="",
+            task=f"mlgym:{path.stem}",
+            metric=known.metric,
+            direction=known.direction,
+            baseline=_baseline(turns, known, path),
+            scale=dict(known.scale or {}),
+            system=first[0] if first else "",
+            prompt=first[1] if len(first) > 1 else "",
+            model=path.parent.name.split("__")[0] if "__" in path.parent.name else "unknown",
+        )
+        scores = _mlgym_steps(recorder, turns, graded, known, path)
+        status = str(info.get("exit_status") or "")
+        # Scores are listed in the order of their grading: what no step accounts for is the end's.
+        for metrics in graded[scores.seen :]:
+            scores.write(recorder, len(turns), metrics, automatic=True)
+        reward = scores.reward if known.pay else None
+        recorder.write(
+            "end",
+            t=0.0,
+            ok=status == "submitted" or status.startswith("autosubmission"),
+            why="submit" if status == "submitted" else status or "interrupted",
+            reward=reward,
+            terms=None if reward is None else {"delta": reward},
+            metrics={"turns": float(len(turns)), "seconds_exec": scores.seconds},
+        )
+    return out / f"{name}.jsonl"
+
+
+@dataclass
+class _Scores:
+    """The gradings of one file, as they are written."""
+
+    known: About
+    where: Path
+    seen: int = 0
+    """Scores that were written."""
+    reward: float = 0.0
+    seconds: float = 0.0
+
+    def write(self, recorder: Recorder, turn: int, metrics: Any, *, automatic: bool) -> None:
+        """Writes one grading; `metrics` is a text where there was none."""
+        if isinstance(metrics, str):
+            recorder.write(
+                "validate", t=0.0, turn=turn, score=None, problem=metrics, automatic=automatic
+            )
+            return
+        score = _number(metrics, self.known.metric, self.where)
+        paid = None if self.known.pay is None else self.known.pay(score)
+        self.seen += 1
+        self.reward += paid.delta if paid else 0.0
+        recorder.write(
+            "validate",
+            t=0.0,
+            turn=turn,
+            score=score,
+            phi=paid.phi if paid else None,
+            anchor=paid.anchor if paid else None,
+            delta=paid.delta if paid else 0.0,
+            metrics={k: float(v) for k, v in metrics.items() if isinstance(v, int | float)},
+            automatic=automatic,
+        )
+
+
+def _mlgym_steps(
+    recorder: Recorder, turns: Sequence[Any], graded: list[Any], known: About, path: Path
+) -> _Scores:
+    scores = _Scores(known, path)
+    for number, turn in enumerate(turns, start=1):
+        try:
+            action, observation = str(turn["action"]), str(turn["observation"])
+            reply, seconds = str(turn["response"]), float(turn.get("execution_time") or 0.0)
+        except (KeyError, TypeError, ValueError):
+            raise ConfigError(f"turn {number} is not as MLGym writes it", where=str(path)) from None
+        scores.seconds += seconds
+        recorder.write(
+            "step",
+            t=0.0,
+            turn=number,
+            reply=reply,
+            action=action.rstrip("\n"),
+            observation=observation,
+            shown=observation,
+            exec_seconds=seconds,
+        )
+        word = action.strip()
+        if word == "validate":
+            found = _SCORED.search(observation)
+            metrics = _literal(found[1], path) if found else observation or "no score"
+            scores.write(recorder, number, metrics, automatic=False)
+        elif word == "submit" and scores.seen < len(graded):
+            scores.write(recorder, number, graded[scores.seen], automatic=False)
+    return scores
+
+
+def _baseline(turns: Sequence[Any], known: About, path: Path) -> float | None:
+    if known.baseline is not None:
+        return known.baseline
+    for turn in turns:
+        if found := _BASELINE.search(str(turn.get("observation", ""))):
+            return _number(_literal(found[1], path), known.metric, path)
+    return None
+
+
+def _literal(text: str, path: Path) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        raise ConfigError(f"a score cannot be read: {text[:80]}", where=str(path)) from None
+
+
+def _number(metrics: Any, name: str, path: Path) -> float:
+    try:
+        by_name = {str(key).lower(): value for key, value in metrics.items()}
+        return float(by_name[name.lower()])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ConfigError(
+            f"has a score without {name!r}: {metrics!r:.80}", where=str(path)
+        ) from None
+
+
+def import_verifiers(path: Path, out: Path) -> list[Path]:
+    """Writes every trace of a verifiers `traces.jsonl` as a trajectory of ours into the folder `out`.
+
+    A trace of several branches is read along the last one.
+
+    Raises:
+        ConfigError: it is no such file; a half-written last line is skipped.
+        InfrastructureError: one was imported there already, or the disk is full.
+    """
+    return [_trace(trace, path, out) for trace in _traces(path)]
+
+
+def _traces(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    for number, text in enumerate(lines, start=1):
+        where = f"{path}:{number}"
+        try:
+            row = json.loads(text)
+        except json.JSONDecodeError:
+            if number == len(lines):
+                return
+            raise ConfigError("not JSON", where=where) from None
+        traces = row.get("traces", [row]) if isinstance(row, dict) else None
+        if not isinstance(traces, list) or not all(
+            isinstance(one, dict) and isinstance(one.get("nodes"), list) for one in traces
+        ):
+            raise ConfigError("is no episode of verifiers", where=where)
+        yield from traces
+
+
+def _trace(trace: dict[str, Any], path: Path, out: Path) -> Path:
+    nodes = trace["nodes"]
+    line = _last_branch(nodes)
+    sampled = [at for at, n in enumerate(line) if nodes[n].get("sampled")]
+    before = line[: sampled[0]] if sampled else line
+    said = [_message(nodes[n]) for n in before]
+    task, agent = trace.get("task") or {}, trace.get("agent") or {}
+    data = task.get("data") or {}
+    rewards = {k: v for k, v in (trace.get("rewards") or {}).items() if v is not None}
+    terms = {k: float(v["score"]) * float(v.get("weight", 1.0)) for k, v in rewards.items()}
+    calls = {call.get("node"): call for call in trace.get("calls") or ()}
+    errors = trace.get("errors") or [None]
+    ok = bool(trace.get("ok"))
+    name = str(trace["id"])
+    with Recorder(out, name) as recorder:
+        recorder.write(
+            "start",
+            t=float((trace.get("timing") or {}).get("start") or 0.0),
+            episode=name,
+            trace=name,
+            origin="verifiers",
+            isolation="",
+            task=str(data.get("task_id") or data.get("name") or data.get("id") or task.get("type")),
+            task_hash=str(data.get("task_hash") or task.get("hash") or ""),
+            seed=int(data.get("seed") or 0),
+            versions={"verifiers": str((trace.get("verifiers") or {}).get("version", ""))},
+            system="\n\n".join(text for role, text in said if role == "system"),
+            prompt="\n\n".join(text for role, text in said if role != "system"),
+            model=str((agent.get("config") or {}).get("model") or ""),
+        )
+        for turn, at in enumerate(sampled, start=1):
+            until = sampled[turn] if turn < len(sampled) else len(line)
+            shown = [_message(nodes[n])[1] for n in line[at + 1 : until]]
+            _trace_step(recorder, turn, line, at, nodes, calls, "\n".join(shown))
+        recorder.write(
+            "end",
+            t=float((trace.get("timing") or {}).get("start") or 0.0),
+            ok=ok,
+            why=str(trace.get("stop_condition") or ""),
+            error=None if errors[-1] is None else f"{errors[-1]['type']}: {errors[-1]['message']}",
+            reward=sum(terms.values()) if ok else None,
+            terms=terms if ok else None,
+            metrics={k: v for k, v in (trace.get("metrics") or {}).items() if v is not None},
+            trace_file=os.path.relpath(path, out),
+        )
+    return out / f"{name}.jsonl"
+
+
+def _trace_step(
+    recorder: Recorder,
+    turn: int,
+    line: list[int],
+    at: int,
+    nodes: list[dict[str, Any]],
+    calls: Mapping[Any, Any],
+    shown: str,
+) -> None:
+    node = nodes[line[at]]
+    message, call = node.get("message") or {}, calls.get(line[at]) or {}
+    usage, span = call.get("usage") or {}, call.get("time") or {}
+    tools = message.get("tool_calls") or []
+    first = line[at]
+    while at and first - 1 == line[at - 1] and not nodes[first - 1].get("sampled"):
+        first, at = first - 1, at - 1
+    recorder.write(
+        "step",
+        t=float(node.get("timestamp") or 0.0),
+        turn=turn,
+        reply=_content(message.get("content")),
+        action=json.dumps(tools, ensure_ascii=False) if tools else None,
+        observation=None,
+        shown=shown,
+        model_seconds=max(0.0, float(span.get("end") or 0.0) - float(span.get("start") or 0.0)),
+        tokens={
+            "nodes": [first, nodes.index(node) + 1],
+            "prompt": int(usage.get("prompt_tokens") or 0),
+            "completion": int(usage.get("completion_tokens") or 0),
+        },
+    )
+
+
+def _last_branch(nodes: list[dict[str, Any]]) -> list[int]:
+    """The nodes from the root to the one that was added last."""
+    line: list[int] = []
+    at: int | None = len(nodes) - 1 if nodes else None
+    while at is not None:
+        line.append(at)
+        parent = nodes[at].get("parent")
+        if parent is not None and not (isinstance(parent, int) and 0 <= parent < at):
+            raise ConfigError(f"node {at} of a trace has no such parent: {parent}")
+        at = parent
+    return line[::-1]
+
+
+def _message(node: dict[str, Any]) -> tuple[str, str]:
+    message = node.get("message") or {}
+    return str(message.get("role")), _content(message.get("content"))
+
+
+def _content(content: Any) -> str:
+    """The text of a message, which may be in parts."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return "" if content is None else str(content)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    except ValueError as error:
+        raise ConfigError(f"not JSON: {error}", where=str(path)) from None
+    if not isinstance(data, dict):
+        raise ConfigError("is no trajectory of MLGym", where=str(path))
+    return data

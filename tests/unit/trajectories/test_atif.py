@@ -1,0 +1,163 @@
+"""ATIF documents: what we write is valid, and every rule of the format catches what breaks it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air.cli.main import main
+from air.errors import ConfigError
+from air.trajectories import Recorder, load
+from air.trajectories.atif import RULES, problems, to_atif
+
+Document = dict[str, Any]
+V1 = Path(__file__).with_name("v1.jsonl")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A trajectory with a trace beside it."""
+    node = {"token_ids": [], "mask": [], "logprobs": []}
+    reply = {"token_ids": [5, 6, 7], "mask": [False, True, True], "logprobs": [-0.5, -0.25]}
+    (tmp_path / "traces").mkdir()
+    trace = {"id": "t1", "nodes": [node, node, reply]}
+    (tmp_path / "traces" / "t1.jsonl").write_text(json.dumps({"traces": [trace]}) + "\n")
+    with Recorder(tmp_path, "e") as recorder:
+        recorder.write(
+            "start", task="titanic", episode="e", trace="t1", system="S", prompt="P", model="m"
+        )
+        recorder.write(
+            "step",
+            turn=1,
+            reply="R1",
+            action="ls\nvalidate",
+            call={"script": "ls", "ending": "validate"},
+            observation="all of it",
+            shown="a[…]t\n[3 turns left]",
+            tokens={"nodes": [0, 3], "prompt": 10, "completion": 2},
+        )
+        recorder.write("validate", turn=1, score=0.5, phi=0.1, anchor=0.0, delta=0.1)
+        recorder.write("step", turn=2, reply="what?", shown="Format error", problem="format")
+        recorder.write(
+            "end", ok=True, reward=0.1, terms={"delta": 0.1}, trace_file="traces/t1.jsonl"
+        )
+    return tmp_path / "e.jsonl"
+
+
+def test_a_document_holds_the_whole_episode_and_is_valid(path: Path) -> None:
+    document = to_atif(load(path))
+    assert problems(document) == []
+    assert document["schema_version"] == "ATIF-v1.7"
+    assert [s["source"] for s in document["steps"]] == ["system", "user", "agent", "agent"]
+    third = document["steps"][2]
+    assert [c["function_name"] for c in third["tool_calls"]] == ["bash", "validate"]
+    (result,) = third["observation"]["results"]
+    assert result["content"] == "a[…]t\n[3 turns left]"
+    assert result["extra"]["in_full"] == "all of it"
+    assert third["extra"]["air"]["validations"][0]["score"] == 0.5
+    assert document["final_metrics"]["total_completion_tokens"] == 2
+    assert document["final_metrics"]["extra"]["reward"] == 0.1
+    assert "completion_token_ids" not in third["metrics"]
+
+
+def test_tokens_come_out_of_the_trace(path: Path) -> None:
+    document = to_atif(load(path), tokens=True)
+    assert problems(document) == []
+    metrics = document["steps"][2]["metrics"]
+    assert metrics["completion_token_ids"] == [6, 7]
+    assert metrics["logprobs"] == [-0.5, -0.25]
+    (path.parent / "traces" / "t1.jsonl").unlink()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        to_atif(load(path), tokens=True)
+
+
+def test_version_1_is_exported_too() -> None:
+    document = to_atif(load(V1))
+    assert problems(document) == []
+    assert document["steps"][2]["tool_calls"][0]["function_name"] == "action"
+
+
+def step(n: int, **fields: Any) -> Callable[[Document], None]:
+    return lambda document: document["steps"][n].update(fields)
+
+
+BROKEN: list[tuple[str, Callable[[Document], None]]] = [
+    ("fields", lambda d: d.update(surprise=1)),
+    ("fields", step(0, note="x")),
+    ("fields", lambda d: d.pop("agent")),
+    ("fields", lambda d: d["agent"].pop("version")),
+    ("fields", step(2, message=None)),
+    ("fields", lambda d: d["steps"][2]["tool_calls"][0].update(arguments="ls")),
+    ("fields", lambda d: d["steps"][2]["metrics"].update(prompt_tokens=1.5)),
+    ("fields", lambda d: d["steps"][2]["metrics"].update(prompt_tokens=True)),
+    ("fields", step(2, observation={})),
+    ("fields", lambda d: d["steps"].append("x")),
+    ("schema_version", lambda d: d.update(schema_version="ATIF-v2.0")),
+    ("step_id", lambda d: d.update(steps=[])),
+    ("step_id", step(2, step_id=9)),
+    ("source", step(1, source="tool")),
+    ("agent only", step(1, metrics={})),
+    ("agent only", step(0, tool_calls=[])),
+    ("timestamp", step(1, timestamp="yesterday")),
+    (
+        "tool_call_id",
+        lambda d: d["steps"][2]["observation"]["results"][0].update(source_call_id="c9"),
+    ),
+    (
+        "tool_call_id",
+        lambda d: d["steps"][2]["tool_calls"].append(d["steps"][2]["tool_calls"][0]),
+    ),
+    ("llm_call_count", step(2, llm_call_count=-1)),
+    ("llm_call_count", step(2, llm_call_count=0)),
+    ("token counts", lambda d: d["steps"][2]["metrics"].update(logprobs=[-1.0])),
+    ("token counts", lambda d: d["steps"][2]["metrics"].update(completion_token_ids=[1, 2, 3])),
+    ("subagents", lambda d: d.update(subagent_trajectories=[{"steps": []}])),
+    (
+        "subagents",
+        lambda d: d["steps"][2]["observation"]["results"][0].update(
+            subagent_trajectory_ref=[{"session_id": "s"}]
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "spoil"), BROKEN)
+def test_every_rule_catches_what_breaks_it(
+    path: Path, rule: str, spoil: Callable[[Document], None]
+) -> None:
+    document = copy.deepcopy(to_atif(load(path)))
+    spoil(document)
+    found = problems(document)
+    assert found
+    assert all(one.startswith(f"{rule}: ") for one in found), found
+
+
+def test_every_rule_has_such_a_case() -> None:
+    assert {rule for rule, _ in BROKEN} == {rule.name for rule in RULES}
+
+
+def test_the_command_writes_documents_and_conversations(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["trajectories", "export", str(path), "--to", "atif", "--out", str(out)]) == 0
+    assert problems(json.loads((out / "e.json").read_text())) == []
+    sft = out / "sft.jsonl"
+    assert main(["trajectories", "export", str(path), "--to", "sft", "--out", str(sft)]) == 0
+    (line,) = sft.read_text().splitlines()
+    assert [m["content"] for m in json.loads(line)["messages"]] == [
+        "S",
+        "P",
+        "R1",
+        "a[…]t\n[3 turns left]",
+        "what?",
+    ]
+    capsys.readouterr()
+    none = str(tmp_path / "none")
+    assert main(["trajectories", "export", none, "--to", "atif", "--out", str(out)]) == 2
+    assert "has no trajectories" in capsys.readouterr().err
