@@ -24,6 +24,7 @@ COMMANDS = {
     "eval": "air.cli.eval",
     "demos": "air.cli.demos",
     "report": "air.cli.report",
+    "view": "air.cli.view",
     "tasks": "air.cli.tasks",
     "images": "air.cli.images",
     "box": "air.cli.box",

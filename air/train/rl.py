@@ -23,7 +23,7 @@ import verifiers.v1 as vf
 
 from air.errors import InfrastructureError, MissingError, UsageError
 from air.sandbox.guestbox import to_the_end
-from air.train import checkpoint, metrics, policy, run_file
+from air.train import checkpoint, group_log, metrics, policy, run_file
 from air.train.config import RunConfig, SourceConfig
 from air.train.estimators import ESTIMATORS
 from air.train.progress import Progress
@@ -124,6 +124,7 @@ class EmbeddedRun:
         played = time.monotonic()
         self._watch([r for g in groups for r in g.rollouts])
         samples = self._samples(groups)
+        group_log.append(self.folder, step, groups)
         learnt = await to_the_end(asyncio.to_thread(self._learn, step, samples, server))
         ended = time.monotonic()
         row = {"step": step, "samples": len(samples), **metrics.of_step(groups)}
@@ -171,6 +172,7 @@ class EmbeddedRun:
             if self.config.embedded.shuffle_rewards:
                 rewards = self._rng.sample(rewards, len(rewards))
             for rollout, advantage in zip(group.rollouts, estimate(rewards), strict=True):
+                rollout.advantage = advantage
                 if not rollout.ok or abs(advantage) < 1e-9:
                     continue
                 samples += [
@@ -242,6 +244,7 @@ class EmbeddedRun:
         self._done, state = checkpoint.load_state(self.outcome.checkpoint)
         self._trainer.load_state_dict(state)
         self.outcome.rows = _read_rows(self.folder / "metrics.jsonl", self._done)
+        _read_rows(self.folder / group_log.FILE, self._done)
         self.progress.say(f"going on after step {self._done}")
 
     def _log(self, row: dict[str, Any]) -> None:
@@ -318,7 +321,10 @@ def _read_rows(path: Path, until: int) -> list[dict[str, Any]]:
     """The rows up to step `until`; later ones, of steps that are played again, are dropped."""
     if not path.is_file():
         return []
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    rows = [
+        json.loads(line) for line in lines if line.endswith("\n")
+    ]  # a killed run's last is torn
     rows = [row for row in rows if row["step"] <= until]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return rows
