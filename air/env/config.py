@@ -114,6 +114,14 @@ class ResearchEnvConfig(vf.EnvConfig):
     """Times the normalised score on the test split, which is then no longer unseen; added to the reward."""
     record_dir: Path | None = None
     """Where trajectories are written, one file an episode. None: nowhere."""
+    record_diffs: bool = True
+    """Whether trajectories hold what each step changed in the workspace."""
+    record_traces: bool = True
+    """Whether the verifiers traces, with tokens and logprobs, are written beside trajectories."""
+    record_artefacts_mb: float = Field(16.0, ge=0, allow_inf_nan=False)
+    """Largest artefact, in MiB, that is kept beside trajectories, to be graded again; 0 keeps none."""
+    record_artefacts_total_mb: float = Field(2048.0, ge=0, allow_inf_nan=False)
+    """Most that kept artefacts of one `record_dir` may have, compressed, in MiB."""
     max_boxes: int = Field(32, ge=1)
     """Boxes of agents alive at once in this process."""
     warm_boxes: int = Field(0, ge=0)

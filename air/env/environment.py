@@ -6,11 +6,11 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import verifiers.v1 as vf
 
 from air import formats, tasks
+from air.env import recording
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.env.episode import Episode
 from air.env.runtime import lend
@@ -38,6 +38,7 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
         self._agents: Pool | None = None
         self._stack = AsyncExitStack()
         self._grader: Grader | None = None
+        self._kept = recording.store(config)
 
     async def start(self) -> None:
         """Opens the pools; grader boxes have one of their own, or they would wait for agents'."""
@@ -78,10 +79,17 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
         async with self._agents.lease(spec.box_spec(self.config.provider)) as box:
             pay = DeltaReward(spec.reward_scale(), mode=self.config.delta)
             tools = self._tools(spec, box)
-            world = ResearchWorld(task=spec, box=box, grader=self._grader, pay=pay, tools=tools)
+            world = ResearchWorld(
+                task=spec,
+                box=box,
+                grader=self._grader,
+                pay=pay,
+                tools=tools,
+                keep=None if self._kept is None else self._kept.keep,
+            )
             world.times.queue = box.queue_seconds
             episode_id = uuid.uuid4().hex
-            with Recorder(self._record_dir(), episode_id) as recorder:
+            with Recorder(recording.folder(self.config), episode_id) as recorder:
                 episode = Episode(
                     id=episode_id,
                     world=world,
@@ -93,7 +101,7 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
                 try:
                     trace = await agents.agent.run(task, runtime=lend(box, episode))
                 finally:
-                    _record_end(episode, trace)
+                    await recording.ended(episode, trace)
 
     def _spec(self, task_id: str) -> TaskSpec:
         if task_id not in self._specs:
@@ -126,9 +134,6 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
             hosts=spec.network,
         )
         return Tools(box, settings)
-
-    def _record_dir(self) -> Path | None:
-        return None if self.config.record_dir is None else self.config.record_dir.expanduser()
 
 
 def _gpus(
@@ -167,18 +172,3 @@ def _check_docker(image: str) -> None:
             remedy="run `air setup`, or play without isolation in process boxes: "
             '`type = "subprocess"` (--orchestrator.train.source.0.env.agent.runtime.type subprocess)',
         )
-
-
-def _record_end(episode: Episode, trace: vf.Trace | None) -> None:
-    failed = trace is None or not trace.ok
-    error = None if trace is None or trace.last_error is None else trace.last_error
-    episode.recorder.write(
-        "end",
-        ok=not failed,
-        why=episode.why_ended or (trace.stop_condition if trace else "interrupted"),
-        error=None if error is None else f"{error.type}: {error.message}",
-        reward=None if failed else sum(episode.rewards.values()),
-        terms=None if failed else episode.rewards,
-        metrics=episode.metrics,
-        branches=None if trace is None else trace.num_branches,
-    )

@@ -5,13 +5,15 @@ It rides on the lent runtime, since verifiers shares task and harness objects be
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from air.env.config import ResearchEnvConfig
-from air.formats import ActionFormat
+from air.env.diffs import Differ
+from air.formats import Action, ActionFormat
 from air.rewards import terms
-from air.trajectories import Recorder
+from air.trajectories import Call, Diff, Recorder, TokenRef, ToolUse
 from air.worlds.base import Step, Validation
 from air.worlds.research import ResearchWorld
 
@@ -41,6 +43,10 @@ class Episode:
     """The action format; None where another program than our harness plays."""
     malformed_in_a_row: int = 0
     """Replies up to now that were no action, since the last that was."""
+    differ: Differ | None = None
+    """What looks at each step's changes; None where they are not recorded."""
+    asked: dict[str, Any] = field(default_factory=dict)
+    """What is known of the last model call, for the next step's line."""
     why_ended: str = ""
     """`submit`, `turns`, `context`, `length`, `format`, or what verifiers stopped it for."""
 
@@ -59,17 +65,57 @@ class Episode:
             return given
         return given + self.format.opening(self.world.standing(max_turns))
 
-    def record_step(self, reply: str, action: str | None, step: Step | None, shown: str) -> None:
-        """Writes one turn: what the model said, what was done, what it was shown."""
+    def note_call(self, seconds: float, nodes: tuple[int, int] | None, tokens: int) -> None:
+        """Notes a model call: its time, the trace's nodes that it added, all its tokens."""
+        self.asked = {
+            "model_seconds": round(seconds, 4),
+            "tokens": TokenRef(nodes=nodes, total=tokens).model_dump(mode="json"),
+        }
+
+    async def start_diffs(self) -> None:
+        """Looks at the workspace as the agent finds it, where changes are to be recorded."""
+        if self.recorder.path is not None and self.config.record_diffs:
+            self.differ = Differ(self.world.box)
+            await self.differ.start()
+
+    async def record_step(
+        self,
+        reply: str,
+        action: Action | None,
+        step: Step | None,
+        shown: str,
+        *,
+        left: int | None = None,
+        problem: str = "",
+    ) -> None:
+        """Writes one turn: what the model said, what was done, what came of it and was shown."""
+        diff = await self._diff() if step is not None else None
         self.recorder.write(
             "step",
             turn=self.counters.turns,
             reply=reply,
-            action=action,
-            observation=shown,
+            action=None if action is None else action.text,
+            call=None if action is None else as_call(action).model_dump(mode="json"),
+            observation=None if step is None else step.observation.text,
+            shown=shown,
+            left=left,
             code=None if step is None else step.code,
+            timed_out=step is not None and step.timed_out,
+            truncated=step is not None and step.observation.truncated,
+            problem=problem,
             exec_seconds=0.0 if step is None else round(step.exec_seconds, 4),
+            diff=None if diff is None else diff.model_dump(mode="json"),
+            **self.asked,
         )
+        self.asked = {}
+
+    async def _diff(self) -> Diff | None:
+        if self.differ is None:
+            return None
+        began = time.monotonic()
+        diff = await self.differ.diff()
+        self.world.times.recording += time.monotonic() - began
+        return diff
 
     def record_validation(self, validation: Validation) -> None:
         """Writes one grading."""
@@ -78,12 +124,14 @@ class Episode:
             turn=self.counters.turns,
             score=validation.score,
             phi=validation.phi,
+            anchor=validation.anchor,
             delta=validation.delta,
             stderr=validation.stderr,
             floor=validation.floor,
             problem=validation.problem,
             metrics=validation.metrics,
             artefact=validation.digest,
+            kept=validation.kept,
             seconds=round(validation.seconds, 4),
             remembered=validation.remembered,
             automatic=validation.automatic,
@@ -130,6 +178,7 @@ class Episode:
             "seconds_exec": world.times.exec,
             "seconds_grading": world.times.grading,
             "seconds_queue": world.times.queue,
+            "seconds_recording": world.times.recording,
             "process_isolation": float(world.box.isolation == "process"),
         }
         last = world.validations[-1] if world.validations else None
@@ -153,3 +202,10 @@ class Episode:
             "phis": [v.phi for v in self.world.validations],
             "deltas": [v.delta for v in self.world.validations],
         }
+
+
+def as_call(action: Action) -> Call:
+    """An action as it is recorded."""
+    tool = action.tool
+    use = None if tool is None else ToolUse(name=tool.name, args=tool.args, body=tool.body)
+    return Call(script=action.script, tool=use, ending=action.ending)

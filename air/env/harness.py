@@ -64,19 +64,24 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         if isinstance(ctx.client, vf.TrainClientConfig):
             self.config.check_history()
         async with _Model(ctx, endpoint, secret) as model:
-            await self._play(episode, model, data, trace.agent.config.max_turns)
+            await self._play(episode, model, data, trace)
         return ProgramResult(exit_code=0, stdout="", stderr="")
 
     async def _play(
-        self, episode: Episode, model: _Model, data: vf.TaskData, max_turns: int | None
+        self,
+        episode: Episode,
+        model: _Model,
+        data: vf.TaskData,
+        trace: vf.Trace[Any, Any, Any],
     ) -> None:
+        max_turns = trace.agent.config.max_turns
         tokens = await asyncio.to_thread(counter_for, self.config.tokenizer)
         messages = [
             {"role": "system", "content": episode.system(data.system_prompt)},
             {"role": "user", "content": episode.prompt(str(data.prompt), max_turns)},
         ]
         while True:
-            reply = await self._ask(episode, model, messages)
+            reply = await self._ask(episode, model, messages, trace)
             if reply is None:
                 return
             left = None if max_turns is None else max_turns - episode.counters.turns
@@ -106,10 +111,14 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         return tokens.count(before) - tokens.count(oldest["content"])
 
     async def _ask(
-        self, episode: Episode, model: _Model, messages: list[dict[str, str]]
+        self,
+        episode: Episode,
+        model: _Model,
+        messages: list[dict[str, str]],
+        trace: vf.Trace[Any, Any, Any],
     ) -> Reply | None:
         """The next reply; None when the context is full or verifiers stopped the rollout."""
-        began = time.monotonic()
+        began, nodes = time.monotonic(), len(trace.nodes)
         try:
             reply = await model.complete(messages)
         except _Stopped as stop:
@@ -121,6 +130,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         finally:
             episode.counters.model_seconds += time.monotonic() - began
         episode.counters.turns += 1
+        added = (nodes, len(trace.nodes)) if len(trace.nodes) > nodes else None
+        episode.note_call(time.monotonic() - began, added, reply.total_tokens)
         return reply
 
     async def _act(
@@ -136,21 +147,21 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             episode.counters.cut_replies += 1
             episode.counters.format_errors += not full
             episode.why_ended = "context" if full else "length"
-            episode.record_step(reply.text, None, None, "")
+            await episode.record_step(reply.text, None, None, "", left=left, problem="length")
             return ""
         try:
             action = action_format.parse(reply.text)
         except FormatError as error:
             self._count_format_error(episode, action_format)
             shown = str(error) + action_format.footer(episode.world.standing(left))
-            episode.record_step(reply.text, None, None, shown)
+            await episode.record_step(reply.text, None, None, shown, left=left, problem="format")
             return shown
         episode.malformed_in_a_row = 0
         step = await episode.world.step(action)
         shown, cut = tokens.cap(step.observation.text, self.config.max_observation_tokens)
         shown += action_format.footer(episode.world.standing(left))
         episode.counters.cut_observations += cut or step.observation.truncated
-        episode.record_step(reply.text, action.text, step, shown)
+        await episode.record_step(reply.text, action, step, shown, left=left)
         if step.validation is not None:
             episode.record_validation(step.validation)
         if step.done:

@@ -9,6 +9,7 @@ import verifiers.v1 as vf
 
 from air import tasks
 from air.env.config import AirTasksetConfig
+from air.env.recording import started
 from air.env.runtime import episode_of
 from air.errors import GradingError
 from air.worlds.research import describe
@@ -33,23 +34,20 @@ class ResearchTask(vf.Task[ResearchData]):
         episode = episode_of(runtime)
         await episode.world.reset(self.data.seed)
         trace.info["air"] = {"episode": episode.id, "task": self.data.task_id}
+        max_turns = trace.agent.config.max_turns
         episode.recorder.write(
             "start",
-            episode=episode.id,
+            **started(episode),
             trace=trace.id,
             task=self.data.task_id,
             task_hash=self.data.task_hash,
-            metric=episode.world.task.metric,
-            direction=episode.world.task.direction,
-            baseline=episode.world.task.baseline,
             seed=self.data.seed,
-            isolation=episode.world.box.isolation,
-            image=episode.world.box.spec.image,
-            gpus=list(episode.world.box.gpus),
+            max_turns=max_turns,
             system=episode.system(self.data.system_prompt),
-            prompt=episode.prompt(str(self.data.prompt), trace.agent.config.max_turns),
+            prompt=episode.prompt(str(self.data.prompt), max_turns),
             model=trace.agent.config.model,
         )
+        await episode.start_diffs()
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """The last validate and the test split: in every ending that is not our failure."""

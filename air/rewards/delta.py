@@ -33,6 +33,8 @@ class Paid:
     """Its reward."""
     floor: float = 0.0
     """The noise floor: a smaller move would have earned nothing."""
+    anchor: float = 0.0
+    """The φ that it was compared with."""
 
 
 def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) -> float:
@@ -62,7 +64,8 @@ class DeltaReward:
         error = phi_error(self._scale, score, 0.0 if stderr is None else stderr)
         of_the_move = math.hypot(error, self._anchor_error)
         floor = max(self._scale.noise_floor, self._scale.noise_sigmas * of_the_move)
-        paid = delta(phi, self._anchor, mode=self._mode, noise_floor=floor)
+        anchor = self._anchor
+        paid = delta(phi, anchor, mode=self._mode, noise_floor=floor)
         if paid:
             self._anchor, self._anchor_error = phi, error
-        return Paid(phi=phi, delta=paid, floor=floor)
+        return Paid(phi=phi, delta=paid, floor=floor, anchor=anchor)

@@ -180,6 +180,8 @@ class Box(ABC):
     pool."""
     gpus: tuple[str, ...] = ()
     """UUIDs of its GPUs."""
+    image_digest: str = ""
+    """What its image's tag stood for when it was asked for; set by the pool, empty for a process box."""
 
     def path(self, absolute: str) -> str:
         """Where commands see `absolute`, a path in the workspace or in a scratch folder."""

@@ -309,6 +309,7 @@ class Pool:
 
     def _stock(self, shelf: _Shelf, box: GuestBox) -> None:
         self.stats.started += 1
+        box.image_digest = shelf.digest
         image = shelf.spec.image
         self.stats.by_image[image] = self.stats.by_image.get(image, 0) + 1
         if self._open:

@@ -25,7 +25,10 @@ def messages(path: Path) -> list[Message]:
             shown = {"role": "user", "content": line["prompt"]}
         elif line["type"] == "step" and shown is not None:
             talk += [shown, {"role": "assistant", "content": line["reply"]}]
-            shown = {"role": "user", "content": line["observation"]}
+            shown = {
+                "role": "user",
+                "content": line["shown" if line.get("v", 0) > 1 else "observation"],
+            }
         elif line["type"] == "end":
             ended_well = bool(line["ok"])
     return talk if ended_well and any(m["role"] == "assistant" for m in talk) else []

@@ -1,8 +1,14 @@
-"""Writing and reading one trajectory file.
+"""Writing and reading one trajectory file; `air.trajectories.trajectory` documents every field.
 
-`<folder>/<episode_id>.jsonl`, one writer; each line is `{"v": 1, "type": …, "t": unix seconds, …}` with
+`<folder>/<episode_id>.jsonl`, one writer; each line is `{"v": 2, "type": …, "t": unix seconds, …}` with
 type `start`, `step`, `validate` or `end`. A line is flushed as soon as it happened, so a crash loses
 at most the running step. Readers keep unknown fields and skip a half-written last line.
+
+Beside it lie, if the run records them, `artefacts/` (what was graded, see `air.trajectories.artefacts`)
+and `traces/<trace id>.jsonl` (the verifiers episode, with tokens and logprobs), to which lines refer.
+
+Version 1 said `observation` for what the model was shown and knew neither `call`, `shown`, `diff`, `tokens`
+nor the settings of the run.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ from typing import Any, Literal, TextIO
 
 from air.errors import ConfigError, InfrastructureError, boundary
 
-VERSION = 1
+VERSION = 2
 Kind = Literal["start", "step", "validate", "end"]
 
 
@@ -37,13 +43,20 @@ class Recorder:
             except OSError as error:
                 raise InfrastructureError(f"cannot record to {self.path}: {error}") from error
 
-    def write(self, kind: Kind, **fields: Any) -> None:
-        """Appends one line."""
+    def write(self, kind: Kind, *, t: float | None = None, **fields: Any) -> None:
+        """Appends one line.
+
+        Args:
+            t: when it happened, in seconds since the epoch; now by default.
+        """
         if self._file is None:
             return
-        line = {"v": VERSION, "type": kind, "t": round(time.time(), 3), **fields}
+        at = round(time.time() if t is None else t, 3)
+        line = {"v": VERSION, "type": kind, "t": at, **fields}
+        text = json.dumps(line, ensure_ascii=False, allow_nan=False)
         try:
-            self._file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+            # What an agent's program printed may hold lone surrogates, which no file can.
+            self._file.write(text.encode("utf-8", "replace").decode() + "\n")
             self._file.flush()
         except OSError as error:
             raise InfrastructureError(f"cannot record to {self.path}: {error}") from error
@@ -67,7 +80,7 @@ class Recorder:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a trajectory, oldest first; a half-written last line is skipped.
+    """The lines of a trajectory as they were written, oldest first; a half-written last one is skipped.
 
     Raises:
         ConfigError: the file cannot be read, a line is no JSON object (where the last one is no JSON at all,

@@ -38,8 +38,12 @@ class Validation:
     floor: float = 0.0
     """The normalised score's noise floor: a smaller move would have earned nothing."""
     metrics: dict[str, float] = field(default_factory=dict)
+    anchor: float | None = None
+    """The φ that this one was compared with."""
     digest: str = ""
     """Digest of the artefact that was graded."""
+    kept: str = ""
+    """What `ResearchWorld.keep` answered for it."""
     seconds: float = 0.0
     """Wall time spent on grading, queueing included."""
     remembered: bool = False

@@ -8,7 +8,9 @@ wrong with us raises `InfrastructureError` and is never an observation.
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +19,7 @@ from air.formats.base import Action, Standing, ToolCall
 from air.rewards.delta import DeltaReward
 from air.sandbox.base import Box, ExecResult
 from air.tasks import stage
-from air.tasks.artefact import collect
+from air.tasks.artefact import Artefact, collect
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.worlds.base import Observation, Step, Validation
@@ -33,8 +35,11 @@ class Times:
     queue: float = 0.0
     exec: float = 0.0
     grading: float = 0.0
+    recording: float = 0.0
+    """Looking at what steps changed; nobody's time."""
     agent: float = 0.0
-    """From the task laid out to the agent's end, less `grading`; known once the episode is finished."""
+    """From the task laid out to the agent's end, less `grading` and `recording`; known once the episode is
+    finished."""
 
 
 @dataclass
@@ -58,6 +63,11 @@ class ResearchWorld:
     """The primary metric on the test split, measured once, at the end; None if not gradable."""
     test_stderr: float | None = None
     """Its standard error, where the artefact was graded repeatedly."""
+    keep: Callable[[str, Mapping[str, bytes]], str] | None = None
+    """Is given every artefact before it is graded, by digest and files, in a thread; says where it was
+    kept."""
+    test_artefact: tuple[str, str] = ("", "")
+    """Digest of the artefact that the test split was scored on, and where it was kept."""
     _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
@@ -108,12 +118,14 @@ class ResearchWorld:
         if self._closed:
             return
         self._closed = True
-        self.times.agent = max(0.0, time.monotonic() - self._began - self.times.grading)
+        others = self.times.grading + self.times.recording
+        self.times.agent = max(0.0, time.monotonic() - self._began - others)
         if not self.submitted:
             await self.validate(automatic=True)
         began = time.monotonic()
         try:
             artefact = await collect(self.task, self.box)
+            self.test_artefact = await self._kept(artefact)
             grade = await self.grader.grade(self.task, artefact, split="test", seed=0)
             self.test_score, self.test_stderr = grade.score, grade.stderr
         except ArtefactError:
@@ -184,9 +196,16 @@ class ResearchWorld:
         score = f"{validation.score:.4f}{error} (best {self.best:.4f}{baseline})"
         return f"[{self.task.metric}] {score}"
 
+    async def _kept(self, artefact: Artefact) -> tuple[str, str]:
+        digest = artefact.digest
+        kept = await asyncio.to_thread(self.keep, digest, artefact.files) if self.keep else ""
+        return digest, kept
+
     async def _grade(self, began: float, automatic: bool) -> Validation:
+        digest = kept = ""
         try:
             artefact = await collect(self.task, self.box)
+            digest, kept = await self._kept(artefact)
             grade = await self.grader.grade(self.task, artefact, split="val", seed=0)
         except ArtefactError as error:
             return Validation(
@@ -194,6 +213,8 @@ class ResearchWorld:
                 phi=None,
                 delta=0.0,
                 problem=str(error),
+                digest=digest,
+                kept=kept,
                 seconds=time.monotonic() - began,
                 automatic=automatic,
             )
@@ -205,7 +226,9 @@ class ResearchWorld:
             stderr=grade.stderr,
             floor=paid.floor,
             metrics=grade.metrics,
-            digest=artefact.digest,
+            anchor=paid.anchor,
+            digest=digest,
+            kept=kept,
             seconds=time.monotonic() - began,
             remembered=grade.remembered,
             automatic=automatic,

@@ -1,0 +1,176 @@
+"""What each step changed in an agent's workspace, as a unified diff.
+
+After a step, one `find` in the box lists its regular files with size, times and inode; only files for
+which these changed are read, as bytes, through the box, which follows no link. What they held before is
+kept here. So a step that changes nothing costs one short command. Whatever the box answers is data: a
+file that cannot be read, is no text, or is large, is named without its content.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from dataclasses import dataclass, field
+
+from air.errors import BoxFileError
+from air.sandbox.base import Box
+from air.trajectories import Diff, FileChange
+
+FILE_BYTES = 64_000
+"""Larger files are named without their content."""
+DIFF_CHARS = 16_000
+"""Longest diff of one step."""
+PART_CHARS = 4_000
+"""Longest part of it that is one file's; cut at a line's end."""
+MOST_READ = 100
+"""Most files read for one step."""
+MOST_LISTED = 200
+"""Most files named for one step."""
+_LIST_BYTES = 4_000_000
+_SECONDS = 20.0
+_FIND = ("find", ".", "-xdev", "-type", "f", "-printf", r"%s %T@ %C@ %i %P\0")
+
+
+@dataclass(frozen=True)
+class _File:
+    size: int
+    stamp: str
+    """Times and inode: another one may hold other bytes."""
+
+
+@dataclass
+class Differ:
+    """Watches one box's workspace. `start` first, then `diff` after every step."""
+
+    box: Box
+    _index: dict[str, _File] = field(default_factory=dict)
+    _texts: dict[str, bytes] = field(default_factory=dict)
+    """The content of every file that is small enough, as it was last."""
+
+    async def start(self) -> None:
+        """Takes in the workspace as it is.
+
+        Raises:
+            BoxDiedError: the box is gone.
+        """
+        found = await self._list()
+        if isinstance(found, str):
+            return  # the first diff will say so
+        self._index = found
+        for path in list(found)[:MOST_READ]:
+            if (data := await self._read(path, found[path])) is not None:
+                self._texts[path] = data
+
+    async def diff(self) -> Diff:
+        """What has changed since the last call.
+
+        Raises:
+            BoxDiedError: the box is gone.
+        """
+        began = time.monotonic()
+        found = await self._list()
+        if isinstance(found, str):
+            return Diff(problem=found, seconds=round(time.monotonic() - began, 4))
+        touched = sorted(
+            path for path in {*found, *self._index} if found.get(path) != self._index.get(path)
+        )
+        parts: list[str] = []
+        changes: list[FileChange] = []
+        for number, path in enumerate(touched):
+            change, text = await self._change(path, found.get(path), read=number < MOST_READ)
+            if change is not None:
+                changes.append(change)
+                parts.append(text)
+        self._index = found
+        whole = "".join(parts)
+        text = _bounded(whole, DIFF_CHARS)
+        left_out = len(text) < len(whole) or len(changes) > MOST_LISTED
+        return Diff(
+            text=text,
+            files=tuple(changes[:MOST_LISTED]),
+            cut=left_out or any(change.note == "cut" for change in changes),
+            seconds=round(time.monotonic() - began, 4),
+        )
+
+    async def _change(
+        self, path: str, now: _File | None, *, read: bool
+    ) -> tuple[FileChange | None, str]:
+        """One file's change and its part of the diff; None where its content is as it was."""
+        was, old = self._index.get(path), self._texts.pop(path, None)
+        new = await self._read(path, now) if now is not None and read else None
+        if now is not None and new is not None:
+            self._texts[path] = new
+        if was is not None and now is not None and old is not None and old == new:
+            return None, ""
+        status = "removed" if now is None else "added" if was is None else "changed"
+        size = 0 if now is None else now.size
+        known = (was is None or old is not None) and (now is None or new is not None)
+        if not known:
+            large = max(size, was.size if was else 0) > FILE_BYTES
+            note = "too large" if large else "content not known"
+            return FileChange(path=path, status=status, bytes=size, note=note), ""
+        before, after = _text(old or b""), _text(new or b"")
+        if before is None or after is None:
+            return FileChange(path=path, status=status, bytes=size, note="binary"), ""
+        lines = _unified(path, before, after, status)
+        whole = "".join(lines)
+        text = _bounded(whole, PART_CHARS)
+        change = FileChange(
+            path=path,
+            status=status,
+            bytes=size,
+            added=sum(line.startswith("+") for line in lines[2:]),
+            removed=sum(line.startswith("-") for line in lines[2:]),
+            note="cut" if len(text) < len(whole) else "",
+        )
+        return change, text
+
+    async def _list(self) -> dict[str, _File] | str:
+        """The workspace's regular files by path; a text says why there is no list."""
+        done = await self.box.exec(_FIND, timeout=_SECONDS, max_bytes=_LIST_BYTES)
+        if done.timed_out or done.truncated:
+            return "the workspace holds too many files"
+        if not done.began or (not done.ok and not done.stdout):
+            return f"find: {done.text.strip()[-200:] or f'exit {done.code}'}"
+        found = {}
+        for entry in done.stdout.decode("utf-8", "replace").split("\0"):
+            size, _, rest = entry.partition(" ")
+            stamp = rest.split(" ", 3)
+            if len(stamp) == 4 and size.isdigit():
+                found[stamp[3]] = _File(int(size), " ".join(stamp[:3]))
+        return found
+
+    async def _read(self, path: str, file: _File) -> bytes | None:
+        if file.size > FILE_BYTES:
+            return None
+        try:
+            return await self.box.read(path, max_bytes=FILE_BYTES)
+        except BoxFileError:
+            return None  # gone, grown or made a link meanwhile: its content is not known
+
+
+def _text(data: bytes) -> str | None:
+    if b"\0" in data:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _bounded(text: str, most: int) -> str:
+    """Its first lines, as many as fit."""
+    return text if len(text) <= most else text[: text.rfind("\n", 0, most) + 1]
+
+
+def _unified(path: str, before: str, after: str, status: str) -> list[str]:
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    names = (
+        "/dev/null" if status == "added" else f"a/{path}",
+        "/dev/null" if status == "removed" else f"b/{path}",
+    )
+    lines = []
+    for line in difflib.unified_diff(old, new, *names):
+        ended = line.endswith("\n")
+        lines.append(line if ended else f"{line}\n\\ No newline at end of file\n")
+    return lines

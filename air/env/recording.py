@@ -1,0 +1,146 @@
+"""What is recorded of an episode beside its steps: where and with what it was played, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import verifiers.v1 as vf
+from pydantic import TypeAdapter
+
+from air.env.config import AirHarnessConfig, ResearchEnvConfig
+from air.env.episode import Episode
+from air.errors import InfrastructureError, boundary
+from air.trajectories.artefacts import ArtefactStore
+
+TRACES = "traces"
+"""The folder of verifiers episodes beside trajectories; each file is one that verifiers reads too."""
+PAY = ("delta", "format_penalty", "validate_penalty", "time_penalty", "test_weight")
+"""The settings of the environment that decide a reward."""
+SETTINGS = (
+    "format_retries",
+    "window",
+    "overlap",
+    "memory",
+    "history",
+    "max_observation_tokens",
+    "max_context_tokens",
+    "tokenizer",
+)
+"""The settings of our harness that decide what the model is shown."""
+_PACKAGES = ("air-agent", "verifiers", "renderers", "numpy", "pydantic", "torch", "transformers")
+
+
+def folder(config: ResearchEnvConfig) -> Path | None:
+    """Where trajectories are written; None: nowhere."""
+    return None if config.record_dir is None else config.record_dir.expanduser()
+
+
+def store(config: ResearchEnvConfig) -> ArtefactStore | None:
+    """What keeps artefacts; None where none are to be kept."""
+    where = folder(config)
+    if where is None or not config.record_artefacts_mb:
+        return None
+    return ArtefactStore(
+        where,
+        most_bytes=int(config.record_artefacts_mb * 2**20),
+        most_total=int(config.record_artefacts_total_mb * 2**20),
+    )
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Of Python and those packages that are installed."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def config_hash(config: ResearchEnvConfig) -> str:
+    """SHA-256, in hex, of all settings but where to record."""
+    data = config.model_dump_json(exclude={"record_dir"})
+    return hashlib.sha256(data.encode()).hexdigest()
+
+
+def started(episode: Episode) -> dict[str, Any]:
+    """The fields of the first line that come from our side; see `air.trajectories.Start`."""
+    world, config = episode.world, episode.config
+    task, box = world.task, world.box
+    harness = config.agent.harness or AirHarnessConfig()
+    settings = harness.model_dump(mode="json", include=set(SETTINGS))  # others may hold secrets
+    taskset = config.taskset
+    pay: dict[str, Any] = {name: getattr(config, name) for name in PAY}
+    return {
+        "episode": episode.id,
+        "metric": task.metric,
+        "direction": task.direction,
+        "baseline": task.baseline,
+        "scale": task.reward_scale().model_dump(mode="json"),
+        "pay": pay | {"episode_seconds": config.episode_seconds(task)},
+        "format": "" if episode.format is None else episode.format.name,
+        "settings": settings,
+        "task_roots": [str(root.absolute()) for root in taskset.task_roots],
+        "mlgym_root": None if taskset.mlgym_root is None else str(taskset.mlgym_root.absolute()),
+        "isolation": box.isolation,
+        "image": box.spec.image,
+        "image_digest": box.image_digest,
+        "workspace": box.workspace,
+        "temporary": box.path("/tmp"),
+        "gpus": list(box.gpus),
+        "queue_seconds": round(world.times.queue, 4),
+        "config_hash": config_hash(config),
+        "versions": versions(),
+    }
+
+
+async def ended(episode: Episode, trace: vf.Trace | None) -> None:
+    """Writes the trace, then the last line.
+
+    Raises:
+        InfrastructureError: the disk is full or the folder cannot be written.
+    """
+    where = await asyncio.to_thread(_write_trace, episode, trace)
+    failed = trace is None or not trace.ok
+    error = None if trace is None or trace.last_error is None else trace.last_error
+    world = episode.world
+    digest, kept = world.test_artefact
+    episode.recorder.write(
+        "end",
+        ok=not failed,
+        why=episode.why_ended or (trace.stop_condition if trace else "interrupted"),
+        error=None if error is None else f"{error.type}: {error.message}",
+        reward=None if failed else sum(episode.rewards.values()),
+        terms=None if failed else episode.rewards,
+        metrics=episode.metrics,
+        test={
+            "score": world.test_score,
+            "stderr": world.test_stderr,
+            "artefact": digest,
+            "kept": kept,
+        },
+        branches=None if trace is None else trace.num_branches,
+        trace_file=where,
+    )
+
+
+def _write_trace(episode: Episode, trace: vf.Trace | None) -> str:
+    """Writes the trace as a file of one verifiers episode; returns where, relative to the folder."""
+    path = episode.recorder.path
+    if path is None or trace is None or not episode.config.record_traces:
+        return ""
+    name = f"{TRACES}/{trace.id}.jsonl"
+    kept = vf.Episode(env={"id": "air"}, task=trace.task, traces=[trace], ok=trace.ok)
+    data = TypeAdapter(type(kept)).dump_json(kept, exclude_none=True)
+    with boundary(InfrastructureError, f"cannot record to {path.parent / name}", OSError):
+        (path.parent / TRACES).mkdir(exist_ok=True)
+        (path.parent / name).write_bytes(data + b"\n")
+    return name

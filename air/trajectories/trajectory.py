@@ -1,0 +1,315 @@
+"""The trajectory format, as types: `load(path)` gives one whole episode.
+
+A reader takes every version up to the present one. Fields it does not know are ignored; those that an older
+version had not have the defaults below. `tests/unit/trajectories/v1.jsonl` is a file of version 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from air.config import validate
+from air.errors import ConfigError
+from air.trajectories.record import read
+
+
+class Line(BaseModel):
+    """One line, or a part of one."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
+
+
+class ToolUse(Line):
+    """One use of a tool of the action format."""
+
+    name: str
+    args: tuple[str, ...] = ()
+    body: tuple[str, ...] | None = None
+    """Lines of text that came with it; None where the tool takes none."""
+
+
+class Call(Line):
+    """An action, exactly: what the action format made of the reply."""
+
+    script: str = ""
+    """The shell script; empty where there is none."""
+    tool: ToolUse | None = None
+    ending: Literal["validate", "submit"] | None = None
+
+
+class TokenRef(Line):
+    """Where a reply's tokens and logprobs are: nodes of the trace that `Start.trace` names, which lies in the
+    file that `End.trace_file` names. The last node of the range is the reply; the ones before it are
+    what had been said to the model since."""
+
+    nodes: tuple[int, int] | None = None
+    """First node and one past the last; None where the reply was not added to the trace."""
+    total: int = 0
+    """Tokens of prompt and reply, as the server counted them."""
+
+
+class FileChange(Line):
+    """One file that a step changed."""
+
+    path: str
+    """Relative to the workspace."""
+    status: Literal["added", "changed", "removed"]
+    bytes: int = 0
+    """Its size afterwards."""
+    added: int = 0
+    """Lines added, as far as known."""
+    removed: int = 0
+    note: str = ""
+    """Why its content is not in the diff, or not all of it: `binary`, `too large`, `cut`, …; else empty."""
+
+
+class Diff(Line):
+    """What a step did to the workspace's regular files."""
+
+    text: str = ""
+    """Unified diff; files of which nothing is shown have no part in it."""
+    files: tuple[FileChange, ...] = ()
+    cut: bool = False
+    """Whether there was more than is kept."""
+    seconds: float = 0.0
+    """What looking took; no part of the episode's own time."""
+    problem: str = ""
+    """Why it could not be looked at; empty where it could."""
+
+
+class Start(Line):
+    """The first line: what is played, by whom, where."""
+
+    t: float = 0.0
+    """When, in seconds since the epoch, as in every line."""
+    episode: str = ""
+    trace: str = ""
+    """The verifiers trace's id."""
+    task: str
+    task_hash: str = ""
+    """SHA-256 of all that the task is made of."""
+    seed: int = 0
+    metric: str = ""
+    direction: Literal["higher", "lower"] | None = None
+    """Which way the metric is better; None in the oldest files."""
+    baseline: float | None = None
+    scale: Mapping[str, Any] = Field(default_factory=dict)
+    """How a score becomes a reward: the fields of `air.tasks.spec.RewardScale`."""
+    pay: Mapping[str, Any] = Field(default_factory=dict)
+    """The run's reward settings: `delta`, `format_penalty`, `validate_penalty`, `time_penalty`,
+    `test_weight`, and `episode_seconds`, the limit that the time's term is a share of."""
+    format: str = ""
+    """The action format; empty where unknown."""
+    settings: Mapping[str, Any] = Field(default_factory=dict)
+    """The harness's settings (`max_observation_tokens`, `tokenizer`, `window`, …)."""
+    max_turns: int | None = None
+    task_roots: tuple[str, ...] = ()
+    """Folders in which the task was looked for, beside the shipped ones."""
+    mlgym_root: str | None = None
+    isolation: str = ""
+    """`container` or `process`."""
+    image: str = ""
+    image_digest: str = ""
+    """What the image's tag stood for; empty for a process box."""
+    workspace: str = "/workspace"
+    """Where commands saw the workspace."""
+    temporary: str = "/tmp"
+    """Where commands saw the folder for temporary files."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs."""
+    queue_seconds: float = 0.0
+    """How long it waited for its box."""
+    config_hash: str = ""
+    """SHA-256 of the environment's settings."""
+    versions: Mapping[str, str] = Field(default_factory=dict)
+    """Of Python and the packages that matter."""
+    system: str = ""
+    """The system prompt."""
+    prompt: str = ""
+    """The first user message."""
+    model: str = ""
+    origin: str = "air"
+    """Who recorded it: `air`, or the format that it was imported from."""
+
+
+class Step(Line):
+    """One turn: what the model said, what was done, what came of it."""
+
+    t: float = 0.0
+    """When it was over."""
+    turn: int = 0
+    """Counted from 1; a reply that was no action counts too."""
+    reply: str
+    action: str | None = None
+    """The action as the model wrote it; None where the reply was none."""
+    call: Call | None = None
+    """The same, taken apart; None there and in version 1."""
+    observation: str | None = None
+    """What the world answered, in full; None where nothing was done, and in version 1."""
+    shown: str = ""
+    """What the model was shown of it."""
+    left: int | None = None
+    """Turns left afterwards; None where nothing limited them."""
+    code: int | None = None
+    """Exit status of the script; None where none ran."""
+    timed_out: bool = False
+    truncated: bool = False
+    """Whether output was cut before it reached `observation`."""
+    problem: str = ""
+    """`format` or `length`: why the reply was no action."""
+    model_seconds: float = 0.0
+    exec_seconds: float = 0.0
+    tokens: TokenRef | None = None
+    diff: Diff | None = None
+    """None where none was recorded."""
+
+
+class Validation(Line):
+    """One grading; it belongs to the step of the same turn."""
+
+    t: float = 0.0
+    turn: int = 0
+    score: float | None = None
+    """The primary metric as measured; None where the artefact was missing or malformed."""
+    phi: float | None = None
+    """The score, oriented, normalised and clipped."""
+    anchor: float | None = None
+    """The φ that it was compared with."""
+    delta: float = 0.0
+    """What it earned."""
+    floor: float = 0.0
+    """A smaller move would have earned nothing."""
+    stderr: float | None = None
+    problem: str = ""
+    """What was wrong with the artefact."""
+    metrics: Mapping[str, float] = Field(default_factory=dict)
+    artefact: str = ""
+    """Digest of what was graded."""
+    kept: str = ""
+    """Where its bytes lie, relative to the trajectory's folder; empty where they were not kept."""
+    seconds: float = 0.0
+    """What grading took, waiting for a grader's box included."""
+    remembered: bool = False
+    automatic: bool = False
+    """Whether the episode's end asked for it, not the agent."""
+
+
+class Test(Line):
+    """The last artefact on the test split."""
+
+    score: float | None = None
+    stderr: float | None = None
+    artefact: str = ""
+    kept: str = ""
+
+
+class End(Line):
+    """The last line: how it ended."""
+
+    t: float = 0.0
+    ok: bool = False
+    """Whether it ended without a failure of ours; only then has it a reward."""
+    why: str = ""
+    """`submit`, `turns`, `context`, `length`, `format`, or what verifiers stopped it for."""
+    error: str | None = None
+    reward: float | None = None
+    terms: Mapping[str, float] | None = None
+    """What the reward is the sum of."""
+    metrics: Mapping[str, float] = Field(default_factory=dict)
+    test: Test | None = None
+    branches: int | None = None
+    trace_file: str = ""
+    """Where the verifiers trace lies, relative to the trajectory's folder; empty where it was not kept."""
+
+    @property
+    def times(self) -> dict[str, float]:
+        """Seconds by where they went: `agent` (all but grading), `model`, `exec`, `grading`, `queue`."""
+        return {
+            name.removeprefix("seconds_"): value
+            for name, value in self.metrics.items()
+            if name.startswith("seconds_")
+        }
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One recorded episode."""
+
+    path: Path
+    version: int
+    """Of its first line; 0 where it has none."""
+    start: Start | None
+    """None where it ended before it began."""
+    steps: tuple[Step, ...]
+    validations: tuple[Validation, ...]
+    end: End | None
+    """None while it is played, or where its run was killed."""
+
+    def validations_of(self, step: Step) -> list[Validation]:
+        """The gradings that a step asked for; those of the episode's end are not among them."""
+        return [one for one in self.validations if one.turn == step.turn and not one.automatic]
+
+    def messages(self) -> list[dict[str, str]]:
+        """The conversation as the model saw it: `{"role", "content"}`, up to what it was shown last."""
+        if self.start is None:
+            return []
+        talk = [{"role": "system", "content": self.start.system}] if self.start.system else []
+        talk.append({"role": "user", "content": self.start.prompt})
+        for step in self.steps:
+            talk.append({"role": "assistant", "content": step.reply})
+            talk.append({"role": "user", "content": step.shown})
+        return talk
+
+
+_KINDS: dict[str, type[Line]] = {
+    "start": Start,
+    "step": Step,
+    "validate": Validation,
+    "end": End,
+}
+
+
+def parse(line: Mapping[str, Any], *, where: str = "trajectory") -> Line:
+    """One line of `read` as its type, of whatever version.
+
+    Raises:
+        ConfigError: it is of no kind that is known, or lacks what it must have.
+    """
+    kind = _KINDS.get(str(line.get("type")))
+    if kind is None:
+        raise ConfigError("not a line of a trajectory", where=where)
+    data = dict(line)
+    if kind is Step and data.get("v", 0) < 2:
+        data["shown"], data["observation"] = data.get("observation", ""), None
+    return validate(kind, data, where=f"{where}: {line['type']}")
+
+
+def load(path: Path | str) -> Trajectory:
+    """Reads one trajectory; one that is still written, or was cut off, is read as far as it goes.
+
+    Raises:
+        ConfigError: the file cannot be read or is no trajectory.
+    """
+    path = Path(path)
+    start: Start | None = None
+    end: End | None = None
+    steps: list[Step] = []
+    validations: list[Validation] = []
+    version = 0
+    for number, raw in enumerate(read(path), start=1):
+        version = version or int(raw.get("v", 0))
+        line = parse(raw, where=f"{path}:{number}")
+        if isinstance(line, Start):
+            start = line
+        elif isinstance(line, Step):
+            steps.append(line)
+        elif isinstance(line, Validation):
+            validations.append(line)
+        elif isinstance(line, End):
+            end = line
+    return Trajectory(path, version, start, tuple(steps), tuple(validations), end)
