@@ -12,7 +12,15 @@ import verifiers.v1 as vf
 
 from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
 from air.testing import Script, ScriptedServer
+from air.train import policy as policies
+from air.train.config import EmbeddedConfig
+from air.train.options import SFTConfig
+from air.train.sft import train_sft
 
+SYSTEM = (
+    "Reply with a short thought and exactly one ```bash block. "
+    "Its last line may be `validate` (score the artefact) or `submit` (score it and finish)."
+)
 TRY = 'Try it.\n```bash\necho "method={} level={}" > config\npython3 solve.py\n{}\n```'
 
 
@@ -66,3 +74,79 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cache")
     os.environ["AIR_CACHE"] = str(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy of 0.1 M weights that can say two things: try something, or submit it."""
+    folder = tmp_path_factory.mktemp("small")
+    talks = [talk(m, level) for m in range(1, 5) for level in range(1, 5)]
+    texts = [message["content"] for one in talks for message in one]
+    policies.build(folder / "base", texts, hidden=64, layers=2, heads=2, kv_heads=1, vocab=512)
+    EmbeddedConfig().set_threads()
+    policy = policies.load(folder / "base")
+    config = SFTConfig.model_validate(
+        {
+            "max_steps": 90,
+            "data": {"batch_size": 6, "seq_len": 640},
+            "optim": {"lr": 1e-2, "weight_decay": 0.0},
+        }
+    )
+    train_sft(policy, talks, config)
+    policy.save(folder / "warm")
+    return folder / "warm"
+
+
+def talk(method: int, level: int) -> list[dict[str, str]]:
+    from air import tasks
+    from air.worlds.research import describe
+
+    return [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": describe(tasks.load("titanic"))},
+        {"role": "assistant", "content": attempt(method, level)},
+        {
+            "role": "user",
+            "content": f"[accuracy] 0.7{level}12 (best 0.7{method}34)\n[3 turns left]",
+        },
+        {"role": "assistant", "content": attempt(level, method, "submit")},
+    ]
+
+
+def run_toml(folder: Path, model: Path, runtime: str, **more: Any) -> Path:
+    settings = {"max_steps": 2, "batch_size": 8, **more}
+    path = folder / "run.toml"
+    path.write_text(
+        f"""
+max_steps = {settings["max_steps"]}
+seq_len = 896
+output_dir = "{folder / "outputs"}"
+[run]
+name = "r"
+[model]
+name = "{model}"
+[ckpt]
+interval = 1
+[trainer.optim]
+lr = 1e-3
+[orchestrator]
+batch_size = {settings["batch_size"]}
+group_size = 4
+[orchestrator.train.sampling]
+max_completion_tokens = 96
+[[orchestrator.train.source]]
+[orchestrator.train.source.env]
+format_penalty = 0.25
+[orchestrator.train.source.env.taskset]
+id = "air"
+tasks = ["titanic"]
+[orchestrator.train.source.env.agent]
+max_turns = 3
+[orchestrator.train.source.env.agent.runtime]
+type = "{runtime}"
+[orchestrator.train.source.env.agent.harness]
+id = "air"
+max_observation_tokens = 64
+"""
+    )
+    return path
