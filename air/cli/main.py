@@ -25,6 +25,8 @@ COMMANDS = {
     "demos": "air.cli.demos",
     "report": "air.cli.report",
     "view": "air.cli.view",
+    "show": "air.cli.show",
+    "export": "air.cli.export",
     "tasks": "air.cli.tasks",
     "images": "air.cli.images",
     "box": "air.cli.box",

@@ -10,13 +10,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from air.errors import ConfigError
 from air.view.facts import Place
 from air.view.figures import TIMES
 from air.view.reading import Reader
 from air.view.tables import COLUMNS, JOINED, PLACES, SORTS, Episode, Filter, episode_of, translated
 from air.view.tables import where as condition
-from air.view.tail import parsed
+from air.view.tail import load
 
 __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
 
@@ -129,17 +128,9 @@ class RunIndex(Reader):
         Raises:
             ConfigError: the file is not what was indexed.
         """
-        path, lines = self.trajectories / f"{episode.name}.jsonl", []
-        with translated(path), path.open("rb") as file:
-            for place in places:
-                file.seek(place.offset)
-                line = parsed(file.read(place.length))
-                if line is None:
-                    raise ConfigError(
-                        "was changed while it was shown", where=str(path), remedy="refresh"
-                    )
-                lines.append(line)
-        return lines
+        path = self.trajectories / f"{episode.name}.jsonl"
+        with translated(path):
+            return load(path, ((place.offset, place.length) for place in places))
 
     def _log(self, kind: str) -> list[dict[str, Any]]:
         found = self._ask("SELECT data FROM log WHERE kind = ? ORDER BY seq", [kind])

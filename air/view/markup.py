@@ -247,3 +247,32 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return figure(value)
     return "–" if value is None else str(value)
+
+
+def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of tasks, of what `RunIndex.by_task` gives."""
+    heads = ("task", "metric", "episodes", "reward", "baseline", "mean last", "best", "mean test")
+    shown = [
+        (
+            row["task"],
+            f"{row['metric'] or ''} {'↓' if row['direction'] == 'lower' else '↑'}",
+            row["episodes"],
+            figure(row["reward"], "+.3f"),
+            *(row[name] for name in ("baseline", "score", "best", "test")),
+        )
+        for row in rows
+    ]
+    return table(heads, shown, left=2)
+
+
+def opening(start: Mapping[str, Any]) -> str:
+    """What an episode began with, folded: its prompts and its settings."""
+    folds = "".join(
+        _folded(name, str(start[key]), "", is_open=False)
+        for name, key in (("task prompt", "prompt"), ("system prompt", "system"))
+        if start.get(key)
+    )
+    rest = {k: v for k, v in start.items() if k not in ("prompt", "system", "type", "v")}
+    rows = "\n".join(f"{key}: {json.dumps(v, ensure_ascii=False)}" for key, v in rest.items())
+    more = _folded("recorded settings", rows, "", is_open=False) if rest else ""
+    return f'<div class="air">{folds}{more}</div>'

@@ -95,10 +95,12 @@ def episode(
         .encode(x=x, y=y, tooltip=tips, color=_sign())
         .add_params(pick)
     )
-    here = alt.Chart(alt.Data(values=[{"item": item}])).mark_rule(strokeDash=[3, 3], opacity=0.6)
+    here = alt.Chart(alt.Data(values=[{"item": item}])).mark_rule(
+        strokeDash=[3, 3], color="#8b94a5"
+    )
     layers = [here.encode(x=x), line, dots]
     if baseline is not None:
-        base = alt.Chart(alt.Data(values=[{"y": baseline}])).mark_rule(opacity=0.35)
+        base = alt.Chart(alt.Data(values=[{"y": baseline}])).mark_rule(color="#8b94a5", opacity=0.6)
         layers.insert(0, base.encode(y=alt.Y("y:Q")))
     upper = alt.layer(*layers).properties(height=130)
     bars = (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from air import paths
-from air.errors import InfrastructureError, MissingError, UsageError
+from air.errors import ConfigError, InfrastructureError, MissingError, UsageError
 from air.view.facts import Facts, Place
 
 VERSION = 1
@@ -89,6 +89,17 @@ JOINED = "episodes e JOIN files f ON f.id = e.file LEFT JOIN members m ON m.epis
 def episode_of(row: sqlite3.Row) -> Episode:
     """An episode from the columns `COLUMNS`."""
     return Episode(row[0], row[1], row[2], Facts(*row[6:]), row[3], row[4], row[5])
+
+
+def check_sort(name: str) -> None:
+    """Refuses what episodes cannot be sorted by.
+
+    Raises:
+        ConfigError: it is unknown.
+    """
+    if name not in SORTS:
+        known = ", ".join(f'"{each}"' for each in SORTS)
+        raise ConfigError(f"unknown: {name}", where="--sort", remedy=f"one of {known}")
 
 
 def where(wanted: Filter) -> tuple[str, list[Any]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from air.errors import ConfigError
 
 SEAL_BYTES = 64
 """So many bytes before the mark are kept: where they have changed, the file was written anew."""
@@ -87,3 +89,22 @@ def parsed(text: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def load(path: Path, spans: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
+    """The lines at these offsets and lengths, in bytes.
+
+    Raises:
+        ConfigError: there is something else by now.
+        OSError: the file cannot be read.
+    """
+    lines = []
+    with path.open("rb") as file:
+        for offset, length in spans:
+            file.seek(offset)
+            line = parsed(file.read(length))
+            if line is None:
+                remedy = "look at it again"
+                raise ConfigError("was changed while it was shown", where=str(path), remedy=remedy)
+            lines.append(line)
+    return lines

@@ -40,7 +40,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
         facts = episode.facts
         st.html(markup.split({name: getattr(facts, f"seconds_{name}") for name in figures.TIMES}))
         st.html(_terms(head.get("end", {})))
-        st.html(_opening(head.get("start", {})))
+        st.html(markup.opening(head.get("start", {})))
     if count:
         _jumps(index, episode, item, count)
         _turns(index, episode, item, count)
@@ -84,18 +84,6 @@ def _terms(end: Mapping[str, Any]) -> str:
     pairs = ((name, value) for name, value in terms.items() if value)
     chips = (chip(f"{name} {figure(number(value), '+.4f')}") for name, value in pairs)
     return f'<div class="air facts"><span class="note">reward made of</span>{"".join(chips)}</div>'
-
-
-def _opening(start: Mapping[str, Any]) -> str:
-    folds = (
-        f'<details class="fold"><summary>{name}</summary><pre>{text(start[key])}</pre></details>'
-        for name, key in (("task prompt", "prompt"), ("system prompt", "system"))
-        if start.get(key)
-    )
-    rest = {k: v for k, v in start.items() if k not in ("prompt", "system", "type", "v")}
-    rows = "\n".join(f"{key}: {value}" for key, value in rest.items())
-    more = f'<details class="fold"><summary>recorded settings</summary><pre>{text(rows)}</pre></details>'
-    return f'<div class="air">{"".join(folds)}{more if rest else ""}</div>'
 
 
 def _curve(index: RunIndex, episode: Episode, item: int, count: int) -> None:

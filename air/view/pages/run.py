@@ -35,7 +35,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     left, right = st.columns([3, 2])
     with left:
         parts.heading("tasks")
-        st.html(_tasks(index))
+        st.html(markup.tasks(index.by_task()))
     with right:
         parts.heading("where the episodes' time went")
         st.html(markup.split(figures.times(totals)))
@@ -83,21 +83,6 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> None:
     with right:
         parts.heading("reward by task")
         st.altair_chart(plots.lines(figures.task_series(metrics), "reward"))
-
-
-def _tasks(index: RunIndex) -> str:
-    heads = ("task", "metric", "episodes", "reward", "baseline", "mean last", "best", "mean test")
-    rows = [
-        (
-            row["task"],
-            f"{row['metric'] or ''} {'↓' if row['direction'] == 'lower' else '↑'}",
-            row["episodes"],
-            figure(row["reward"], "+.3f"),
-            *(row[name] for name in ("baseline", "score", "best", "test")),
-        )
-        for row in index.by_task()
-    ]
-    return markup.table(heads, rows, left=2)
 
 
 def _small(metrics: Sequence[Mapping[str, Any]]) -> None:
