@@ -6,6 +6,7 @@ leaves a screenshot of where it ended in its `tmp_path`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -22,7 +23,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import run_toml
+from air.testing import replies
+from tests.e2e.conftest import attempt, played_by, research, run_toml
 from tests.e2e.test_commands import command
 from tests.unit.view import hostile
 
@@ -39,6 +41,15 @@ FLAGS = [
     "--disable-sync",
 ]
 RUN = "r"
+BAR = "printf '\\r 10%%\\r\\033[32m100%%\\033[0m done'; exit 3"
+WITH_ERRORS = [
+    "I have no idea.",
+    f"A bar.\n```bash\n{BAR}\n```",
+    attempt(1, 1),
+    "Look.\n```bash\nls\n```",
+    attempt(3, 3, "submit"),
+]
+"""Turn 1 is no action, turn 2 fails, turns 3 and 5 validate."""
 
 if not CHROMIUM:
     if os.environ.get("AIR_REQUIRE_BROWSER") == "1":
@@ -55,7 +66,17 @@ def outputs(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ran = command("rl", "@", run_toml(folder, small, "subprocess"), cwd=folder)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     hostile.run(folder / "outputs")
+    asyncio.run(scripted(folder / "outputs" / "scripted" / "trajectories"))
     return folder / "outputs"
+
+
+async def scripted(folder: Path) -> None:
+    """Plays, in real boxes, two episodes of `WITH_ERRORS` and one without any."""
+    for script, count in ((WITH_ERRORS, 2), ([attempt(2, 2, "submit")], 1)):
+        config = research(["titanic"], "subprocess", max_turns=6, record_dir=folder)
+        async with played_by(replies(*script), config) as play:
+            for _ in range(count):
+                assert (await play()).ok
 
 
 @pytest.fixture(scope="module")
@@ -145,9 +166,9 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def episodes(outputs: Path) -> dict[str, list[dict[str, Any]]]:
-    """The lines of each trajectory of the run, by name."""
-    folder = outputs / RUN / "trajectories"
+def episodes(outputs: Path, run: str = RUN) -> dict[str, list[dict[str, Any]]]:
+    """The lines of each trajectory of a run, by name."""
+    folder = outputs / run / "trajectories"
     return {path.stem: lines(path) for path in folder.glob("*.jsonl")}
 
 
@@ -179,20 +200,18 @@ def test_a_run_opens_with_its_curves_and_figures(page: Page, viewer: str, output
     for name in ("model", "exec", "grading", "queue"):
         assert page.locator(".split .legend").get_by_text(name).count() == 1
     page.get_by_role("radio", name="Runs").click()
-    expect(page.get_by_text("2 runs")).to_be_visible()
+    expect(page.get_by_text("3 runs")).to_be_visible()
 
 
-def test_episodes_are_filtered_and_sorted_and_opened(
-    page: Page, viewer: str, outputs: Path
-) -> None:
-    show(page, viewer, "Episodes")
-    expect(page.get_by_text("1–16 of 16 episodes")).to_be_visible()
-    recorded = episodes(outputs)
-    with_errors = [name for name, of in recorded.items() if any(failed(line) for line in of)]
-    page.get_by_test_id("stMarkdownContainer").get_by_text("Errors", exact=True).click()
-    expect(page.get_by_text(f"{len(with_errors)} of {len(with_errors)} episodes")).to_be_visible()
-    page.get_by_test_id("stMarkdownContainer").get_by_text("Errors", exact=True).click()
-    name = sorted(recorded)[0]
+def test_episodes_are_filtered_and_opened(page: Page, viewer: str, outputs: Path) -> None:
+    show(page, viewer, "Episodes", run="scripted")
+    expect(page.get_by_text("1–3 of 3 episodes")).to_be_visible()
+    errors = page.get_by_test_id("stMarkdownContainer").get_by_text("Errors", exact=True)
+    errors.click()
+    expect(page.get_by_text("1–2 of 2 episodes")).to_be_visible()
+    errors.click()
+    expect(page.get_by_text("1–3 of 3 episodes")).to_be_visible()
+    name = sorted(episodes(outputs, "scripted"))[0]
     page.get_by_placeholder("id, model or error").fill(name)
     page.keyboard.press("Enter")
     expect(page.get_by_text("1–1 of 1 episodes")).to_be_visible()
@@ -200,12 +219,6 @@ def test_episodes_are_filtered_and_sorted_and_opened(
     click_cell(page, 0)
     expect(page.locator(".facts .note").first).to_contain_text(name)
     assert f"episode={name}" in page.url
-
-
-def failed(line: dict[str, Any]) -> bool:
-    if line["type"] == "step":
-        return line["action"] is None or line["code"] not in (0, None) or bool(line["problem"])
-    return line["type"] == "validate" and bool(line["problem"])
 
 
 def test_sorting_by_reward_brings_the_best_first(page: Page, viewer: str, outputs: Path) -> None:
@@ -225,36 +238,25 @@ def test_sorting_by_reward_brings_the_best_first(page: Page, viewer: str, output
 
 
 def test_an_episode_is_walked_by_jumps(page: Page, viewer: str, outputs: Path) -> None:
-    name, turns = max(episodes(outputs).items(), key=lambda one: sum(map(failed, one[1])))
-    bad = [line["turn"] for line in turns if failed(line)]
-    validates = sorted({line["turn"] for line in turns if line["type"] == "validate"})
-    assert bad
-    assert validates
-    show(page, viewer, "Episode", episode=name)
+    recorded = episodes(outputs, "scripted")
+    name = next(name for name, turns in recorded.items() if turns[1]["reply"] == WITH_ERRORS[0])
+    show(page, viewer, "Episode", run="scripted", episode=name)
     here = page.locator(".step.here")
     expect(here.locator(".n")).to_have_text("1")
-    expect(here.locator("pre").first).to_be_visible()
-    jump(page, "Validate ›", next((turn for turn in validates if turn > 1), 1))
-    show(page, viewer, "Episode", episode=name)
-    jump(page, "Error ›", next((turn for turn in bad if turn > 1), 1))
-    show(page, viewer, "Episode", episode=name)
-    page.keyboard.press("ArrowRight")
-    expect(here.locator(".n")).to_have_text("2")
-    first = next(line for line in turns if line["type"] == "step" and line["turn"] == 2)
-    assert (
-        " ".join((first["action"] or first["reply"]).split())[:40]
-        in here.locator("code").inner_text()
-    )
-
-
-def jump(page: Page, button: str, turn: int) -> None:
-    """Presses a button that leads to a turn, where there is one to go to."""
-    found = page.get_by_role("button", name=button)
-    if turn == 1:
-        expect(found).to_be_disabled()
-        return
-    found.click()
-    expect(page.locator(".step.here .n")).to_have_text(str(turn))
+    expect(here.locator("pre").first).to_contain_text(WITH_ERRORS[0])
+    jumps = [("Error ›", 2), ("Validate ›", 3), ("Validate ›", 5), ("‹ Error", 2), ("Turn ›", 3)]
+    for button, turn in jumps:
+        page.get_by_role("button", name=button).click()
+        expect(here.locator(".n")).to_have_text(str(turn))
+    for key, turn in [("ArrowRight", 4), ("v", 5), ("Shift+E", 2)]:
+        page.keyboard.press(key)
+        expect(here.locator(".n")).to_have_text(str(turn))
+    expect(page.get_by_role("button", name="Error ›")).to_be_disabled()
+    expect(here.locator(".chip.red")).to_contain_text("exit 3")
+    output = here.locator(".output pre").first.inner_text()
+    assert output.startswith("100% done")  # a bar's last state, without its colours
+    assert "10%\r" not in output
+    expect(page.locator("[data-testid=stVegaLiteChart]").first).to_be_visible()
 
 
 def test_a_step_has_its_diff_and_folds(page: Page, viewer: str, outputs: Path) -> None:
@@ -270,9 +272,7 @@ def test_a_step_has_its_diff_and_folds(page: Page, viewer: str, outputs: Path) -
     diff.locator("summary").click()
     expect(diff.locator(".add").first).to_be_visible()
     page.get_by_text("task prompt").click()
-    expect(
-        page.locator("pre").filter(has_text="titanic").or_(page.locator("pre").first)
-    ).to_be_visible()
+    expect(page.locator(".fold[open] pre").filter(has_text="Titanic").first).to_be_visible()
 
 
 def test_a_group_stands_side_by_side_with_its_advantages(
