@@ -77,9 +77,9 @@ def run(args: argparse.Namespace) -> int:
             "`air view` needs Streamlit, which is not installed",
             remedy="pip install 'air-agent[view]'; `air show` and `air export` do without it",
         )
-    found = discover(args.runs or [Path("outputs")])
+    folders = [path.resolve() for path in args.runs or [Path("outputs")]]
+    found = discover(folders)
     port = _port(args.host, args.port)
-    folders = [str(run.folder) for run in found] if args.runs else [str(Path("outputs").resolve())]
     url = f"http://{args.host}:{port}"
     print(f"{len(found)} runs at {url} — Ctrl-C ends it", flush=True)
     if os.environ.get("SSH_CONNECTION"):
@@ -87,13 +87,13 @@ def run(args: argparse.Namespace) -> int:
     return _serve(args.host, port, folders)
 
 
-def _serve(host: str, port: int, folders: Sequence[str]) -> int:
+def _serve(host: str, port: int, folders: Sequence[Path]) -> int:
     import air
 
     settings = {**_SETTINGS, "server.address": host, "server.port": str(port)}
     flags = [f"--{name}={value}" for name, value in settings.items()]
     script = Path(air.__file__).parent / "view" / "entry" / "viewer.py"
-    argv = [sys.executable, "-m", "streamlit", "run", str(script), *flags, "--", *folders]
+    argv = [sys.executable, "-m", "streamlit", "run", str(script), *flags, "--", *map(str, folders)]
     os.execv(sys.executable, argv)  # Streamlit wants to be the process that Ctrl-C reaches
 
 

@@ -56,6 +56,8 @@ def _bar(found: Sequence[Run]) -> Run:
     names = [run.name for run in found]
     wanted = state.get("run")
     at = names.index(wanted) if wanted in names else 0
+    if wanted and wanted not in names:
+        st.html(f'<div class="air error">no run {text(wanted)} here</div>')
     left, middle, right = st.columns([3, 6, 1.4], vertical_alignment="center")
     left.selectbox(
         "Run",

@@ -1,4 +1,8 @@
-"""The app's charts."""
+"""The app's charts.
+
+Whatever a run recorded stands in a chart as data alone: names in its specification would become parts of
+expressions that the browser evaluates.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
+import pandas  # noqa: F401  altair looks for it: half imported by another tab's thread, it breaks a chart
 
+from air.view.clean import one_line
 from air.view.facts import Place
 from air.view.figures import TIMES, smooth
 
 Points = Sequence[tuple[int, float]]
 TIME_COLOURS = ["#4c7dea", "#2fa874", "#e0962f", "#9aa3b2"]
 HEIGHT = 210
+_ORDER = alt.EncodingSortField("order", op="min", order="ascending")
+"""Curves keep the order in which they were given."""
 
 
-def lines(
-    named: Mapping[str, Points], y: str, *, height: int = HEIGHT, smoothed: bool = True
-) -> Any:
+def lines(named: Mapping[str, Points], *, height: int = HEIGHT, smoothed: bool = True) -> Any:
     """Curves by step; where they are long, each value faint and their running mean strong."""
     long = smoothed and max((len(points) for points in named.values()), default=0) > 8
     strong = {name: smooth(points) if long else points for name, points in named.items()}
@@ -27,14 +33,14 @@ def lines(
     base = alt.Chart(_data(strong)).encode(
         x=x,
         y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=label),
-        color=alt.Color("name:N", title=None, sort=list(named), legend=legend),
-        tooltip=["name:N", "step:Q", alt.Tooltip("value:Q", format=".4~g", title=y)],
+        color=alt.Color("name:N", title=None, sort=_ORDER, legend=legend),
+        tooltip=["name:N", "step:Q", alt.Tooltip("value:Q", format=".4~g", title="value")],
     )
     dots = base.mark_circle(size=12 if long else 36, opacity=1)
     shown = base.mark_line(strokeWidth=2, interpolate="monotone") + dots
     if long:
         faint = alt.Chart(_data(named)).mark_line(strokeWidth=1, opacity=0.22)
-        colour = alt.Color("name:N", sort=list(named), legend=None)
+        colour = alt.Color("name:N", sort=_ORDER, legend=None)
         shown = faint.encode(x=x, y="value:Q", color=colour) + shown
         shown = shown.resolve_legend(color="independent").resolve_scale(color="shared")
     return shown.properties(height=height)
@@ -66,7 +72,7 @@ def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> An
 
 
 def episode(
-    curve: Sequence[Place], item: int, last: int, *, baseline: float | None, metric: str
+    curve: Sequence[Place], item: int, last: int, *, baseline: float | None
 ) -> tuple[Any, Any]:
     """The scores of an episode's validates over its turns, and beneath what each earned."""
     data = [
@@ -87,7 +93,7 @@ def episode(
     scored = alt.Chart(values).transform_filter("isValid(datum.score)")
     width = {"minExtent": 52, "maxExtent": 52, "format": "~g"}  # so that the two stand in line
     y = alt.Y(
-        "score:Q", title=metric, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4, **width)
+        "score:Q", title="score", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4, **width)
     )
     line = scored.mark_line(interpolate="step-after", strokeWidth=2).encode(x=x, y=y)
     dots = (
@@ -132,8 +138,8 @@ def _sign() -> Any:
 def _data(named: Mapping[str, Points]) -> Any:
     return alt.Data(
         values=[
-            {"name": name, "step": step, "value": value}
-            for name, points in named.items()
+            {"name": one_line(name, 80), "order": order, "step": step, "value": value}
+            for order, (name, points) in enumerate(named.items())
             for step, value in points
         ]
     )

@@ -35,7 +35,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
             "Metric", both, index=both.index("reward") if "reward" in both else 0
         )
         curves = {name: figures.series(rows, wanted) for name, rows in metrics.items()}
-        st.altair_chart(plots.lines(curves, wanted, height=280))
+        st.altair_chart(plots.lines(curves, height=280))
     left, right = st.columns(2)
     with left:
         parts.heading("tasks")

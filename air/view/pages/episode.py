@@ -57,8 +57,8 @@ def _facts(episode: Episode, start: Mapping[str, Any]) -> None:
         chips.append(chip(f"step {episode.step} · group {episode.group}"))
     model = str(facts.model or "").rsplit("/", 1)[-1]
     st.html(
-        f'<div class="air facts"><span class="title">{text(facts.task or "?")}</span>{"".join(chips)}'
-        f'<span class="note">{text(model)} · {text(episode.name)}</span></div>'
+        f'<div class="air facts"><span class="title">{markup.line(facts.task or "?", 80)}</span>{"".join(chips)}'
+        f'<span class="note">{markup.line(model, 80)} · {text(episode.name)}</span></div>'
     )
     better = "lower is better" if facts.direction == "lower" else "higher is better"
     st.html(
@@ -98,9 +98,7 @@ def _curve(index: RunIndex, episode: Episode, item: int, count: int) -> None:
         if points and "item" in points[0]:
             state.go(item=int(points[0]["item"]))
 
-    scores, deltas = plots.episode(
-        curve, item, count - 1, baseline=facts.baseline, metric=str(facts.metric or "score")
-    )
+    scores, deltas = plots.episode(curve, item, count - 1, baseline=facts.baseline)
     with st.container(gap=None):
         st.altair_chart(scores, key=key, on_select=picked, selection_mode="pick")
         st.altair_chart(deltas)

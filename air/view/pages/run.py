@@ -79,10 +79,10 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> None:
     with left:
         parts.heading("reward")
         curves = {"reward": figures.series(metrics, "reward")}
-        st.altair_chart(plots.lines(curves, "reward"))
+        st.altair_chart(plots.lines(curves))
     with right:
         parts.heading("reward by task")
-        st.altair_chart(plots.lines(figures.task_series(metrics), "reward"))
+        st.altair_chart(plots.lines(figures.task_series(metrics)))
 
 
 def _small(metrics: Sequence[Mapping[str, Any]]) -> None:
@@ -95,4 +95,4 @@ def _small(metrics: Sequence[Mapping[str, Any]]) -> None:
             with column:
                 parts.heading(name)
                 points = {name: figures.series(metrics, name)}
-                st.altair_chart(plots.lines(points, name, height=110))
+                st.altair_chart(plots.lines(points, height=110))

@@ -52,7 +52,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
         parts.heading(
             "reward" + (f", the latest {MOST_CURVES}" if len(curves) > len(latest) else "")
         )
-        st.altair_chart(plots.lines(latest, "reward", height=320))
+        st.altair_chart(plots.lines(latest, height=320))
 
 
 def _row(run: Run, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
