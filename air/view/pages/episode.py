@@ -57,7 +57,8 @@ def _facts(episode: Episode, start: Mapping[str, Any]) -> None:
         chips.append(chip(f"step {episode.step} · group {episode.group}"))
     model = str(facts.model or "").rsplit("/", 1)[-1]
     st.html(
-        f'<div class="air facts"><span class="title">{markup.line(facts.task or "?", 80)}</span>{"".join(chips)}'
+        f'<div class="air facts"><span class="title">{markup.line(facts.task or "?", 80)}</span>'
+        f"{''.join(chips)}"
         f'<span class="note">{markup.line(model, 80)} · {text(episode.name)}</span></div>'
     )
     better = "lower is better" if facts.direction == "lower" else "higher is better"
