@@ -17,6 +17,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,9 @@ def outputs(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ran = command("rl", "@", run_toml(folder, small, "subprocess"), cwd=folder)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     hostile.run(folder / "outputs")
-    asyncio.run(scripted(folder / "outputs" / "scripted" / "trajectories"))
+    with ThreadPoolExecutor(1) as thread:  # Playwright keeps an event loop running in this one
+        where = folder / "outputs" / "scripted" / "trajectories"
+        thread.submit(lambda: asyncio.run(scripted(where))).result()
     return folder / "outputs"
 
 
