@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +22,7 @@ from air.view.tail import Mark, Tail, changed
 
 BATCH_FILES = 200
 """So many files are read in one transaction."""
+SUFFIX = ".jsonl"
 LOGS = ("metrics", "groups")
 NO_TRAJECTORIES = (*LOGS, "demos", "traces")
 """Files of JSON lines that may lie beside trajectories."""
@@ -65,8 +66,9 @@ class Reader:
         self.trajectories = inner if inner.is_dir() else self.folder
         with self._lock, translated(self.folder):
             marks = self._marks()
-            new = [path for path in self._files() if changed(path, marks.get(path.stem))]
-            gone = self._forget(marks)
+            there = self._files()
+            new = [Path(one.path) for name, one in there.items() if changed(one, marks.get(name))]
+            gone = self._forget(marks, there.keys())
             for start in range(0, len(new), BATCH_FILES):
                 with self._writing():
                     for path in new[start : start + BATCH_FILES]:
@@ -90,30 +92,29 @@ class Reader:
                     self._read_log(kind, path)
             return bool(new)
 
-    def _files(self) -> Iterator[Path]:
+    def _files(self) -> dict[str, os.DirEntry[str]]:
+        """The trajectories that are there, by name without a suffix."""
+        left_out = NO_TRAJECTORIES if self.trajectories == self.folder else ()
         with os.scandir(self.trajectories) as entries:
-            for entry in entries:
-                path = Path(entry.path)
-                if entry.name.endswith(".jsonl") and not (
-                    self.trajectories == self.folder and path.stem in NO_TRAJECTORIES
-                ):
-                    yield path
+            found = {e.name[: -len(SUFFIX)]: e for e in entries if e.name.endswith(SUFFIX)}
+        return {name: entry for name, entry in found.items() if name not in left_out}
 
     def _marks(self) -> dict[str, Mark]:
         found = self._ask("SELECT name, size, mtime_ns, offset, seal FROM files")
         return {row[0]: Mark(*row[1:]) for row in found}
 
-    def _forget(self, marks: dict[str, Mark]) -> bool:
+    def _forget(self, marks: Mapping[str, Mark], there: Collection[str]) -> bool:
         """Drops the episodes and logs whose files are gone."""
-        there = {path.stem for path in self._files()}
-        there |= {f"/{kind}" for kind in LOGS if (self.folder / f"{kind}.jsonl").is_file()}
-        gone = [name for name in marks if name not in there]
+        logs = {f"/{kind}" for kind in LOGS if (self.folder / f"{kind}.jsonl").is_file()}
+        gone = [name for name in marks if name not in there and name not in logs]
+        if not gone:
+            return False
         with self._writing():
             for name in gone:
                 (file,) = self._db.execute("SELECT id FROM files WHERE name = ?", [name]).fetchone()
                 self._drop(name, file)
                 self._db.execute("DELETE FROM files WHERE id = ?", [file])
-        return bool(gone)
+        return True
 
     def _drop(self, name: str, file: int) -> None:
         if name.startswith("/"):
