@@ -295,7 +295,7 @@ def test_a_group_stands_side_by_side_with_its_advantages(
         expect(columns.nth(at).locator("b").first).to_have_text(f"advantage {shown}")
     boxes = [columns.nth(at).bounding_box() for at in range(4)]
     assert len({round(box["y"]) for box in boxes if box}) == 1  # beside, not beneath
-    page.get_by_role("button", name="Open", exact=True).nth(2).click()
+    page.get_by_role("button", name="Open episode").nth(2).click()
     expect(page.locator(".facts .note").first).to_contain_text(group["episodes"][2]["episode"])
 
 

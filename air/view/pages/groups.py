@@ -79,7 +79,7 @@ def _beside(index: RunIndex, group: Mapping[str, Any], members: Mapping[str, Epi
                 st.html(_member(index, one, episode, widest))
                 if episode is not None:
                     st.button(
-                        "Open",
+                        "Open episode",
                         key=f"open-{episode.name}",
                         on_click=state.go,
                         kwargs={"page": "Episode", "episode": episode.name, "item": None},
