@@ -27,6 +27,7 @@ quickstart: $(READY)  ## set everything up, then train a small agent on three ta
 
 test: $(READY)  ## set everything up, then run every test (AIR_REQUIRE_DOCKER=1: none may be skipped)
 	@$(AIR_CLI) setup
+	@.ci/browser
 	@$(BIN)/pytest $(ARGS)
 
 # The oldest verifiers that the package allows; its constraints have the newest.

@@ -164,7 +164,5 @@ def further(console: Console, folder: Path, checkpoint: Path | None) -> None:
     )
     if checkpoint is not None:
         console.print(f"  play it:      air eval {checkpoint}", highlight=False, soft_wrap=True)
-    console.print(
-        f"  its numbers:  tail -n 1 {folder / 'metrics.jsonl'}", highlight=False, soft_wrap=True
-    )
-    console.print(f"  an episode:   ls {folder / 'trajectories'}", highlight=False, soft_wrap=True)
+    for name, call in (("look at it:", "view"), ("or here:", "show")):
+        console.print(f"  {name:<13} air {call} {folder}", highlight=False, soft_wrap=True)

@@ -23,7 +23,7 @@ import verifiers.v1 as vf
 
 from air.errors import InfrastructureError, MissingError, UsageError
 from air.sandbox.guestbox import to_the_end
-from air.train import checkpoint, metrics, policy, run_file
+from air.train import checkpoint, group_log, metrics, policy, run_file
 from air.train.config import RunConfig, SourceConfig
 from air.train.estimators import ESTIMATORS
 from air.train.progress import Progress
@@ -132,6 +132,7 @@ class EmbeddedRun:
             by_turn=embedded.reward_to_go,
             shuffle=self._rng if embedded.shuffle_rewards else None,
         )
+        group_log.append(self.folder, step, groups)
         learnt = await to_the_end(asyncio.to_thread(self._learn, step, samples, server))
         ended = time.monotonic()
         row = {"step": step, "samples": len(samples), **metrics.of_step(groups)}
@@ -231,6 +232,7 @@ class EmbeddedRun:
         self._done, state = checkpoint.load_state(self.outcome.checkpoint)
         self._trainer.load_state_dict(state)
         self.outcome.rows = _read_rows(self.folder / "metrics.jsonl", self._done)
+        _read_rows(self.folder / group_log.FILE, self._done)
         self.progress.say(f"going on after step {self._done}")
 
     def _log(self, row: dict[str, Any]) -> None:
@@ -307,7 +309,10 @@ def _read_rows(path: Path, until: int) -> list[dict[str, Any]]:
     """The rows up to step `until`; later ones, of steps that are played again, are dropped."""
     if not path.is_file():
         return []
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    rows = [
+        json.loads(line) for line in lines if line.endswith("\n")
+    ]  # a killed run's last is torn
     rows = [row for row in rows if row["step"] <= until]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return rows
