@@ -24,6 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Everything but this is files and dotted keys of the run file."""
     parser.usage = "rl @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
     parser.add_argument("--dry-run", action="store_true", help="check and print, then stop")
+    parser.add_argument(
+        "--inference",
+        choices=("auto", "vllm", "transformers"),
+        help="who samples, with the embedded engine; auto: vLLM where it is installed and a GPU is there",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,7 +36,8 @@ def run(args: argparse.Namespace) -> int:
     from air.train import run_file
     from air.train.config import RunConfig
 
-    sources = run_file.parse(args.rest)
+    chosen = ["--embedded.inference", args.inference] if args.inference else []
+    sources = run_file.parse([*args.rest, *chosen])
     if sources.data.get("resume") is True:
         sources.data["resume"] = {}
     config = run_file.build(RunConfig, sources).named()

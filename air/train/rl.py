@@ -21,11 +21,13 @@ from typing import Any
 
 import verifiers.v1 as vf
 
+from air.env.config import ResearchEnvConfig
 from air.errors import InfrastructureError, MissingError, UsageError
 from air.sandbox.guestbox import to_the_end
-from air.train import checkpoint, metrics, policy, run_file
+from air.train import checkpoint, inference, metrics, policy, run_file
 from air.train.config import RunConfig, SourceConfig
 from air.train.estimators import ESTIMATORS
+from air.train.inference import Choice, Server
 from air.train.progress import Progress
 from air.train.rollout import (
     Group,
@@ -38,7 +40,6 @@ from air.train.rollout import (
     settled,
     together,
 )
-from air.train.server import InferenceServer
 from air.train.trainer import Sample, Trainer
 
 logger = logging.getLogger(__name__)
@@ -74,15 +75,19 @@ class EmbeddedRun:
         self._rng = random.Random(config.embedded.seed)
         self._failed_steps = 0
         self._done = 0
+        self._handed = 0
 
     async def run(self) -> Outcome:
         """Trains for `max_steps` steps.
 
         Raises:
-            UsageError: the run's folder, the model or a port cannot be used.
-            InfrastructureError: too many steps in a row without an episode that ended well.
+            UsageError: the run's folder, the model, vLLM or a port cannot be used.
+            InfrastructureError: too many steps in a row without an episode that ended well, or the
+                inference server did not start or is gone.
         """
-        config = self.config
+        choice = await asyncio.to_thread(self._choose)
+        self.progress.say(str(choice))
+        config = self.config = self.config.with_inference(choice.name)
         config.embedded.set_threads()
         self._policy = await asyncio.to_thread(policy.load, self._start_from())
         self._trainer = Trainer(
@@ -95,11 +100,15 @@ class EmbeddedRun:
         )
         self._resume()
         async with AsyncExitStack() as stack:
-            server = InferenceServer(
+            if choice.vllm is not None:
+                open_folder(config)  # for its log
+            server = inference.server(
+                choice,
                 self._policy,
-                port=config.embedded.port,
+                config.embedded,
                 max_model_len=self._context_tokens,
-                max_batch=config.embedded.max_batch,
+                folder=self.folder,
+                say=self.progress.say,
             )
             stack.callback(server.stop)
             await asyncio.to_thread(server.start)
@@ -118,10 +127,18 @@ class EmbeddedRun:
                 self._save(final=True)
         return self.outcome
 
-    async def _step(self, step: int, sources: Sequence[Source], server: InferenceServer) -> None:
+    def _choose(self) -> Choice:
+        envs = [s.env for s in self.config.orchestrator.train.source]
+        wanted = [g for e in envs if isinstance(e, ResearchEnvConfig) for g in e.inference_gpus]
+        return inference.choose(self.config.embedded.inference, list(dict.fromkeys(wanted)))
+
+    async def _step(self, step: int, sources: Sequence[Source], server: Server) -> None:
         began = time.monotonic()
+        await asyncio.to_thread(self._hand_over, server)
+        handed = time.monotonic()
         groups = await self._play(step, sources, server)
         played = time.monotonic()
+        await asyncio.to_thread(server.ready)  # one that is gone stops the run before it learns
         self._watch([r for g in groups for r in g.rollouts])
         samples = self._samples(groups)
         learnt = await to_the_end(asyncio.to_thread(self._learn, step, samples, server))
@@ -129,8 +146,9 @@ class EmbeddedRun:
         row = {"step": step, "samples": len(samples), **metrics.of_step(groups)}
         row |= {f"train/{name}": value for name, value in learnt.items()}
         row["seconds"] = ended - began
-        row["seconds_rollout"], row["seconds_train"] = played - began, ended - played
-        row["tokens_per_second"] = row["sampled_tokens"] / max(played - began, 1e-9)
+        row["seconds_weights"] = handed - began
+        row["seconds_rollout"], row["seconds_train"] = played - handed, ended - played
+        row["tokens_per_second"] = row["sampled_tokens"] / max(played - handed, 1e-9)
         row["peak_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         row["tasks"] = {
             task: _scores(rollouts)
@@ -141,9 +159,7 @@ class EmbeddedRun:
         if ckpt is not None and ckpt.interval and step % ckpt.interval == 0:
             self._save(final=False)
 
-    async def _play(
-        self, step: int, sources: Sequence[Source], server: InferenceServer
-    ) -> list[Group]:
+    async def _play(self, step: int, sources: Sequence[Source], server: Server) -> list[Group]:
         chosen = draw(sources, self.config.orchestrator.batch_size, self._rng)
         self.progress.phase(f"step {step}", sum(s.group_size for s in chosen))
         ctx = self._context(server)
@@ -151,7 +167,7 @@ class EmbeddedRun:
         plays = [play_group(source, ctx, lambda _: tick()) for source in chosen]
         return await together(plays)
 
-    def _context(self, server: InferenceServer) -> vf.ModelContext:
+    def _context(self, server: Server) -> vf.ModelContext:
         sampling = self.config.orchestrator.train.sampling
         return context(
             self._policy,
@@ -189,14 +205,18 @@ class EmbeddedRun:
         )
         return source.model_copy(update={"env": env})
 
-    def _learn(
-        self, step: int, samples: Sequence[Sample], server: InferenceServer
-    ) -> dict[str, float]:
+    def _learn(self, step: int, samples: Sequence[Sample], server: Server) -> dict[str, float]:
         with server.exclusive():  # nothing is sampled while the weights change in place
             learnt = self._trainer.step(samples)
-        server.update_weights()
         self._done = step
         return learnt
+
+    def _hand_over(self, server: Server) -> None:
+        """Makes the server sample with the present weights, once it answers."""
+        if self._handed != self._done:
+            server.update_weights()
+            self._handed = self._done
+        server.ready()
 
     def _watch(self, rollouts: Sequence[Rollout]) -> None:
         failures = [r.error for r in rollouts if not r.ok]
@@ -240,6 +260,7 @@ class EmbeddedRun:
         if self.outcome.checkpoint is None:
             return
         self._done, state = checkpoint.load_state(self.outcome.checkpoint)
+        self._handed = self._done
         self._trainer.load_state_dict(state)
         self.outcome.rows = _read_rows(self.folder / "metrics.jsonl", self._done)
         self.progress.say(f"going on after step {self._done}")
