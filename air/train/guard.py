@@ -1,10 +1,11 @@
 """Runs one command and ends it, with everything that it started, as soon as standard input closes.
 
-    python guard.py --remove FOLDER -- COMMAND…
+    python guard.py GRACE FOLDER COMMAND…
 
 Standard input is a pipe whose other end the owner holds: it closes when the owner ends, SIGKILL
-included. Then the command gets SIGTERM and `GRACE_SECONDS`, all its descendants SIGKILL (also those that
-left its process group: as a subreaper this process inherits them), and FOLDER is removed. SIGTERM ends
+included. Then the command gets SIGTERM; when it has ended, or after GRACE seconds, all its descendants get
+it too (also those that left its process group: as a subreaper this process inherits them), after GRACE
+seconds more SIGKILL, and FOLDER is removed. SIGTERM ends
 them in the same way and keeps FOLDER. When the command ends by itself, its descendants are ended too and
 the exit code is the command's (128 + the signal that killed it); FOLDER stays. SIGKILL of this process
 itself ends the command, but not what the command has started. Standard library only.
@@ -21,7 +22,6 @@ import subprocess
 import sys
 import time
 
-GRACE_SECONDS = 10.0
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _TICK = 0.1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -29,7 +29,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit code, or 0 where it was to be ended."""
-    remove, command = argv[1], argv[3:]
+    grace, folder, command = float(argv[0]), argv[1], argv[2:]
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
@@ -41,12 +41,12 @@ def main(argv: list[str]) -> int:
     ended = process.poll()
     if ended is None:
         process.terminate()
-        deadline = time.monotonic() + GRACE_SECONDS
+        deadline = time.monotonic() + grace
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(_TICK)
-    _end_all()
+    _end_all(grace)
     if closed:
-        shutil.rmtree(remove, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     if ended is None:
         return 0
     return ended if ended >= 0 else 128 - ended
@@ -63,20 +63,27 @@ def _child() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _end_all() -> None:
-    """Kills every descendant; orphans come to this process, so none is left when it has no child."""
+def _end_all(grace: float) -> None:
+    """Ends every descendant; orphans come to this process, so none is left when it has no child."""
+    deadline = time.monotonic() + grace
+    _send(signal.SIGTERM)
     while True:
-        for pid in _descendants(os.getpid()):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
             return
+        if time.monotonic() > deadline:
+            _send(signal.SIGKILL)
         time.sleep(_TICK)
+
+
+def _send(number: int) -> None:
+    for pid in _descendants(os.getpid()):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
 
 
 def _descendants(root: int) -> list[int]:

@@ -22,7 +22,7 @@ from typing import Any
 import verifiers.v1 as vf
 
 from air.env.config import ResearchEnvConfig
-from air.errors import InfrastructureError, MissingError, UsageError
+from air.errors import InferenceError, InfrastructureError, MissingError, UsageError
 from air.sandbox.guestbox import to_the_end
 from air.train import checkpoint, inference, metrics, policy, run_file
 from air.train.config import RunConfig, SourceConfig
@@ -123,6 +123,8 @@ class EmbeddedRun:
             try:
                 for step in range(self._done + 1, config.max_steps + 1):
                     await self._step(step, sources, server)
+            except InferenceError as error:
+                raise InferenceError(f"{error}; {self.go_on}") from error
             finally:
                 self._save(final=True)
         return self.outcome

@@ -40,8 +40,8 @@ _POLL_SECONDS = 0.25
 _HEALTH_EVERY = 5.0
 _FIRST_SECONDS = 120.0
 _RELOAD_SECONDS = 600.0
-_END_SECONDS = guard.GRACE_SECONDS + 20.0
-_ERROR = re.compile(r"(?:^|\s)(\w*(?:Error|Exception): .+)$")
+_GRACE_SECONDS = 10.0
+_ERROR = re.compile(r"(?:^|[\s(])(\w*(?:Error|Exception): .+)$")
 
 
 class VllmServer:
@@ -198,7 +198,7 @@ class VllmServer:
             self._log_offset = log.tell()
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, guard.__file__, "--remove", str(self._weights), "--"),
+                    *(sys.executable, guard.__file__, str(_GRACE_SECONDS), str(self._weights)),
                     *self.launch.command(self._model, self.port),
                 ],
                 stdin=subprocess.PIPE,
@@ -298,7 +298,7 @@ class VllmServer:
         else:
             process.stdin.close()
         try:
-            process.wait(_END_SECONDS)
+            process.wait(2 * _GRACE_SECONDS + 10)
         except subprocess.TimeoutExpired:
             logger.error("the guard of vLLM (process %d) does not end; it is killed", process.pid)
             process.kill()
