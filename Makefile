@@ -15,7 +15,8 @@ READY  := .venv/.ready
 AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test learning mutants bench-sandbox check clean env
+VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
+.PHONY: help quickstart test vllm test-vllm learning mutants bench-sandbox check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -27,6 +28,12 @@ quickstart: $(READY)  ## set everything up, then train a small agent on three ta
 test: $(READY)  ## set everything up, then run every test (AIR_REQUIRE_DOCKER=1: none may be skipped)
 	@$(AIR_CLI) setup
 	@$(BIN)/pytest $(ARGS)
+
+vllm: $(READY)  ## install vLLM, for `rl --inference vllm`, into an environment of its own
+	@PYTHON="$(PYTHON)" .ci/vllm
+
+test-vllm: vllm  ## run whole training steps through a real vLLM process (ten minutes)
+	@AIR_VLLM_PYTHON="$${AIR_VLLM_PYTHON:-$(VLLM_HOME)/bin/python}" $(BIN)/pytest tests/vllm $(ARGS)
 
 learning: $(READY)  ## show that training raises the reward, against a control (up to an hour)
 	@$(AIR_CLI) setup

@@ -15,7 +15,8 @@ from air.train import guard
 
 STUBBORN = """
 import os, signal, subprocess, sys, time
-inner = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
+inner = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+inner += "print(1, flush=True); time.sleep(600)"
 child = subprocess.Popen([sys.executable, "-c", inner], stdout=subprocess.PIPE, start_new_session=True)
 child.stdout.readline()
 open(sys.argv[1] + ".new", "w").write(f"{os.getpid()} {child.pid}")

@@ -122,6 +122,6 @@ def test_a_taken_port_is_one_line(small: Policy, tmp_path: Path) -> None:
 
 def test_a_process_that_ends_says_why(small: Policy, tmp_path: Path) -> None:
     server = VllmServer(small, launch(), folder=tmp_path)
-    with pytest.raises(InferenceError, match="did not start: exit code 1.*No module named 'vllm'"):
+    with pytest.raises(InferenceError, match=r"did not start: exit code 1.*No module named 'vllm'"):
         server.start()
     assert [path.name for path in tmp_path.iterdir()] == ["vllm.log"]
