@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,11 @@ def descendants(pid: int) -> list[int]:
     """The processes that one has started, and theirs."""
     found = [pid]
     for one in found:
-        try:
-            children = Path(f"/proc/{one}/task/{one}/children").read_text().split()
-        except OSError:
-            continue
-        found += [int(child) for child in children]
+        for thread in Path(f"/proc/{one}/task").glob("*/children"):
+            try:
+                found += [int(child) for child in thread.read_text().split()]
+            except OSError:  # it has ended
+                continue
     return found[1:]
 
 
@@ -87,15 +87,36 @@ def nothing_left(folder: Path, pids: list[int], seconds: float) -> bool:
     return True
 
 
-def started(folder: Path, small: Path) -> subprocess.Popen[str]:
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts `rl --inference vllm` in `tmp_path`; a failing test leaves no run behind."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def one(file: Path, *flags: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "air.cli.main", "rl", f"@{file}", *WITH, *flags],
+            stdout=(tmp_path / "stdout").open("w"),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        begun.append(process)
+        return process
+
+    yield one
+    for process in begun:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def started(start: Start, folder: Path, small: Path) -> subprocess.Popen[str]:
     """A long run, with its first step done."""
     file = run_toml(folder, small, "subprocess", batch_size=4)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "air.cli.main", "rl", f"@{file}", "--max-steps", "500", *WITH],
-        stdout=(folder / "stdout").open("w"),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start(file, "--max-steps", "500")
     until(lambda: done(folder), process, PATIENCE)
     return process
 
@@ -114,12 +135,14 @@ def test_a_run_trains_through_vllm(small: Path, tmp_path: Path) -> None:
     assert sum(row["train/updated"] for row in rows(tmp_path)) > 1
     folder = tmp_path / "outputs" / "r"
     assert json.loads((folder / "config.json").read_text())["embedded"]["inference"] == "vllm"
-    assert "Uvicorn" in (folder / "vllm.log").read_text() or (folder / "vllm.log").stat().st_size
+    assert (folder / "vllm.log").stat().st_size
     assert nothing_left(tmp_path, [], 0)
 
 
-def test_a_server_that_dies_is_started_again_once(small: Path, tmp_path: Path) -> None:
-    process = started(tmp_path, small)
+def test_a_server_that_dies_is_started_again_once(
+    start: Start, small: Path, tmp_path: Path
+) -> None:
+    process = started(start, tmp_path, small)
     os.kill(api_server(tmp_path), signal.SIGKILL)
     until(lambda: any(row["failed_episodes"] for row in done(tmp_path)), process, PATIENCE)
     (hit,) = [row for row in done(tmp_path) if row["failed_episodes"]]
@@ -128,7 +151,8 @@ def test_a_server_that_dies_is_started_again_once(small: Path, tmp_path: Path) -
     assert after["failed_episodes"] == 0
     assert after["train/mismatch_kl"] < 1e-6  # the newest weights, not those of the first start
     said = (tmp_path / "stdout").read_text()
-    assert said.count("vLLM went away: exit code 137; it is started again, once") == 1
+    assert said.count("it is started again, once") == 1
+    assert "vLLM went away: exit code 137" in said
     failed = [end for end in ends(tmp_path) if end["error"]]
     assert len(failed) >= hit["failed_episodes"]
     pids = descendants(process.pid)
@@ -149,8 +173,8 @@ def ends(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(file.read_text().splitlines()[-1]) for file in files]
 
 
-def test_sigkill_of_the_run_leaves_no_server(small: Path, tmp_path: Path) -> None:
-    process = started(tmp_path, small)
+def test_sigkill_of_the_run_leaves_no_server(start: Start, small: Path, tmp_path: Path) -> None:
+    process = started(start, tmp_path, small)
     pids = descendants(process.pid)
     assert api_server(tmp_path) in pids
     assert list((tmp_path / "outputs" / "r").glob(".weights-*"))
@@ -160,7 +184,7 @@ def test_sigkill_of_the_run_leaves_no_server(small: Path, tmp_path: Path) -> Non
 
 
 def test_ctrl_c_while_it_starts_and_a_start_that_takes_too_long(
-    small: Path, tmp_path: Path
+    start: Start, small: Path, tmp_path: Path
 ) -> None:
     file = run_toml(tmp_path, small, "subprocess")
     late = command("rl", f"@{file}", *WITH, "--embedded.inference-start-seconds", "4", cwd=tmp_path)
@@ -170,15 +194,10 @@ def test_ctrl_c_while_it_starts_and_a_start_that_takes_too_long(
     assert "vLLM was not ready after 4 s" in lines[0]
     assert "Traceback" not in late.stderr
     assert nothing_left(tmp_path, [], 0)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "air.cli.main", "rl", f"@{file}", *WITH],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = start(file)
     until(lambda: any("vllm.entrypoints" in p for p in processes(tmp_path).values()), process, 60)
     process.send_signal(signal.SIGINT)
-    out = process.communicate(timeout=60)[0]
-    assert process.returncode == 130, out
-    assert "Traceback" not in out
+    error = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, error
+    assert "Traceback" not in error
     assert nothing_left(tmp_path, [], 0)

@@ -117,15 +117,14 @@ def test_a_server_that_hangs_is_started_again_with_the_newest_weights(
     with torch.no_grad():
         for weights in policy.model.parameters():
             weights.mul_(1.05)
-    for pid in (api_server(server.log.parent),):
-        os.kill(pid, signal.SIGSTOP)
+    os.kill(api_server(server.log.parent), signal.SIGSTOP)
     before = server.version
     assert server.update_weights() == before + 1  # waits for the new process
-    ours, theirs = greedy(policy, server)
+    ours, theirs = reply(policy, server)
     assert theirs == pytest.approx(ours, abs=TOLERANCE)
 
 
-def greedy(policy: Policy, server: VllmServer) -> tuple[list[float], list[float]]:
+def reply(policy: Policy, server: VllmServer) -> tuple[list[float], list[float]]:
     """Log-probabilities of one reply: the trainer's and vLLM's."""
     import httpx
 
