@@ -153,8 +153,9 @@ def test_a_server_that_dies_is_started_again_once(
     said = (tmp_path / "stdout").read_text()
     assert said.count("it is started again, once") == 1
     assert "vLLM went away: exit code 137" in said
-    failed = [end for end in ends(tmp_path) if end["error"]]
+    failed = [end for end in ends(tmp_path) if end.get("error")]
     assert len(failed) >= hit["failed_episodes"]
+    assert not any(end["ok"] or end["reward"] is not None for end in failed)
     pids = descendants(process.pid)
     os.kill(api_server(tmp_path), signal.SIGKILL)
     error = process.communicate(timeout=60)[1].strip()
