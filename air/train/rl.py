@@ -23,6 +23,7 @@ import verifiers.v1 as vf
 
 from air.env.config import ResearchEnvConfig
 from air.errors import InferenceError, InfrastructureError, MissingError, UsageError
+from air.sandbox.gpus import Gpu
 from air.sandbox.guestbox import to_the_end
 from air.train import checkpoint, inference, metrics, policy, run_file
 from air.train.config import RunConfig, SourceConfig
@@ -114,7 +115,7 @@ class EmbeddedRun:
             await asyncio.to_thread(server.start)
             sources = await stack.enter_async_context(
                 serving(
-                    [self._settled(s) for s in config.orchestrator.train.source],
+                    [self._settled(s, choice.gpu) for s in config.orchestrator.train.source],
                     config.orchestrator.group_size,
                 )
             )
@@ -198,9 +199,13 @@ class EmbeddedRun:
                 ]
         return samples
 
-    def _settled(self, source: SourceConfig) -> SourceConfig:
+    def _settled(self, source: SourceConfig, gpu: Gpu | None) -> SourceConfig:
+        """What the source leaves to the run; boxes do not get the GPU that vLLM has."""
+        env = source.env
+        if gpu is not None and isinstance(env, ResearchEnvConfig) and not env.inference_gpus:
+            env = env.model_copy(update={"inference_gpus": [gpu.uuid]})
         env = settled(
-            source.env,
+            env,
             self._policy,
             max_context_tokens=self._context_tokens,
             record_dir=self.folder / "trajectories",

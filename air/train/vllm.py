@@ -54,7 +54,7 @@ def find() -> Vllm | None:
             there that cannot be run.
     """
     if given := os.environ.get(PYTHON_ENV):
-        python, where = Path(given).expanduser(), f"{PYTHON_ENV}={given}"
+        python, where = Path(given).expanduser().absolute(), f"{PYTHON_ENV}={given}"
         if found := _probe(python, where):
             return found
         raise MissingError("this interpreter has no vLLM", where=where, remedy=_REMEDY)

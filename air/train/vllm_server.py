@@ -198,7 +198,13 @@ class VllmServer:
             self._log_offset = log.tell()
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, guard.__file__, str(_GRACE_SECONDS), str(self._weights)),
+                    *(
+                        sys.executable,
+                        "-I",
+                        guard.__file__,
+                        str(_GRACE_SECONDS),
+                        str(self._weights),
+                    ),
                     *self.launch.command(self._model, self.port),
                 ],
                 stdin=subprocess.PIPE,

@@ -96,12 +96,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     begun: list[subprocess.Popen[str]] = []
 
     def one(file: Path, *flags: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "air.cli.main", "rl", f"@{file}", *WITH, *flags],
-            stdout=(tmp_path / "stdout").open("w"),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        argv = [sys.executable, "-m", "air.cli.main", "rl", f"@{file}", *WITH, *flags]
+        with (tmp_path / "stdout").open("w") as out:
+            process = subprocess.Popen(argv, stdout=out, stderr=subprocess.PIPE, text=True)
         begun.append(process)
         return process
 
