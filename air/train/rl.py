@@ -121,14 +121,17 @@ class EmbeddedRun:
             )
             open_folder(config)
             self._on_open()
-            try:
-                for step in range(self._done + 1, config.max_steps + 1):
-                    await self._step(step, sources, server)
-            except InferenceError as error:
-                raise InferenceError(f"{error}; {self.go_on}") from error
-            finally:
-                self._save(final=True)
+            await self._steps(sources, server)
         return self.outcome
+
+    async def _steps(self, sources: Sequence[Source], server: Server) -> None:
+        try:
+            for step in range(self._done + 1, self.config.max_steps + 1):
+                await self._step(step, sources, server)
+        except InferenceError as error:
+            raise InferenceError(f"{error}; {self.go_on}") from error
+        finally:
+            self._save(final=True)
 
     def _choose(self) -> Choice:
         envs = [s.env for s in self.config.orchestrator.train.source]
