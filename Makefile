@@ -16,7 +16,8 @@ READY  := .venv/.ready
 AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-verifiers learning mutants bench-sandbox schema check clean env
+VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
+.PHONY: help quickstart test test-verifiers vllm test-vllm learning mutants bench-sandbox schema check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -42,6 +43,12 @@ test-verifiers: $(READY)  ## test what touches verifiers on the oldest one that 
 	@AIR_VENV=$(OLD_VENV) VERIFIERS=$(OLD_VERIFIERS) PYTHON="$(PYTHON)" .ci/environment
 	$(OLD_VENV)/bin/pytest $(GLUE_TESTS) $(ARGS)
 	$(BIN)/pytest $(GLUE_TESTS) $(ARGS)
+
+vllm: $(READY)  ## install vLLM, for `rl --inference vllm`, into an environment of its own
+	@PYTHON="$(PYTHON)" .ci/vllm
+
+test-vllm: vllm  ## run whole training steps through a real vLLM process (ten minutes)
+	@AIR_VLLM_PYTHON="$${AIR_VLLM_PYTHON:-$(VLLM_HOME)/bin/python}" $(BIN)/pytest tests/vllm $(ARGS)
 
 learning: $(READY)  ## show that training raises the reward, against a control (up to an hour)
 	@$(AIR_CLI) setup
