@@ -1,0 +1,155 @@
+"""One run of prime-rl's orchestrator, env servers and a real vLLM on a machine without a GPU.
+
+The run file is the shipped quickstart, changed only where this machine is smaller or the test needs to look
+on: `settings` says how. `rl --dry-run` writes what every process reads, as on a machine with GPUs; the
+processes are then started one by one, since the launcher itself looks for GPUs first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from air import paths
+from air.config import read_toml
+from tests.prime_rl.policy import TASKS
+from tests.prime_rl.processes import ended, free_port, run, running, started, wait_for_end
+from tests.prime_rl.proxy import AdminProxy
+
+CONTEXT = 1024
+VLLM_START_SECONDS = 400
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running vLLM."""
+
+    url: str
+    model: str
+    """The name, and the folder, of the policy it started with."""
+
+
+@contextmanager
+def vllm(policy: Path, folder: Path) -> Iterator[Served]:
+    """A stock vLLM server for `policy`; its log goes to `folder`."""
+    python = Path(os.environ.get("AIR_VLLM_PYTHON", paths.cache() / "vllm" / "bin" / "python"))
+    port, log = free_port(), folder / "vllm.log"
+    argv = [
+        *(str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(policy)),
+        *("--host", "127.0.0.1", "--port", str(port), "--max-model-len", str(CONTEXT)),
+        *("--return-tokens-as-token-ids", "--logprobs-mode", "processed_logprobs"),
+        *("--generation-config", "vllm", "--enforce-eager", "--dtype", "float32"),
+        "--disable-uvicorn-access-log",
+    ]
+    ours = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    env = ours | {
+        "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    url = f"http://127.0.0.1:{port}"
+    with ended(argv, log=log, env=env) as process:
+        _await_health(url, lambda: running(process, "vLLM", log))
+        yield Served(url, str(policy))
+
+
+def _await_health(url: str, alive: Any) -> None:
+    import time
+
+    deadline = time.monotonic() + VLLM_START_SECONDS
+    while True:
+        alive()
+        try:
+            if httpx.get(f"{url}/health", trust_env=False).is_success:
+                return
+        except httpx.TransportError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left."""
+
+    folder: Path
+    """prime-rl's folder of the run."""
+    trajectories: Path
+    """Ours."""
+    loaded: list[str]
+    """The folders whose weights vLLM loaded, in order."""
+
+
+def settings(served: Served, admin: str, folder: Path, **change: Any) -> dict[str, Any]:
+    """The quickstart's run file for this machine.
+
+    Args:
+        change: `credit`, `max_steps`, `batch_size`.
+    """
+    data = read_toml(paths.shipped("configs") / "quickstart.toml")
+    data |= {"max_steps": change["max_steps"], "seq_len": CONTEXT, "output_dir": str(folder)}
+    data |= {"run": {"name": "run"}, "model": {"name": served.model}}
+    data |= {"monitors": {"file": {}}, "rollout_transport": {"type": "filesystem"}}
+    # Large steps, so that one version's log-probabilities are told from another's.
+    data["trainer"] = {"optim": {"type": "adamw", "lr": 2e-3, "weight_decay": 0.0}}
+    data["orchestrator"] |= {"batch_size": change["batch_size"], "group_size": 4}
+    data["orchestrator"] |= {"env_server_base_port": free_port()}
+    data["orchestrator"]["concurrency"] = {"initial_inflight": 8, "max_inflight": 8}
+    data["orchestrator"]["model"] = {
+        "client": {"base_url": f"{served.url}/v1", "admin_base_url": [admin]}
+    }
+    env = data["orchestrator"]["train"]["source"][0]["env"]
+    env |= {"credit": change["credit"], "record_dir": str(folder / "trajectories")}
+    env |= {"max_boxes": 8, "warm_boxes": 0}
+    env["taskset"]["tasks"] = list(TASKS)
+    env["agent"]["runtime"]["type"] = "subprocess"
+    return data
+
+
+@contextmanager
+def prepared(served: Served, folder: Path, **change: Any) -> Iterator[tuple[Run, ExitStack]]:
+    """A run whose files are written and whose env servers run; the stack ends what is put on it."""
+    import tomli_w
+
+    with AdminProxy(served.url) as proxy, ExitStack() as stack:
+        file = folder / "run.toml"
+        file.write_text(tomli_w.dumps(settings(served, proxy.url, folder, **change)))
+        run("prime_rl.entrypoints.rl", "@", file, "--dry-run", log=folder / "dry_run.log")
+        made = Run(folder / "run", folder / "trajectories", proxy.loaded)
+        for config in sorted((made.folder / "configs/envs/train").glob("*.json")):
+            log = folder / f"env_{config.stem}.log"
+            stack.enter_context(started("prime_rl.entrypoints.env_server", "@", config, log=log))
+        yield made, stack
+
+
+def orchestrate(made: Run, *needs: Any, seconds: float = 600) -> str:
+    """Runs the orchestrator to its end, which must be exit code 0; returns its log."""
+    log = made.folder.parent / "orchestrator.log"
+    config = made.folder / "configs/orchestrator.json"
+    with started("tests.prime_rl.orchestrator", "@", config, log=log) as process:
+        wait_for_end(process, "the orchestrator", log, seconds, *needs)
+    return log.read_text(errors="replace")
+
+
+def broadcast(made: Run, version: int, policy: Path) -> None:
+    """Hands out weights as prime-rl's trainer does: a folder and, when it is whole, `STABLE`."""
+    folder = made.folder / f"broadcasts/step_{version}"
+    shutil.copytree(policy, folder)
+    (folder / "STABLE").touch()
+
+
+def read_episodes(made: Run, step: int, subset: str) -> list[dict[str, Any]]:
+    """The episodes of one step as prime-rl's file monitor wrote them; `all` or `effective`."""
+    file = made.folder / f"rollouts/step_{step}/train/{subset}/traces.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()]
