@@ -99,8 +99,9 @@ class ResearchEnvConfig(vf.EnvConfig):
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=10)
     """The one agent. `runtime.type` is `docker`, or `subprocess` for the process box."""
-    credit: Literal["episode"] = "episode"
-    """`episode`: one trace an episode, its reward the sum of its deltas."""
+    credit: Literal["episode", "segment"] = "episode"
+    """`episode`: one trace an episode, its reward the sum of all terms. `segment`: one trace for each
+    segment, which ends at a validate, rewarded by what arose in it (`air.env.credit`)."""
     delta: Literal["previous", "best"] = "previous"
     """What a validate is compared with: the score before it, or the best score so far."""
     format_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)

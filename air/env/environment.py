@@ -12,6 +12,7 @@ import verifiers.v1 as vf
 
 from air import formats, tasks
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
+from air.env.credit import split
 from air.env.episode import Episode
 from air.env.runtime import lend
 from air.env.taskset import ResearchTask
@@ -94,6 +95,11 @@ class ResearchEnv(vf.Env[ResearchEnvConfig]):
                     trace = await agents.agent.run(task, runtime=lend(box, episode))
                 finally:
                     _record_end(episode, trace)
+
+    async def finalize(self, task: vf.Task, episode: vf.Episode) -> None:
+        """With `credit = "segment"`, makes one trace a segment of the finished episode."""
+        if self.config.credit == "segment":
+            episode.traces[:] = [part for trace in episode.traces for part in split(trace)]
 
     def _spec(self, task_id: str) -> TaskSpec:
         if task_id not in self._specs:

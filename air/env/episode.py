@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from air.env.config import ResearchEnvConfig
+from air.env.credit import Ledger
 from air.formats import ActionFormat
 from air.rewards import terms
 from air.trajectories import Recorder
@@ -41,6 +42,10 @@ class Episode:
     """The action format; None where another program than our harness plays."""
     malformed_in_a_row: int = 0
     """Replies up to now that were no action, since the last that was."""
+    trace: Any = None
+    """The verifiers trace that is being written; None before the task is set up."""
+    ledger: Ledger = field(default_factory=Ledger)
+    """Where in the trace the reward arose."""
     why_ended: str = ""
     """`submit`, `turns`, `context`, `length`, `format`, or what verifiers stopped it for."""
 
@@ -70,6 +75,7 @@ class Episode:
             code=None if step is None else step.code,
             exec_seconds=0.0 if step is None else round(step.exec_seconds, 4),
         )
+        self._note(ends=False)
 
     def record_validation(self, validation: Validation) -> None:
         """Writes one grading."""
@@ -88,6 +94,7 @@ class Episode:
             remembered=validation.remembered,
             automatic=validation.automatic,
         )
+        self._note(ends=True)
 
     async def finish(self) -> None:
         """The last validate and the test split; recorded."""
@@ -95,10 +102,16 @@ class Episode:
         await self.world.finish()
         for validation in self.world.validations[before:]:
             self.record_validation(validation)
+        self._note(ends=False)
+
+    def _note(self, *, ends: bool) -> None:
+        nodes = 0 if self.trace is None else len(self.trace.nodes)
+        self.ledger.note(nodes, self.rewards, ends=ends)
 
     @property
     def rewards(self) -> dict[str, float]:
-        """The terms of the episode's reward, by name; they add up to it."""
+        """The terms of the episode's reward as they are now, by name; they add up to it. `test_score`
+        is 0 until the test split is scored, at the end."""
         world, config = self.world, self.config
         problems = sum(1 for v in world.validations if v.score is None)
         limit = config.episode_seconds(world.task)
@@ -106,8 +119,10 @@ class Episode:
             "delta": world.reward,
             "format": terms.format_errors(self.counters.format_errors, config.format_penalty),
             "failed_validates": terms.failed_validates(problems, config.validate_penalty),
-            "time": terms.time_used(world.times.agent, limit, config.time_penalty),
-            "test_score": terms.final_score(world.test_score, world.task, config.test_weight),
+            "time": terms.time_used(world.agent_seconds, limit, config.time_penalty),
+            "test_score": terms.final_score(
+                world.test_score, world.task, config.test_weight if world.finished else 0.0
+            ),
         }
 
     @property
@@ -152,4 +167,5 @@ class Episode:
             "isolation": self.world.box.isolation,
             "phis": [v.phi for v in self.world.validations],
             "deltas": [v.delta for v in self.world.validations],
+            "paid": self.ledger.payments,
         }

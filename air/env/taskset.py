@@ -31,6 +31,7 @@ class ResearchTask(vf.Task[ResearchData]):
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Lays the task out in the box and opens the record."""
         episode = episode_of(runtime)
+        episode.trace = trace
         await episode.world.reset(self.data.seed)
         trace.info["air"] = {"episode": episode.id, "task": self.data.task_id}
         episode.recorder.write(

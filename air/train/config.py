@@ -145,6 +145,9 @@ class EmbeddedConfig(BaseConfig):
     """Tokens, padding included, in one forward and backward pass."""
     shuffle_rewards: bool = False
     """Control experiment: rewards change places within their group, so that nothing can be learnt."""
+    reward_to_go: bool = False
+    """Each turn is paid by what was earned from it on, compared with the same turn of the group's other
+    episodes; off: each trace by its whole reward. For `credit = "episode"`."""
     max_failed_steps: int = Field(3, ge=1)
     """The run stops after so many steps in a row without one episode that ended well."""
     seed: int = 0
@@ -191,6 +194,10 @@ class RunConfig(BaseConfig):
                     f"the group_size ({size})"
                 )
             check_history(source.env)
+            if self.embedded.reward_to_go and getattr(source.env, "credit", "") == "segment":
+                raise ValueError(
+                    'embedded.reward_to_go pays turns within one trace: it needs credit = "episode"'
+                )
         if self.resume is not None and self.run.name is None:
             raise ValueError("resume needs run.name, the run to go on with")
         check_schedule(self.trainer.scheduler, self.max_steps)

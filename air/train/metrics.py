@@ -62,14 +62,9 @@ def final_phi(rollout: Rollout) -> float | None:
 
 def terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """The mean of each term of the reward over all episodes; the means add up to the mean reward."""
-    names = dict.fromkeys(name for r in rollouts for name in r.trace.rewards)
-    found = {name: [_term(r, name) for r in rollouts] for name in names}
-    return {name: fmean(values) for name, values in found.items()}
-
-
-def _term(rollout: Rollout, name: str) -> float:
-    term = rollout.trace.rewards.get(name)
-    return 0.0 if term is None else float(term.value)
+    each = [r.terms for r in rollouts]
+    names = dict.fromkeys(name for terms in each for name in terms)
+    return {name: fmean(terms.get(name, 0.0) for terms in each) for name in names}
 
 
 def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:

@@ -38,6 +38,7 @@ from air.train.rollout import (
     settled,
     together,
 )
+from air.train.samples import samples as make_samples
 from air.train.server import InferenceServer
 from air.train.trainer import Sample, Trainer
 
@@ -123,7 +124,14 @@ class EmbeddedRun:
         groups = await self._play(step, sources, server)
         played = time.monotonic()
         self._watch([r for g in groups for r in g.rollouts])
-        samples = self._samples(groups)
+        embedded = self.config.embedded
+        samples = make_samples(
+            groups,
+            ESTIMATORS[self.config.orchestrator.algo.type],
+            self.config.orchestrator.train.sampling.temperature,
+            by_turn=embedded.reward_to_go,
+            shuffle=self._rng if embedded.shuffle_rewards else None,
+        )
         learnt = await to_the_end(asyncio.to_thread(self._learn, step, samples, server))
         ended = time.monotonic()
         row = {"step": step, "samples": len(samples), **metrics.of_step(groups)}
@@ -160,25 +168,6 @@ class EmbeddedRun:
             max_tokens=sampling.max_completion_tokens,
             renderer=self.config.orchestrator.renderer,
         )
-
-    def _samples(self, groups: Sequence[Group]) -> list[Sample]:
-        """One sample a branch; episodes that failed, and those without advantage, give none."""
-        temperature = self.config.orchestrator.train.sampling.temperature
-        estimate = ESTIMATORS[self.config.orchestrator.algo.type]
-        samples = []
-        for group in groups:
-            rewards = group.rewards
-            if self.config.embedded.shuffle_rewards:
-                rewards = self._rng.sample(rewards, len(rewards))
-            for rollout, advantage in zip(group.rollouts, estimate(rewards), strict=True):
-                if not rollout.ok or abs(advantage) < 1e-9:
-                    continue
-                samples += [
-                    Sample(b.token_ids, b.sampled_mask, b.logprobs, advantage, temperature)
-                    for b in rollout.trace.branches
-                    if any(b.sampled_mask)
-                ]
-        return samples
 
     def _settled(self, source: SourceConfig) -> SourceConfig:
         env = settled(

@@ -29,8 +29,9 @@ class Rollout:
     source: str
     task: str
     """The research task's id."""
-    trace: Any
-    """The verifiers trace; None where no agent ran."""
+    traces: list[Any]
+    """The verifiers traces that train the policy, in turn: one, or one a segment; none where no agent
+    ran."""
     error: str = ""
     """Why it does not count; empty where it ended well."""
     seconds: float = 0.0
@@ -41,9 +42,23 @@ class Rollout:
         return not self.error
 
     @property
+    def trace(self) -> Any:
+        """The last trace, which has the episode's metrics; None where no agent ran."""
+        return self.traces[-1] if self.traces else None
+
+    @property
     def reward(self) -> float:
-        """The sum of the reward's terms."""
-        return float(self.trace.reward) if self.ok else 0.0
+        """The sum of the reward's terms, over all traces."""
+        return sum(float(trace.reward) for trace in self.traces) if self.ok else 0.0
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """The reward's terms by name, over all traces; they add up to it."""
+        found: dict[str, float] = {}
+        for trace in self.traces:
+            for name, term in trace.rewards.items():
+                found[name] = found.get(name, 0.0) + (0.0 if term is None else float(term.value))
+        return found
 
     def metric(self, name: str) -> float | None:
         """One of the episode's metrics; None where it has none."""
@@ -58,9 +73,7 @@ class Rollout:
     @property
     def sampled_tokens(self) -> int:
         """Tokens that the policy drew."""
-        if self.trace is None:
-            return 0
-        return sum(sum(b.sampled_mask) for b in self.trace.branches)
+        return sum(sum(node.mask) for trace in self.traces for node in trace.nodes)
 
 
 @dataclass
@@ -70,14 +83,10 @@ class Group:
     rollouts: list[Rollout] = field(default_factory=list)
 
     @property
-    def rewards(self) -> list[float | None]:
-        """One reward an episode; None where it does not count."""
-        return [r.reward if r.ok else None for r in self.rollouts]
-
-    @property
     def has_spread(self) -> bool:
-        """Whether the episodes that count differ in reward, so that there is something to learn."""
-        counted = [r for r in self.rewards if r is not None]
+        """Whether the traces of episodes that count differ in reward, so that there is something to
+        learn."""
+        counted = [float(t.reward) for r in self.rollouts if r.ok for t in r.traces]
         return len(counted) > 1 and max(counted) - min(counted) > 1e-9
 
 
@@ -193,13 +202,13 @@ async def play(
     """Plays one prompt once, with the environment's retries. A failed episode is data, not a raise."""
     began = time.monotonic()
     episode = await source.env.run_slot(source.env.slots(task)[0], ctx)
-    trace = episode.traces[0] if episode.traces else None
-    error = episode.last_error or (trace.last_error if trace is not None else None)
+    errors = [e for e in (episode.last_error, *(t.last_error for t in episode.traces)) if e]
+    error = errors[0] if errors else None
     failed = not episode.ok
     rollout = Rollout(
         source=source.name,
         task=str(getattr(task.data, "task_id", "") or task.data.name or source.name),
-        trace=trace,
+        traces=[trace for trace in episode.traces if trace.agent.trainable],
         error=(f"{error.type}: {error.message}" if error else "no reason given") if failed else "",
         seconds=time.monotonic() - began,
     )

@@ -58,6 +58,8 @@ class ResearchWorld:
     """The primary metric on the test split, measured once, at the end; None if not gradable."""
     test_stderr: float | None = None
     """Its standard error, where the artefact was graded repeatedly."""
+    finished: bool = False
+    """Whether the test split was scored, so that nothing more can be earned."""
     _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
@@ -107,8 +109,8 @@ class ResearchWorld:
         test split, once."""
         if self._closed:
             return
+        self.times.agent = self.agent_seconds
         self._closed = True
-        self.times.agent = max(0.0, time.monotonic() - self._began - self.times.grading)
         if not self.submitted:
             await self.validate(automatic=True)
         began = time.monotonic()
@@ -119,11 +121,19 @@ class ResearchWorld:
         except ArtefactError:
             self.test_score = self.test_stderr = None
         self.times.grading += time.monotonic() - began
+        self.finished = True
 
     async def close(self) -> dict[str, Any]:
         """Finishes and returns the facts of the episode."""
         await self.finish()
         return {"score": self.score, "best": self.best, "test_score": self.test_score}
+
+    @property
+    def agent_seconds(self) -> float:
+        """The agent's own time so far: from the task laid out, less `times.grading`."""
+        if self._closed:
+            return self.times.agent
+        return max(0.0, time.monotonic() - self._began - self.times.grading)
 
     @property
     def reward(self) -> float:

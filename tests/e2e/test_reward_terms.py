@@ -52,7 +52,7 @@ async def test_the_reward_is_the_sum_of_the_terms_that_are_shown(tmp_path: Path)
     assert end["terms"] == values
     assert end["reward"] == pytest.approx(sum(values.values()))
     assert trace.reward == pytest.approx(end["reward"])
-    row = of_rollouts([Rollout("research", "titanic", trace)])
+    row = of_rollouts([Rollout("research", "titanic", [trace])])
     assert {name: row[f"reward/{name}"] for name in TERMS} == pytest.approx(values)
     shown = sum(value for name, value in row.items() if name.startswith("reward/"))
     assert row["reward"] == pytest.approx(shown)
