@@ -1,11 +1,12 @@
 """Docker tests are skipped, each by name, where no box can start; under AIR_REQUIRE_DOCKER=1 a
-skipped Docker test is a failure. Tests of a checkout of MLGym are skipped where none is named."""
+skipped Docker test is a failure. Tests of a checkout of MLGym or prime-rl are skipped where none is named."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Generator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -29,11 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips the tests marked `docker` where no box can start, and those marked `mlgym`."""
+    """Skips the tests marked `docker` where no box can start, and those that need a checkout."""
     for item in items:
         if item.get_closest_marker("mlgym") and not os.environ.get("AIR_MLGYM_ROOT"):
             reason = "AIR_MLGYM_ROOT names no checkout of MLGym"
             item.add_marker(pytest.mark.skip(reason=reason))
+        if item.get_closest_marker("primerl") and find_spec("prime_rl") is None:
+            item.add_marker(pytest.mark.skip(reason="runs by make test-primerl PRIME_RL=DIR"))
     marked = [item for item in items if item.get_closest_marker("docker")]
     if marked and (problem := docker_problem()):
         for item in marked:

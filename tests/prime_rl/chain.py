@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ import httpx
 from air import paths
 from air.config import read_toml
 from tests.prime_rl.policy import TASKS
-from tests.prime_rl.processes import ended, free_port, run, running, started, wait_for_end
+from tests.prime_rl.processes import Failed, ended, free_port, run, started, wait_for_end
 from tests.prime_rl.proxy import AdminProxy
 
 CONTEXT = 1024
@@ -60,23 +61,19 @@ def vllm(policy: Path, folder: Path) -> Iterator[Served]:
     }
     url = f"http://127.0.0.1:{port}"
     with ended(argv, log=log, env=env) as process:
-        _await_health(url, lambda: running(process, "vLLM", log))
+        deadline = time.monotonic() + VLLM_START_SECONDS
+        while not _healthy(url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise Failed("vLLM did not get ready", log)
+            time.sleep(0.5)
         yield Served(url, str(policy))
 
 
-def _await_health(url: str, alive: Any) -> None:
-    import time
-
-    deadline = time.monotonic() + VLLM_START_SECONDS
-    while True:
-        alive()
-        try:
-            if httpx.get(f"{url}/health", trust_env=False).is_success:
-                return
-        except httpx.TransportError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.5)
+def _healthy(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", trust_env=False).is_success
+    except httpx.TransportError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -133,12 +130,12 @@ def prepared(served: Served, folder: Path, **change: Any) -> Iterator[tuple[Run,
         yield made, stack
 
 
-def orchestrate(made: Run, *needs: Any, seconds: float = 600) -> str:
+def orchestrate(made: Run, beside: Callable[[], None] = lambda: None, seconds: float = 600) -> str:
     """Runs the orchestrator to its end, which must be exit code 0; returns its log."""
     log = made.folder.parent / "orchestrator.log"
     config = made.folder / "configs/orchestrator.json"
     with started("tests.prime_rl.orchestrator", "@", config, log=log) as process:
-        wait_for_end(process, "the orchestrator", log, seconds, *needs)
+        wait_for_end(process, "the orchestrator", log, seconds, beside)
     return log.read_text(errors="replace")
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -49,19 +49,15 @@ def ended(
         yield process
     finally:
         _signal(process, signal.SIGTERM)
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(10)
-        except subprocess.TimeoutExpired:
-            pass
         _signal(process, signal.SIGKILL)
         process.wait()
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, number)
-    except ProcessLookupError:
-        return
 
 
 def run(module: str, *args: object, log: Path, seconds: float = 300) -> str:
@@ -76,27 +72,24 @@ def run(module: str, *args: object, log: Path, seconds: float = 300) -> str:
 
 
 def wait_for_end(
-    process: subprocess.Popen[bytes], name: str, log: Path, seconds: float, *needs: Callable[[], None]
+    process: subprocess.Popen[bytes],
+    name: str,
+    log: Path,
+    seconds: float,
+    beside: Callable[[], None] = lambda: None,
 ) -> None:
-    """Waits until a process exits with 0; `needs` raise when something it needs has failed.
+    """Waits until a process exits with 0; `beside` raises when one that it needs has failed.
 
     Raises:
         Failed: another exit code, or it took too long.
     """
     deadline = time.monotonic() + seconds
     while process.poll() is None:
-        for need in needs:
-            need()
+        beside()
         if time.monotonic() > deadline:
             raise Failed(f"{name} still ran after {seconds:.0f} s", log)
         time.sleep(0.2)
     if process.returncode != 0:
-        raise Failed(f"{name} ended with exit code {process.returncode}", log)
-
-
-def running(process: subprocess.Popen[bytes], name: str, log: Path) -> None:
-    """Raises `Failed` where a process has ended."""
-    if process.poll() is not None:
         raise Failed(f"{name} ended with exit code {process.returncode}", log)
 
 
