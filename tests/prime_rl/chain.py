@@ -99,7 +99,7 @@ def settings(served: Served, admin: str, folder: Path, **change: Any) -> dict[st
     data |= {"run": {"name": "run"}, "model": {"name": served.model}}
     data |= {"monitors": {"file": {}}, "rollout_transport": {"type": "filesystem"}}
     # Large steps, so that one version's log-probabilities are told from another's.
-    data["trainer"] = {"optim": {"type": "adamw", "lr": 2e-3, "weight_decay": 0.0}}
+    data["trainer"] = {"optim": {"type": "adamw", "lr": 1e-3, "weight_decay": 0.0}}
     data["orchestrator"] |= {"batch_size": change["batch_size"], "group_size": 4}
     data["orchestrator"] |= {"env_server_base_port": free_port()}
     data["orchestrator"]["concurrency"] = {"initial_inflight": 8, "max_inflight": 8}

@@ -1,7 +1,7 @@
 """prime-rl's own orchestrator, on verifiers 0.3.1 to 0.4.0: `python -m tests.prime_rl.orchestrator @ FILE`.
 
-This prime-rl reads `Branch.multi_modal_data`, which verifiers 0.4.0 no longer has. Text has none, so None stands
-in for it. Nothing else differs from `python -m prime_rl.entrypoints.orchestrator`.
+This prime-rl reads `Branch.multi_modal_data`, which verifiers 0.4.0 no longer has. Text has none, so None
+stands in for it. Nothing else differs from `python -m prime_rl.entrypoints.orchestrator`.
 """
 
 from __future__ import annotations

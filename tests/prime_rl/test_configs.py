@@ -88,19 +88,25 @@ async def test_a_run_file(
         else:
             boxes = await _served(source, config, tmp_path)
             played.append(f"{source} played in a {boxes} box")
-    report(f"stage 1: {name(file)}: valid for {kind(file)}; env servers: {', '.join(played) or 'none'}")
+    report(
+        f"stage 1: {name(file)}: valid for {kind(file)}; env servers: {', '.join(played) or 'none'}"
+    )
 
 
 def _refused(source: str, config: dict[str, Any], folder: Path) -> None:
     """Without a GPU, a source that needs one ends at the start, with our line as the last."""
     if gpus.inventory():
-        pytest.skip("this machine has GPUs; whether they are those that the file names is not known")
+        pytest.skip(
+            "this machine has GPUs; whether they are those that the file names is not known"
+        )
     with pytest.raises(Failed, match=r"ConfigError.*GPU"):
         _run_server(source, config, folder)
 
 
 def _run_server(source: str, config: dict[str, Any], folder: Path) -> None:
-    run("prime_rl.entrypoints.env_server", "@", _written(source, config, folder), log=folder / "log")
+    run(
+        "prime_rl.entrypoints.env_server", "@", _written(source, config, folder), log=folder / "log"
+    )
 
 
 def _written(source: str, config: dict[str, Any], folder: Path) -> Path:
@@ -118,7 +124,7 @@ async def _served(source: str, config: dict[str, Any], folder: Path) -> str:
     from verifiers.v1.serve import EnvClient
 
     env = config["env"]
-    env.update(dict.fromkeys(GPU_KEYS, []))  # none of them is here, and these tasks need none
+    env.update({key: [] for key in GPU_KEYS})  # none of them is here, and these tasks need none
     if images.unready():
         env["agent"]["runtime"] = {"type": "subprocess"}
     file, log = _written(source, config, folder), folder / f"{source}.log"

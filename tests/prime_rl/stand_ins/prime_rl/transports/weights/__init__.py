@@ -1,4 +1,4 @@
-"""Stands in for prime-rl's `__init__` here, which imports vLLM's CUDA parts; its modules are prime-rl's own."""
+"""Stands in for prime-rl's `__init__`, which imports vLLM's CUDA parts; the modules beside it are its own."""
 
 from pkgutil import extend_path
 
