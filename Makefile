@@ -15,7 +15,7 @@ READY  := .venv/.ready
 AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-primerl learning mutants bench-sandbox check clean env
+.PHONY: help quickstart test learning mutants bench-sandbox check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -28,9 +28,6 @@ test: $(READY)  ## set everything up, then run every test (AIR_REQUIRE_DOCKER=1:
 	@$(AIR_CLI) setup
 	@$(BIN)/pytest $(ARGS)
 
-test-primerl:  ## run prime-rl's orchestrator, loader and loss on our environment: PRIME_RL=DIR (Python 3.12)
-	@PYTHON="$(PYTHON)" PRIME_RL="$(PRIME_RL)" VERIFIERS="$(VERIFIERS)" .ci/primerl $(ARGS)
-
 learning: $(READY)  ## show that training raises the reward, against a control (up to an hour)
 	@$(AIR_CLI) setup
 	@$(PY) bench/learning.py $(ARGS)
@@ -42,6 +39,10 @@ mutants: $(READY)  ## take out each defence of the boxes in turn; a test must tu
 bench-sandbox: $(READY)  ## time boxes beside docker and verifiers (a quarter of an hour; ARGS=--quick)
 	@$(AIR_CLI) setup
 	@$(PY) bench/sandbox.py $(ARGS)
+
+.PHONY: test-primerl
+test-primerl:  ## run prime-rl's orchestrator, loader and loss on our environment: PRIME_RL=DIR (Python 3.12)
+	@PYTHON="$(PYTHON)" PRIME_RL="$(PRIME_RL)" VERIFIERS="$(VERIFIERS)" .ci/primerl $(ARGS)
 
 check: $(READY)  ## style, types, and the direction of imports
 	$(BIN)/ruff check
