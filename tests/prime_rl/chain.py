@@ -8,7 +8,6 @@ processes are then started one by one, since the launcher itself looks for GPUs 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ import httpx
 
 from air import paths
 from air.config import read_toml
+from air.train.vllm import Launch, find
 from tests.prime_rl.policy import TASKS
 from tests.prime_rl.processes import Failed, ended, free_port, run, started, wait_for_end
 from tests.prime_rl.proxy import AdminProxy
@@ -41,26 +41,14 @@ class Served:
 @contextmanager
 def vllm(policy: Path, folder: Path) -> Iterator[Served]:
     """A stock vLLM server for `policy`; its log goes to `folder`."""
-    python = Path(os.environ.get("AIR_VLLM_PYTHON", paths.cache() / "vllm" / "bin" / "python"))
+    installed = find()
+    assert installed is not None, "no vLLM: make vllm"
     port, log = free_port(), folder / "vllm.log"
-    argv = [
-        *(str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(policy)),
-        *("--host", "127.0.0.1", "--port", str(port), "--max-model-len", str(CONTEXT)),
-        *("--return-tokens-as-token-ids", "--logprobs-mode", "processed_logprobs"),
-        *("--generation-config", "vllm", "--enforce-eager", "--dtype", "float32"),
-        "--disable-uvicorn-access-log",
-    ]
-    ours = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    env = ours | {
-        "VLLM_SERVER_DEV_MODE": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
+    launch = Launch(
+        installed, None, name=str(policy), max_model_len=CONTEXT, max_batch=16, threads=1
+    )
     url = f"http://127.0.0.1:{port}"
-    with ended(argv, log=log, env=env) as process:
+    with ended(launch.command(policy, port), log=log, env=launch.environment()) as process:
         deadline = time.monotonic() + VLLM_START_SECONDS
         while not _healthy(url):
             if process.poll() is not None or time.monotonic() > deadline:
