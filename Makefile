@@ -17,7 +17,7 @@ AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
 VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
-.PHONY: help quickstart test test-verifiers vllm test-vllm learning mutants bench-sandbox schema check clean env
+.PHONY: help quickstart test test-verifiers vllm test-vllm test-primerl learning mutants bench-sandbox schema check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -64,6 +64,9 @@ bench-sandbox: $(READY)  ## time boxes beside docker and verifiers (a quarter of
 
 schema: $(READY)  ## read prime-rl's keys anew out of a checkout (PRIME_RL=DIR)
 	@$(PY) -m air.train.schema.read "$(PRIME_RL)"
+
+test-primerl:  ## run prime-rl's orchestrator, loader and loss on our environment: PRIME_RL=DIR (Python 3.12)
+	@PYTHON="$(PYTHON)" PRIME_RL="$(PRIME_RL)" VERIFIERS="$(VERIFIERS)" .ci/primerl $(ARGS)
 
 check: $(READY)  ## style, types, and the direction of imports
 	$(BIN)/ruff check

@@ -1,12 +1,13 @@
 """Docker tests are skipped, each by name, where no box can start; under AIR_REQUIRE_DOCKER=1 a
-skipped Docker test is a failure. Tests of a checkout of MLGym, and of vLLM, are skipped where none is
-named."""
+skipped Docker test is a failure. Tests of a checkout of MLGym or prime-rl, and of vLLM, are skipped where
+none is named."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Generator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, (variable, missing) in NAMED.items():
             if item.get_closest_marker(marker) and not os.environ.get(variable):
                 item.add_marker(pytest.mark.skip(reason=f"{variable} names no {missing}"))
+        if item.get_closest_marker("primerl") and find_spec("prime_rl") is None:
+            item.add_marker(pytest.mark.skip(reason="runs by make test-primerl PRIME_RL=DIR"))
     marked = [item for item in items if item.get_closest_marker("docker")]
     if marked and (problem := docker_problem()):
         for item in marked:
