@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tests.e2e.test_train import small as small
+from tests.e2e.conftest import small as small

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.conftest import run_toml
 from tests.e2e.test_commands import command
-from tests.e2e.test_train import rows, run_toml
+from tests.e2e.test_train import rows
 
 pytestmark = pytest.mark.vllm
 
