@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ from typing import IO
 from air.errors import ConfigError, InfrastructureError, boundary
 
 FILE_ENV = "AIR_BREAKER_FILE"
+_LOG = logging.getLogger(
+    "verifiers.v1.air.breaker"
+)  # verifiers' servers show what is below this name
 
 
 @dataclass
@@ -69,16 +73,22 @@ class Breaker:
     def _count(self, error: str | None = None) -> _Count:
         """What is counted, after an episode has ended with `error` (empty: well; None: no episode)."""
         if self._file is None:
-            self._own = self._next(self._own, error)
+            before, self._own = self._own, self._next(self._own, error)
+            self._say(before, self._own)
             return self._own
         with _held(self._file) as file:
             before = _read(file)
             after = self._next(before, error)
+            self._say(before, after)
             if after != before:
                 file.seek(0)
                 file.truncate()
                 json.dump(asdict(after), file)
             return after
+
+    def _say(self, before: _Count, after: _Count) -> None:
+        if after.opened and not before.opened:
+            _LOG.error("%s", after.opened)
 
     def _next(self, count: _Count, error: str | None) -> _Count:
         if error is None or count.opened or not self._limit:

@@ -175,6 +175,15 @@ class ResearchEnvConfig(vf.SingleAgentEnvConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_time(self) -> Self:
+        if self.time_penalty and not isinstance(self.agent.harness, AirHarnessConfig | None):
+            raise ValueError(
+                "time_penalty needs the harness `air`: another program's agent can work on while it is "
+                "graded, and that time is not counted"
+            )
+        return self
+
     def episode_seconds(self, task: TaskSpec) -> float:
         """The longest episode of a task, in seconds."""
         given = self.agent.timeout.rollout

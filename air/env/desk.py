@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import verifiers.v1 as vf
 from verifiers.v1.runtimes import ProgramResult
 
-from air.env.episode import Episode
+from air.env.episode import EARLY_SECONDS, OVERLONG, Episode
 from air.env.turns import Turns
 from air.errors import ConfigError
 from air.formats.base import Action, Ending
@@ -41,6 +41,8 @@ SAY_SECONDS = 10.0
 WATCH_SECONDS = 0.2
 """How often it is looked whether verifiers has stopped the episode."""
 _SIGNALLED = 128
+_NO_ANSWER = 97
+"""With which verifiers' programs end when they cannot reach the model."""
 _EXECUTABLE = '''#!/usr/bin/env python3
 """{ending}: answered outside this box."""
 import socket
@@ -73,6 +75,7 @@ class Desk:
         self._asking: asyncio.Task[Any] | None = None
         self._over = False
         self._ended = asyncio.Event()
+        self._began = time.monotonic()
 
     async def open(self) -> None:
         """Opens the ports and lays the executables into the box.
@@ -91,6 +94,7 @@ class Desk:
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
         """Learns which trace the program's turns are in, and has its prompt say what there is."""
         self._trace, self._turns = trace, Turns(self.episode, trace)
+        self._began = time.monotonic()
         told = str(trace.task.data.prompt) + TAUGHT
         trace.task.data = trace.task.data.model_copy(update={"prompt": told})
 
@@ -126,8 +130,14 @@ class Desk:
         running = asyncio.ensure_future(program)
         ended = [asyncio.create_task(self._ended.wait()), asyncio.create_task(self._stopped())]
         try:
-            await asyncio.wait([running, *ended], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                [running, *ended], timeout=self._left(), return_when=asyncio.FIRST_COMPLETED
+            )
             self._over = True
+            if not done and self._trace is not None:
+                # A validate that is under way is cancelled, and the episode then masked.
+                self._trace.stop("agent_timeout")
+                return ProgramResult(exit_code=0, stdout="", stderr="")
             async with self._one_at_a_time:
                 pass
             if self.failure is not None:
@@ -138,16 +148,35 @@ class Desk:
             await self._cancel(running, *ended)
             self._close(time.monotonic() - began)
 
+    def _left(self) -> float:
+        """Seconds until the episode's time is over."""
+        limit = self.episode.config.episode_seconds(self.episode.world.task)
+        return max(0.0, limit - EARLY_SECONDS - (time.monotonic() - self._began))
+
     def _result(self, running: asyncio.Future[ProgramResult]) -> ProgramResult:
         if self._ended.is_set() or not running.done():
             return ProgramResult(exit_code=0, stdout="", stderr="")
         result = running.result()
-        stopped = self._trace is not None and self._trace.stop_condition is not None
-        if result.exit_code > _SIGNALLED and not stopped:
-            # Nobody but the agent, or the kernel for the memory that it took, signals a process here.
-            self.episode.why_ended = "killed"
+        if result.exit_code and (why := self._why_dead(result.exit_code)):
+            self.episode.why_ended = why
+            self.episode.counters.context_ends += why == "context"
             return ProgramResult(exit_code=0, stdout=result.stdout, stderr=result.stderr)
         return result
+
+    def _why_dead(self, code: int) -> str:
+        """Why a program ended badly, where the agent is the cause; empty where it may be us."""
+        trace = self._trace
+        if trace is None or trace.stop_condition is not None:
+            return ""
+        error = trace.calls[-1].error if trace.calls else None
+        refused = error is not None and trace.num_turns and error.status_code == 400
+        if error is not None and refused and any(s in error.message.lower() for s in OVERLONG):
+            return "context"
+        # Nobody but the agent, or the kernel for the memory that it took, signals a process here; and a
+        # program whose model answered has no other reason to fail.
+        if code > _SIGNALLED or (trace.num_turns and error is None and code != _NO_ANSWER):
+            return "killed"
+        return ""
 
     async def _cancel(self, *tasks: asyncio.Future[Any]) -> None:
         every = [*tasks, *([self._asking] if self._asking else [])]
@@ -205,13 +234,13 @@ class Desk:
         """What is answered; None where we failed."""
         try:
             step = await self.episode.world.step(Action(ending=ending))
+            assert step.validation is not None
+            if self._turns is not None:
+                self._turns.validated(step.validation)
         except Exception as error:  # whatever it is, `play` raises it; the agent never sees it
             self.failure = error
             self._ended.set()
             return None
-        assert step.validation is not None
-        if self._turns is not None:
-            self._turns.validated(step.validation)
         if step.done:
             self.episode.why_ended = "submit"
             self._ended.set()

@@ -18,6 +18,12 @@ from air.trajectories import Call, Diff, Recorder, TokenRef, ToolUse
 from air.worlds.base import Step, Validation
 from air.worlds.research import ResearchWorld
 
+EARLY_SECONDS = 0.1
+"""How long before verifiers' own deadline an episode is ended: verifiers 0.3 would make it a failure,
+and not grade what is there."""
+OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
+"""What a model server says, in small letters, of a prompt that its context cannot hold."""
+
 
 @dataclass
 class Counters:
@@ -54,6 +60,8 @@ class Episode:
     """What looks at each step's changes; None where they are not recorded."""
     asked: dict[str, Any] = field(default_factory=dict)
     """What is known of the last model call, for the next step's line."""
+    recorded: int = 0
+    """Validations that are written."""
     why_ended: str = ""
     """`submit`, `turns`, `context`, `length`, `format`, or what verifiers stopped it for."""
 
@@ -85,8 +93,10 @@ class Episode:
     async def start_diffs(self) -> None:
         """Looks at the workspace as the agent finds it, where changes are to be recorded."""
         if self.format and self.recorder.path is not None and self.config.record_diffs:
+            began = time.monotonic()
             self.differ = Differ(self.world.box)
             await self.differ.start()
+            self.world.times.recording += time.monotonic() - began
 
     async def record_step(
         self,
@@ -159,12 +169,12 @@ class Episode:
             remembered=validation.remembered,
             automatic=validation.automatic,
         )
+        self.recorded += 1
 
     async def finish(self) -> None:
         """The last validate and the test split; recorded."""
-        before = len(self.world.validations)
         await self.world.finish()
-        for validation in self.world.validations[before:]:
+        for validation in self.world.validations[self.recorded :]:
             self.record_validation(validation)
         self._note(ends=False)  # the test score
 

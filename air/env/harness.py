@@ -20,17 +20,13 @@ import verifiers.v1 as vf
 from verifiers.v1.runtimes import ProgramResult
 
 from air.env.config import AirHarnessConfig
-from air.env.episode import Episode
+from air.env.episode import EARLY_SECONDS, OVERLONG, Episode
 from air.env.runtime import episode_of
 from air.env.tokens import TokenCounter, counter_for
 from air.errors import InferenceError
 from air.formats import ActionFormat, FormatError
 from air.trajectories import TokenRef
 
-EARLY_SECONDS = 0.1
-"""How long before verifiers' own deadline an episode is ended: verifiers 0.3 would make it a failure,
-and not grade what is there."""
-_OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
 TURN_OVERHEAD_TOKENS = 16
 """What a chat template puts around one observation, at most."""
 
@@ -264,6 +260,6 @@ def _refuse(response: httpx.Response) -> None:
     if response.status_code == 400:
         if "rollout stopped" in text:
             raise _Stopped("stopped")
-        if any(sign in text.lower() for sign in _OVERLONG):
+        if any(sign in text.lower() for sign in OVERLONG):
             raise _Stopped("context")
     raise InferenceError(f"the model endpoint answered {response.status_code}: {text[:500]}")

@@ -123,8 +123,7 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
             where=str(path),
             remedy="take the files of then, or compare all the same with --changed-task",
         )
-    image = options.image or start.image
-    return task.model_copy(update={"image": image}) if image else task
+    return task
 
 
 def format_of(start: Start, path: Path) -> ActionFormat:

@@ -138,6 +138,8 @@ class Replayer:
     ) -> Play:
         """A play that stands after the first `skip` steps, in a box that `stack` holds."""
         spec = task.box_spec(provider)
+        if image := self._options.image or start.image:
+            spec = spec.model_copy(update={"image": image})
         await asyncio.to_thread(tasks.data.prepare, task)
         grader = self._grader(provider)
         if not skip:
