@@ -105,7 +105,7 @@ async def test_it_is_paid_as_our_own_harness_is(kind: tuple[str, str], tmp_path:
         for key in ("turn", "score", "phi", "delta", "artefact", "automatic", "reward"):
             assert line.get(key) == own.get(key)
     assert [x["action"] for x in its if x["type"] == "step"] == [TRY.format(*x) for x in tries]
-    shown = [x["observation"] for x in its if x["type"] == "step"]
+    shown = [x["shown"] for x in its if x["type"] == "step"]
     assert "[accuracy] 0.7867 (best 0.7867)" in shown[0]
     assert its[0]["harness"] == kind[0]
     assert "`validate` and `submit` are commands" in its[0]["prompt"]
@@ -263,9 +263,9 @@ async def test_what_is_wrong_is_told(process: tuple[str, str], tmp_path: Path) -
     given = config(process, record_dir=tmp_path, validate_penalty=0.1)
     trace = (await one(tool_calls(*commands), given)).traces[0]
     steps = [x for x in recorded(tmp_path) if x["type"] == "step"]
-    assert "[not scored]" in steps[0]["observation"]
-    assert "code 1" in steps[0]["observation"]
-    assert "takes no arguments" in steps[1]["observation"]
+    assert "[not scored]" in steps[0]["shown"]
+    assert "code 1" in steps[0]["shown"]
+    assert "takes no arguments" in steps[1]["shown"]
     assert steps[2]["reply"] == "Done."
     assert trace.metrics["validates"] == 2  # the second is the end's own
     assert trace.rewards["failed_validates"].value == pytest.approx(-0.2)
