@@ -25,6 +25,7 @@ COMMANDS = {
     "demos": "air.cli.demos",
     "report": "air.cli.report",
     "replay": "air.cli.replay",
+    "shell": "air.cli.shell",
     "trajectories": "air.cli.trajectories",
     "tasks": "air.cli.tasks",
     "images": "air.cli.images",
