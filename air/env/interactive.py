@@ -284,7 +284,7 @@ class Interactive:
         """
         if why := self.episode.why_ended:
             raise UsageError(f"the episode is over ({why})", remedy="`:undo` takes a step back")
-        point = await Point.of(self.episode, len(self.lines), self._folder)
+        point = await self._interruptible(Point.of(self.episode, len(self.lines), self._folder))
         try:
             await self._interruptible(self._turn(reply, seconds))
         except InfrastructureError as error:
@@ -372,8 +372,8 @@ class Interactive:
             self.outside = True
             return f"step {turn} is not recorded, but what it did stays: {point.why_not}"
         return (
-            f"step {turn} is taken back: the workspace, scores, rewards and turns are as before it; "
-            "files elsewhere, as in /tmp, and processes are gone, and the time it took stays used"
+            f"step {turn} is taken back: workspace, scores, rewards, turns; not what it left "
+            "elsewhere (/tmp and processes are gone) nor the time it took"
         )
 
     async def _refilled(self, world: ResearchWorld, kept: Path) -> ResearchWorld:
