@@ -20,7 +20,7 @@ USAGE = """\
   :log [N]      the last N events of the box (20): its commands and what came of them
   :files [DIR]  the files of a folder of the workspace
   :bash [CMD]   as a visitor beside the agent: a shell, or one command
-  :expect TEXT  fail unless the last output holds TEXT (for scripts)
+  :expect TEXT  fail unless the last entry printed TEXT (for scripts)
   :help         this
   :quit         leave; so does Ctrl-D. The episode goes on."""
 _EVENTS = 20

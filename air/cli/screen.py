@@ -26,20 +26,20 @@ class Screen:
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
-        self._last = ""
+        self._said: list[str] = []
 
     def tell(
         self, kind: str, text: str, *, line: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
         """Text out of a box, or for the model."""
-        self._last = text
+        self._said.append(text)
         self._print(kind, safe(text), {"text": text, **more} if line is None else line)
 
     def note(
         self, kind: str, text: str, *, line: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
         """A line of the shell's own."""
-        self._last = text
+        self._said.append(text)
         self._print(kind, safe(f"# {text}"), {"text": text, **more} if line is None else line)
 
     def line(self, line: Mapping[str, Any], terms: Mapping[str, float]) -> None:
@@ -48,14 +48,12 @@ class Screen:
         if kind == "step":
             self.tell(kind, line["shown"], line=line)
             return
-        shown, self._last = self._last, ""
         if kind == "validate":
             self.note(kind, _graded(line), line=line)
             if not self._as_json:
                 self.reward(terms)
         else:
             self.note(kind, _ended(line), line=line)
-        self._last = f"{shown}\n{self._last}"
 
     def reward(self, terms: Mapping[str, float]) -> None:
         """The reward and what it is the sum of."""
@@ -75,14 +73,19 @@ class Screen:
             **{k: v for k, v in diff.items() if k != "text"},
         )
 
+    def forget(self) -> None:
+        """What is printed from now on is what `expect` looks at."""
+        self._said.clear()
+
     def expect(self, wanted: str) -> None:
-        """Fails unless what was printed last holds `wanted`.
+        """Fails unless what was printed since `forget` holds `wanted`.
 
         Raises:
             AirError: it does not.
         """
-        if wanted not in self._last:
-            raise AirError(f"expected {wanted!r} in {self._last[-400:]!r}")
+        said = "\n".join(self._said)
+        if wanted not in said:
+            raise AirError(f"expected {wanted!r} in {said[-400:]!r}")
 
     def _print(self, kind: str, text: str, data: Mapping[str, Any]) -> None:
         if self._as_json:

@@ -33,7 +33,7 @@ An action of several lines stands between fences, ``` and ```.
   :undo         take the last step back: workspace, scores, rewards, turns; not /tmp, processes, time
   :bash [CMD]   in the box, beside the steps: a shell, or one command
   :save [FILE]  write a trajectory (.jsonl) that `air replay` plays again
-  :expect TEXT  fail unless the last output holds TEXT (for scripts)
+  :expect TEXT  fail unless the last entry printed TEXT (for scripts)
   :help         this
   :quit         leave; so does Ctrl-D. Ctrl-C stops a running action, which is then taken back."""
 COMMANDS = ("prompt", "reward", "diff", "undo", "bash", "save", "expect", "help", "quit")
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         session = _session(args)
         loop.run(session.__aenter__())
         try:
-            shell = _Shell(session, loop, screen)
+            shell = _Shell(session, loop, screen, stop=entries is None)
             shell.prompt("")
             return _turns(shell, screen, entries, args.script)
         finally:
@@ -167,10 +167,15 @@ def _set(data: dict[str, Any], change: str) -> None:
 
 
 class _Shell:
-    """What each entry does."""
+    """What each entry does.
 
-    def __init__(self, session: Interactive, loop: Loop, screen: Screen) -> None:
+    Args:
+        stop: whether Ctrl-C stops what runs, and not all.
+    """
+
+    def __init__(self, session: Interactive, loop: Loop, screen: Screen, *, stop: bool) -> None:
         self._session, self._loop, self._screen = session, loop, screen
+        self._on_interrupt = session.interrupt if stop else None
 
     @property
     def ready(self) -> str:
@@ -182,10 +187,7 @@ class _Shell:
     def act(self, reply: str, seconds: float) -> None:
         """One turn."""
         session = self._session
-        lines = self._loop.run(
-            session.act(reply, seconds),
-            session.interrupt,
-        )
+        lines = self._loop.run(session.act(reply, seconds), self._on_interrupt)
         for line in lines:
             self._screen.line(line, session.episode.rewards)
 
@@ -213,7 +215,7 @@ class _Shell:
     def bash(self, rest: str) -> None:
         session = self._session
         if rest:
-            done = self._loop.run(session.bash(rest), session.interrupt)
+            done = self._loop.run(session.bash(rest), self._on_interrupt)
             text = done.text + ("" if done.code == 0 else f"[exit {done.code}]\n")
             self._screen.tell("bash", text.rstrip("\n"), code=done.code)
             return
@@ -267,10 +269,12 @@ def _turns(shell: Any, screen: Screen, entries: list[typed.Entry] | None, where:
 
 
 def _do(shell: Any, screen: Screen, one: typed.Entry, seconds: float) -> None:
-    if one.reply:
-        shell.act(one.reply, seconds)
-    elif one.command == "expect":
+    if one.command == "expect":
         screen.expect(one.rest)
+        return
+    screen.forget()
+    if one.command == "":
+        shell.act(one.reply, seconds)
     else:
         getattr(shell, one.command)(one.rest)
 
@@ -283,7 +287,7 @@ def _asked(shell: Any, screen: Screen) -> int:
         while True:
             began = time.monotonic()
             try:
-                one = typed.entry(lambda first: input(shell.ready if first else "… "))
+                one = typed.entry(lambda first: input(shell.ready if first else "... "))
             except EOFError:
                 print()
                 return 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import errno
 import json
 import os
 import pty
 import select
+import shutil
 import signal
 import sys
 import threading
@@ -18,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from air import tasks
 from air.cli import typed
 from air.cli.main import main
 from air.cli.screen import safe
@@ -169,9 +172,9 @@ async def test_undo_takes_back_workspace_scores_and_turns(
 
 
 async def test_a_recorded_episode_is_entered_at_any_step(
-    runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = research(("titanic",), runtime, record_dir=tmp_path / "run", max_turns=6)
+    config = research(("titanic",), "subprocess", record_dir=tmp_path / "run", max_turns=6)
     texts = (attempt(1, 1), attempt(2, 3), attempt(3, 2, "submit"))
     async with played_by(replies(*texts), config) as play:
         await play()
@@ -299,6 +302,29 @@ def test_scripts_say_by_exit_codes_what_went_wrong(capsys: pytest.CaptureFixture
     assert main(["shell", "titanic", "--exec", "missing"]) == 2
 
 
+def test_what_cannot_be_taken_back_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    here = ["titanic", "--runtime", "subprocess"]
+    shell(
+        "head -c 70000000 /dev/urandom >big\n:undo\nls\n:expect solve.py\nls\n:undo", *here, code=2
+    )
+    assert "step 2 cannot be taken back: the workspace held too much" in capsys.readouterr().err
+
+
+def test_a_failure_of_ours_is_no_observation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "tasks"
+    shutil.copytree(tasks.load("titanic").folder, root / "broken")
+    toml = root / "broken" / "task.toml"
+    toml.write_text(toml.read_text().replace('id = "titanic"', 'id = "broken"'))
+    (root / "broken" / "grader" / "grade.py").write_text("raise SystemExit(9)\n")
+    script = f":save a.jsonl\n```\n{solve(1, 1)}\nvalidate\n```\n"
+    shell(script, "broken", "--task-root", str(root), "--runtime", "subprocess", code=1)
+    error = capsys.readouterr().err
+    assert "script:2: " in error
+    assert "step 1 is taken back" in error
+
+
 def test_output_is_shown_safely(capsys: pytest.CaptureFixture[str]) -> None:
     shell("printf 'a\\033[2Jb\\rc\\td\\x9be\\n'\n", "titanic", "--runtime", "subprocess")
     out = capsys.readouterr().out
@@ -334,6 +360,7 @@ class Terminal:
             os.environ["TERM"] = "dumb"
             os.execv(sys.executable, [sys.executable, "-m", "air.cli.main", *argv])
         self.seen = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def expect(self, text: str, seconds: float = 60.0) -> str:
         """Waits for `text`; gives what came up to it, and forgets that."""
@@ -365,7 +392,7 @@ class Terminal:
 
     def _read(self) -> str:
         try:
-            return os.read(self._fd, 1 << 16).decode("utf-8", "replace")
+            return self._decoder.decode(os.read(self._fd, 1 << 16))
         except OSError as error:
             if error.errno != errno.EIO:  # which says that the other end is closed
                 raise
@@ -386,7 +413,7 @@ def test_a_person_at_a_terminal(person: Terminal, runtime: str) -> None:
     person.type("ls\n")
     assert "solve.py" in person.expect("titanic 9> ")
     person.type('```\necho "method=1 level=1" > config\n')
-    person.expect("… ")
+    person.expect("... ")
     person.type("python3 solve.py\nvalidate\n```\n")
     assert "# reward +0.7" in person.expect("titanic 8> ")
     person.type("rm solve.py; sleep 60\n")
@@ -394,7 +421,10 @@ def test_a_person_at_a_terminal(person: Terminal, runtime: str) -> None:
     person.type("\x03")
     person.expect("stopped; step 3 is taken back", 20)
     person.expect("titanic 8> ")
-    person.type("half a li\x03")
+    person.type("half a li")
+    person.expect("half a li")
+    time.sleep(0.5)  # Python's readline notices Ctrl-C only once it waits for a key
+    person.type("\x03")
     person.expect("titanic 8> ")
     person.type(":bash\n")
     person.expect("$ ")
