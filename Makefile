@@ -16,7 +16,8 @@ READY  := .venv/.ready
 AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-verifiers learning mutants bench-sandbox schema check clean env
+VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
+.PHONY: help quickstart test test-verifiers vllm test-vllm test-primerl learning mutants bench-sandbox schema check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -27,6 +28,7 @@ quickstart: $(READY)  ## set everything up, then train a small agent on three ta
 
 test: $(READY)  ## set everything up, then run every test (AIR_REQUIRE_DOCKER=1: none may be skipped)
 	@$(AIR_CLI) setup
+	@.ci/browser
 	@$(BIN)/pytest $(ARGS)
 
 # The oldest verifiers that the package allows; its constraints have the newest.
@@ -42,6 +44,12 @@ test-verifiers: $(READY)  ## test what touches verifiers on the oldest one that 
 	$(OLD_VENV)/bin/pytest $(GLUE_TESTS) $(ARGS)
 	$(BIN)/pytest $(GLUE_TESTS) $(ARGS)
 
+vllm: $(READY)  ## install vLLM, for `rl --inference vllm`, into an environment of its own
+	@PYTHON="$(PYTHON)" .ci/vllm
+
+test-vllm: vllm  ## run whole training steps through a real vLLM process (ten minutes)
+	@AIR_VLLM_PYTHON="$${AIR_VLLM_PYTHON:-$(VLLM_HOME)/bin/python}" $(BIN)/pytest tests/vllm $(ARGS)
+
 learning: $(READY)  ## show that training raises the reward, against a control (up to an hour)
 	@$(AIR_CLI) setup
 	@$(PY) bench/learning.py $(ARGS)
@@ -56,6 +64,9 @@ bench-sandbox: $(READY)  ## time boxes beside docker and verifiers (a quarter of
 
 schema: $(READY)  ## read prime-rl's keys anew out of a checkout (PRIME_RL=DIR)
 	@$(PY) -m air.train.schema.read "$(PRIME_RL)"
+
+test-primerl:  ## run prime-rl's orchestrator, loader and loss on our environment: PRIME_RL=DIR (Python 3.12)
+	@PYTHON="$(PYTHON)" PRIME_RL="$(PRIME_RL)" VERIFIERS="$(VERIFIERS)" .ci/primerl $(ARGS)
 
 check: $(READY)  ## style, types, and the direction of imports
 	$(BIN)/ruff check

@@ -1,16 +1,23 @@
 """Docker tests are skipped, each by name, where no box can start; under AIR_REQUIRE_DOCKER=1 a
-skipped Docker test is a failure. Tests of a checkout of MLGym are skipped where none is named."""
+skipped Docker test is a failure. Tests of a checkout of MLGym or prime-rl, and of vLLM, are skipped where
+none is named."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Generator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 REQUIRED = os.environ.get("AIR_REQUIRE_DOCKER") == "1"
+NAMED = {
+    "mlgym": ("AIR_MLGYM_ROOT", "checkout of MLGym"),
+    "vllm": ("AIR_VLLM_PYTHON", "interpreter with vLLM (make test-vllm)"),
+}
+"""Markers, the variable that must be set for them, and what it names."""
 DOCKER_TESTS = Path(__file__).parent / "docker"
 
 
@@ -29,11 +36,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips the tests marked `docker` where no box can start, and those marked `mlgym`."""
+    """Skips the tests marked `docker` where no box can start, and those whose program is not named."""
     for item in items:
-        if item.get_closest_marker("mlgym") and not os.environ.get("AIR_MLGYM_ROOT"):
-            reason = "AIR_MLGYM_ROOT names no checkout of MLGym"
-            item.add_marker(pytest.mark.skip(reason=reason))
+        for marker, (variable, missing) in NAMED.items():
+            if item.get_closest_marker(marker) and not os.environ.get(variable):
+                item.add_marker(pytest.mark.skip(reason=f"{variable} names no {missing}"))
+        if item.get_closest_marker("primerl") and find_spec("prime_rl") is None:
+            item.add_marker(pytest.mark.skip(reason="runs by make test-primerl PRIME_RL=DIR"))
     marked = [item for item in items if item.get_closest_marker("docker")]
     if marked and (problem := docker_problem()):
         for item in marked:

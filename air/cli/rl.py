@@ -41,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="0,2,3,…",
         help="the GPUs that the engine sees: of prime-rl first those of inference, then the trainer's",
     )
+    parser.add_argument(
+        "--inference",
+        choices=("auto", "vllm", "transformers"),
+        help="who samples, with the embedded engine; auto: vLLM where it is installed and a GPU is there",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,7 +55,13 @@ def run(args: argparse.Namespace) -> int:
 
     sources = run_file.parse(args.rest)
     if choose(args.engine, sources, dry_run=args.dry_run) == "prime-rl":
+        if args.inference is not None:
+            raise ConfigError(
+                "it is of the embedded engine; prime-rl samples with vLLM", where="--inference"
+            )
         return _prime_rl(args, sources)
+    if args.inference is not None:
+        sources = run_file.parse([*args.rest, "--embedded.inference", args.inference])
     return _embedded(args, sources)
 
 

@@ -2,7 +2,7 @@
 
 Workers cannot stop prime-rl. So all workers of a run count, in one file that `AIR_BREAKER_FILE` names,
 the failures in a row; once there are too many the breaker is open: every further episode fails at once
-with the reason, and the launcher, which watches the file (`supervise`), ends the run. Without the file
+with the reason, and the launcher, which watches the file (`opened`), ends the run. Without the file
 each process counts for itself, and nothing is ended.
 
 The file must lie where all workers see it and flock(2) holds. An open breaker stays open until a launcher
@@ -14,10 +14,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from air.errors import ConfigError, InfrastructureError, boundary
 
@@ -112,37 +111,6 @@ def fresh(file: Path) -> dict[str, str]:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)
     return {FILE_ENV: str(file.absolute())}
-
-
-def supervise(
-    process: subprocess.Popen[Any], file: Path, *, every: float = 2.0, patience: float = 60.0
-) -> int:
-    """Waits for the process of a run, and ends it when the breaker opens. Blocks.
-
-    Args:
-        process: started with what `fresh` returned in its environment.
-        every: seconds between looks at the file.
-        patience: seconds that it has, once told to end, before it is killed.
-
-    Returns:
-        Its exit code.
-
-    Raises:
-        InfrastructureError: the breaker opened; the process has ended.
-    """
-    while True:
-        try:
-            return process.wait(every)
-        except subprocess.TimeoutExpired:
-            pass
-        if reason := opened(file):
-            process.terminate()
-            try:
-                process.wait(patience)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            raise InfrastructureError(reason)
 
 
 def _held(file: Path) -> IO[str]:

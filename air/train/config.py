@@ -26,6 +26,8 @@ from air.train.options import (
     check_schedule,
 )
 
+Inference = Literal["auto", "vllm", "transformers"]
+
 
 class ModelConfig(BaseConfig):
     """`[model]`"""
@@ -137,6 +139,11 @@ class EmbeddedConfig(BaseConfig):
     threads: int | None = Field(None, ge=1)
     """CPU threads of torch. None: half the cores, since boxes work on the same ones; threads that wait
     for each other on busy cores are many times slower than one."""
+    inference: Inference = "auto"
+    """Who samples: a vLLM process, or this process with transformers. auto: vLLM where it is installed
+    and a GPU is there. `--inference` on the command line."""
+    inference_start_seconds: float = Field(600.0, gt=0)
+    """How long vLLM may take to get ready."""
     port: int = Field(0, ge=0, le=65535)
     """Port of the inference server on loopback; 0: a free one."""
     max_batch: int = Field(64, ge=1)
@@ -210,6 +217,11 @@ class RunConfig(BaseConfig):
         names = "-".join(s.resolved_name for s in self.orchestrator.train.source)
         name = f"{names}--{Path(self.model.name).name}--{secrets.token_hex(3)}"
         return self.model_copy(update={"run": RunNameConfig(name=name)})
+
+    def with_inference(self, inference: Inference) -> RunConfig:
+        """The same run with its inference server settled."""
+        embedded = self.embedded.model_copy(update={"inference": inference})
+        return self.model_copy(update={"embedded": embedded})
 
     @property
     def folder(self) -> Path:

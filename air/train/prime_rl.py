@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from air.env.breaker import fresh, opened
 from air.errors import ConfigError, MissingError
 from air.sandbox import gpus
 from air.train import load, placement, prime_view, schema, throughput
 from air.train.run_file import Sources
 
 PLACE_ENV = "AIR_PRIME_RL"
-BREAKER_ENV = "AIR_BREAKER_FILE"
 LAUNCHER = "prime_rl.entrypoints.rl"
 NOT_INSTALLED = "prime-rl is not installed here"
 NO_GPU = "this machine has no NVIDIA GPU"
@@ -164,7 +164,7 @@ def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
     """The launcher's environment: its programs first on the PATH, its GPUs by index, the breaker file."""
     env = dict(os.environ)
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
-    env[BREAKER_ENV] = str(breaker)
+    env |= fresh(breaker)
     if plan.gpus is not None and plan.real:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu.index) for gpu in plan.gpus.visible)
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts
@@ -212,7 +212,7 @@ def supervise(
             for number in told[passed:]:
                 child.send_signal(number)
                 passed, ending = passed + 1, ending or time.monotonic()
-            if not reason and (reason := tripped(breaker)):
+            if not reason and (reason := opened(breaker)):
                 print(f"error: {reason}", file=sys.stderr, flush=True)
                 child.terminate()
                 ending = ending or time.monotonic()
@@ -228,15 +228,6 @@ def supervise(
     if reason:
         return 1
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
-
-
-def tripped(breaker: Path) -> str:
-    """Why the run must stop, as its environments wrote it into the breaker file, whose JSON object has the
-    reason as `opened`; empty while it may go on, and while one of them is writing."""
-    try:
-        return str(json.loads(breaker.read_text(encoding="utf-8"))["opened"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return ""
 
 
 def _wait(child: subprocess.Popen[bytes]) -> None:

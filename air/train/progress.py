@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -156,15 +157,17 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def further(console: Console, folder: Path, checkpoint: Path | None) -> None:
-    """What to look at next."""
-    console.print(
-        f"\nThe run is in {folder}: config.json metrics.jsonl log.txt trajectories/ checkpoints/",
-        highlight=False,
-        soft_wrap=True,
-    )
+    """What to look at next, as commands that can be pasted."""
+    run = shlex.quote(str(folder))
+    lines = [
+        f"\nThe run is in {folder}: config.json metrics.jsonl log.txt trajectories/ checkpoints/"
+    ]
     if checkpoint is not None:
-        console.print(f"  play it:      air eval {checkpoint}", highlight=False, soft_wrap=True)
-    console.print(
-        f"  its numbers:  tail -n 1 {folder / 'metrics.jsonl'}", highlight=False, soft_wrap=True
-    )
-    console.print(f"  an episode:   ls {folder / 'trajectories'}", highlight=False, soft_wrap=True)
+        lines.append(f"  play it:      air eval {shlex.quote(str(checkpoint))}")
+    lines.append(f"  look at it:   air view {run}")
+    lines.append(f"  or here:      air show {run}")
+    lines.append(f"  replay it:    air replay {run}")
+    if recorded := sorted((folder / "trajectories").glob("*.jsonl")):
+        lines.append(f"  step into it: air shell --from {shlex.quote(str(recorded[-1]))} --step 1")
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -21,11 +21,14 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from air.errors import InfrastructureError, MissingError, UsageError
+from air.env.config import ResearchEnvConfig
+from air.errors import InferenceError, InfrastructureError, MissingError, UsageError
+from air.sandbox.gpus import Gpu
 from air.sandbox.guestbox import to_the_end
-from air.train import checkpoint, metrics, policy, run_file
+from air.train import checkpoint, group_log, inference, metrics, policy, run_file
 from air.train.config import RunConfig, SourceConfig
 from air.train.estimators import ESTIMATORS
+from air.train.inference import Choice, Server
 from air.train.progress import Progress
 from air.train.rollout import (
     Group,
@@ -39,7 +42,6 @@ from air.train.rollout import (
     together,
 )
 from air.train.samples import samples as make_samples
-from air.train.server import InferenceServer
 from air.train.trainer import Sample, Trainer
 
 logger = logging.getLogger(__name__)
@@ -75,15 +77,19 @@ class EmbeddedRun:
         self._rng = random.Random(config.embedded.seed)
         self._failed_steps = 0
         self._done = 0
+        self._handed = 0
 
     async def run(self) -> Outcome:
         """Trains for `max_steps` steps.
 
         Raises:
-            UsageError: the run's folder, the model or a port cannot be used.
-            InfrastructureError: too many steps in a row without an episode that ended well.
+            UsageError: the run's folder, the model, vLLM or a port cannot be used.
+            InfrastructureError: too many steps in a row without an episode that ended well, or the
+                inference server did not start or is gone.
         """
-        config = self.config
+        choice = await asyncio.to_thread(self._choose)
+        self.progress.say(str(choice))
+        config = self.config = self.config.with_inference(choice.name)
         config.embedded.set_threads()
         self._policy = await asyncio.to_thread(policy.load, self._start_from())
         self._trainer = Trainer(
@@ -96,33 +102,50 @@ class EmbeddedRun:
         )
         self._resume()
         async with AsyncExitStack() as stack:
-            server = InferenceServer(
+            if choice.vllm is not None:
+                open_folder(config)  # for its log
+            server = inference.server(
+                choice,
                 self._policy,
-                port=config.embedded.port,
+                config.embedded,
                 max_model_len=self._context_tokens,
-                max_batch=config.embedded.max_batch,
+                folder=self.folder,
+                say=self.progress.say,
             )
             stack.callback(server.stop)
             await asyncio.to_thread(server.start)
             sources = await stack.enter_async_context(
                 serving(
-                    [self._settled(s) for s in config.orchestrator.train.source],
+                    [self._settled(s, choice.gpu) for s in config.orchestrator.train.source],
                     config.orchestrator.group_size,
                 )
             )
             open_folder(config)
             self._on_open()
-            try:
-                for step in range(self._done + 1, config.max_steps + 1):
-                    await self._step(step, sources, server)
-            finally:
-                self._save(final=True)
+            await self._steps(sources, server)
         return self.outcome
 
-    async def _step(self, step: int, sources: Sequence[Source], server: InferenceServer) -> None:
+    async def _steps(self, sources: Sequence[Source], server: Server) -> None:
+        try:
+            for step in range(self._done + 1, self.config.max_steps + 1):
+                await self._step(step, sources, server)
+        except InferenceError as error:
+            raise InferenceError(f"{error}; {self.go_on}") from error
+        finally:
+            self._save(final=True)
+
+    def _choose(self) -> Choice:
+        envs = [s.env for s in self.config.orchestrator.train.source]
+        wanted = [g for e in envs if isinstance(e, ResearchEnvConfig) for g in e.inference_gpus]
+        return inference.choose(self.config.embedded.inference, list(dict.fromkeys(wanted)))
+
+    async def _step(self, step: int, sources: Sequence[Source], server: Server) -> None:
         began = time.monotonic()
+        await asyncio.to_thread(self._hand_over, server)
+        handed = time.monotonic()
         groups = await self._play(step, sources, server)
         played = time.monotonic()
+        await asyncio.to_thread(server.ready)  # one that is gone stops the run before it learns
         self._watch([r for g in groups for r in g.rollouts])
         embedded = self.config.embedded
         samples = make_samples(
@@ -132,13 +155,15 @@ class EmbeddedRun:
             by_turn=embedded.reward_to_go,
             shuffle=self._rng if embedded.shuffle_rewards else None,
         )
+        group_log.append(self.folder, step, groups)
         learnt = await to_the_end(asyncio.to_thread(self._learn, step, samples, server))
         ended = time.monotonic()
         row = {"step": step, "samples": len(samples), **metrics.of_step(groups)}
         row |= {f"train/{name}": value for name, value in learnt.items()}
         row["seconds"] = ended - began
-        row["seconds_rollout"], row["seconds_train"] = played - began, ended - played
-        row["tokens_per_second"] = row["sampled_tokens"] / max(played - began, 1e-9)
+        row["seconds_weights"] = handed - began
+        row["seconds_rollout"], row["seconds_train"] = played - handed, ended - played
+        row["tokens_per_second"] = row["sampled_tokens"] / max(played - handed, 1e-9)
         row["peak_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         row["tasks"] = {
             task: _scores(rollouts)
@@ -149,9 +174,7 @@ class EmbeddedRun:
         if ckpt is not None and ckpt.interval and step % ckpt.interval == 0:
             self._save(final=False)
 
-    async def _play(
-        self, step: int, sources: Sequence[Source], server: InferenceServer
-    ) -> list[Group]:
+    async def _play(self, step: int, sources: Sequence[Source], server: Server) -> list[Group]:
         chosen = draw(sources, self.config.orchestrator.batch_size, self._rng)
         self.progress.phase(f"step {step}", sum(s.group_size for s in chosen))
         ctx = self._context(server)
@@ -159,7 +182,7 @@ class EmbeddedRun:
         plays = [play_group(source, ctx, lambda _: tick()) for source in chosen]
         return await together(plays)
 
-    def _context(self, server: InferenceServer) -> vf.ModelContext:
+    def _context(self, server: Server) -> vf.ModelContext:
         sampling = self.config.orchestrator.train.sampling
         return context(
             self._policy,
@@ -169,23 +192,31 @@ class EmbeddedRun:
             renderer=self.config.orchestrator.renderer,
         )
 
-    def _settled(self, source: SourceConfig) -> SourceConfig:
+    def _settled(self, source: SourceConfig, gpu: Gpu | None) -> SourceConfig:
+        """What the source leaves to the run; boxes do not get the GPU that vLLM has."""
+        env = source.env
+        if gpu is not None and isinstance(env, ResearchEnvConfig) and not env.inference_gpus:
+            env = env.model_copy(update={"inference_gpus": [gpu.uuid]})
         env = settled(
-            source.env,
+            env,
             self._policy,
             max_context_tokens=self._context_tokens,
             record_dir=self.folder / "trajectories",
         )
         return source.model_copy(update={"env": env})
 
-    def _learn(
-        self, step: int, samples: Sequence[Sample], server: InferenceServer
-    ) -> dict[str, float]:
+    def _learn(self, step: int, samples: Sequence[Sample], server: Server) -> dict[str, float]:
         with server.exclusive():  # nothing is sampled while the weights change in place
             learnt = self._trainer.step(samples)
-        server.update_weights()
         self._done = step
         return learnt
+
+    def _hand_over(self, server: Server) -> None:
+        """Makes the server sample with the present weights, once it answers."""
+        if self._handed != self._done:
+            server.update_weights()
+            self._handed = self._done
+        server.ready()
 
     def _watch(self, rollouts: Sequence[Rollout]) -> None:
         failures = [r.error for r in rollouts if not r.ok]
@@ -229,8 +260,10 @@ class EmbeddedRun:
         if self.outcome.checkpoint is None:
             return
         self._done, state = checkpoint.load_state(self.outcome.checkpoint)
+        self._handed = self._done
         self._trainer.load_state_dict(state)
         self.outcome.rows = _read_rows(self.folder / "metrics.jsonl", self._done)
+        _read_rows(self.folder / group_log.FILE, self._done)
         self.progress.say(f"going on after step {self._done}")
 
     def _log(self, row: dict[str, Any]) -> None:
@@ -307,7 +340,10 @@ def _read_rows(path: Path, until: int) -> list[dict[str, Any]]:
     """The rows up to step `until`; later ones, of steps that are played again, are dropped."""
     if not path.is_file():
         return []
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    rows = [
+        json.loads(line) for line in lines if line.endswith("\n")
+    ]  # a killed run's last is torn
     rows = [row for row in rows if row["step"] <= until]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return rows

@@ -35,6 +35,8 @@ class Rollout:
     error: str = ""
     """Why it does not count; empty where it ended well."""
     seconds: float = 0.0
+    advantage: float | None = None
+    """What the estimator gave it within its group; None before that."""
 
     @property
     def ok(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from air.train.estimators import Estimator
@@ -73,7 +74,8 @@ def samples(
         if shuffle is not None:
             rewards = _shuffled(rewards, shuffle)
         advantages = (reward_to_go if by_turn else segments)(rewards, estimator)
-        for parts, values in zip(played, advantages, strict=True):
+        for rollout, parts, values in zip(group.rollouts, played, advantages, strict=True):
+            rollout.advantage = fmean(values) if values else None
             found += _of_episode(parts or [], values, temperature)
     return found
 

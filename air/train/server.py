@@ -142,6 +142,15 @@ class InferenceServer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def ready(self) -> None:
+        """Returns while requests are answered.
+
+        Raises:
+            InferenceError: the server has ended.
+        """
+        if self._thread is None or not self._thread.is_alive():
+            raise InferenceError("the inference server has ended")
+
     def exclusive(self) -> AbstractContextManager[None]:
         """Waits until no request is sampled and holds new ones back while the block runs."""
         return self._batcher.exclusive()

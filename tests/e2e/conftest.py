@@ -12,6 +12,10 @@ import verifiers.v1 as vf
 
 from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
 from air.testing import Script, ScriptedServer
+from air.train import policy as policies
+from air.train.config import EmbeddedConfig
+from air.train.options import SFTConfig
+from air.train.sft import train_sft
 
 SYSTEM = (
     "Reply with a short thought and exactly one ```bash block. "
@@ -81,10 +85,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def warm(folder: Path, talks: Sequence[list[dict[str, str]]]) -> Path:
     """Builds a policy of 0.1 M weights and warm-starts it on these conversations."""
-    from air.train import policy as policies
-    from air.train.config import EmbeddedConfig
-    from air.train.options import SFTConfig
-    from air.train.sft import train_sft
 
     texts = [message["content"] for one in talks for message in one]
     policies.build(folder / "base", texts, hidden=64, layers=2, heads=2, kv_heads=1, vocab=512)
@@ -116,3 +116,42 @@ def talk(method: int, level: int) -> list[dict[str, str]]:
         },
         {"role": "assistant", "content": attempt(level, method, "submit")},
     ]
+
+
+def run_toml(folder: Path, model: Path, runtime: str, **more: Any) -> Path:
+    settings = {"max_steps": 2, "batch_size": 8, **more}
+    path = folder / "run.toml"
+    path.write_text(
+        f"""
+max_steps = {settings["max_steps"]}
+seq_len = 896
+output_dir = "{folder / "outputs"}"
+[run]
+name = "r"
+[model]
+name = "{model}"
+[ckpt]
+interval = 1
+[trainer.optim]
+lr = 1e-3
+[orchestrator]
+batch_size = {settings["batch_size"]}
+group_size = 4
+[orchestrator.train.sampling]
+max_completion_tokens = 96
+[[orchestrator.train.source]]
+[orchestrator.train.source.env]
+format_penalty = 0.25
+[orchestrator.train.source.env.taskset]
+id = "air"
+tasks = ["titanic"]
+[orchestrator.train.source.env.agent]
+max_turns = 3
+[orchestrator.train.source.env.agent.runtime]
+type = "{runtime}"
+[orchestrator.train.source.env.agent.harness]
+id = "air"
+max_observation_tokens = 64
+"""
+    )
+    return path

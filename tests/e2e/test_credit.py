@@ -16,11 +16,11 @@ from air.testing import replies
 from air.train.rollout import Rollout
 from air.train.samples import samples
 from air.trajectories import read
-from tests.e2e.conftest import attempt, played_by, research
+from tests.e2e.conftest import attempt, played_by, research, run_toml
 from tests.e2e.test_commands import command
 from tests.e2e.test_episode import copied_task
 from tests.e2e.test_reward_terms import MISSING
-from tests.e2e.test_train import rows, run_toml
+from tests.e2e.test_train import rows
 
 SEGMENT = ["--orchestrator.train.source.0.env.credit", "segment"]
 SLOW = "Slow.\n```bash\nsleep 1\nvalidate\n```"

@@ -21,47 +21,8 @@ from air.train import policy as policies
 from air.train import run_file
 from air.train.config import RunConfig
 from air.train.evaluate import served
-from tests.e2e.conftest import research
+from tests.e2e.conftest import research, run_toml
 from tests.e2e.test_commands import bad, command
-
-
-def run_toml(folder: Path, model: Path, runtime: str, **more: Any) -> Path:
-    settings = {"max_steps": 2, "batch_size": 8, **more}
-    path = folder / "run.toml"
-    path.write_text(
-        f"""
-max_steps = {settings["max_steps"]}
-seq_len = 896
-output_dir = "{folder / "outputs"}"
-[run]
-name = "r"
-[model]
-name = "{model}"
-[ckpt]
-interval = 1
-[trainer.optim]
-lr = 1e-3
-[orchestrator]
-batch_size = {settings["batch_size"]}
-group_size = 4
-[orchestrator.train.sampling]
-max_completion_tokens = 96
-[[orchestrator.train.source]]
-[orchestrator.train.source.env]
-format_penalty = 0.25
-[orchestrator.train.source.env.taskset]
-id = "air"
-tasks = ["titanic"]
-[orchestrator.train.source.env.agent]
-max_turns = 3
-[orchestrator.train.source.env.agent.runtime]
-type = "{runtime}"
-[orchestrator.train.source.env.agent.harness]
-id = "air"
-max_observation_tokens = 64
-"""
-    )
-    return path
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -140,6 +101,7 @@ def test_a_run_trains_and_leaves_what_it_should(runtime: str, small: Path, tmp_p
     assert first["train/mismatch_kl"] < 1e-4
     assert second["train/mismatch_kl"] < 1e-4  # the server samples from the new weights
     assert len(list((folder / "trajectories").glob("*.jsonl"))) == 16
+    check_groups(folder, [first, second])
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["step_1", "step_2"]
     resolved = run_file.build(RunConfig, run_file.parse([f"@{folder / 'config.json'}"]))
     assert resolved.max_steps == 2
@@ -163,14 +125,36 @@ def test_a_run_trains_and_leaves_what_it_should(runtime: str, small: Path, tmp_p
     )
 
 
+def check_groups(folder: Path, steps: list[dict[str, Any]]) -> None:
+    """Every episode is in one group, with what it earned and how that compares with the others."""
+    lines = (folder / "groups.jsonl").read_text().splitlines()
+    groups = [json.loads(line) for line in lines]
+    assert [(g["step"], g["group"]) for g in groups] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    members = [one for group in groups for one in group["episodes"]]
+    names = {path.stem for path in (folder / "trajectories").glob("*.jsonl")}
+    assert {one["episode"] for one in members} == names
+    for group in groups:
+        rewards = [one["reward"] for one in group["episodes"]]
+        advantages = [one["advantage"] for one in group["episodes"]]
+        assert advantages == pytest.approx([r - sum(rewards) / 4 for r in rewards])
+    for row in steps:
+        own = [g["episodes"] for g in groups if g["step"] == row["step"]]
+        rewards = [one["reward"] for episodes in own for one in episodes]
+        assert sum(rewards) / len(rewards) == pytest.approx(row["reward"])
+
+
 def test_a_run_goes_on_where_it_stopped(small: Path, tmp_path: Path) -> None:
     file = run_toml(tmp_path, small, "subprocess", max_steps=1, batch_size=4)
     assert command("rl", f"@{file}", cwd=tmp_path).returncode == 0
     bad(command("rl", f"@{file}", cwd=tmp_path), "is there already")
     config = tmp_path / "outputs" / "r" / "config.json"
+    with (config.parent / "groups.jsonl").open("a") as file:
+        file.write('{"step": 2, "group": 0}\n{"step": 2, "gr')  # as a killed run leaves it
     onward = ["--resume", "--max-steps", "2"]
     assert command("rl", f"@{config}", *onward, cwd=tmp_path).returncode == 0
     assert [row["step"] for row in rows(tmp_path)] == [1, 2]
+    groups = (config.parent / "groups.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in groups] == [1, 2]
     bad(
         command("rl", f"@{config}", "--resume.step", "7", "--max-steps", "9", cwd=tmp_path),
         "there: 1, 2",

@@ -118,7 +118,7 @@ MUTANTS = (
     _mutant(
         "open files are limited",
         'Ulimit(name="nofile", soft=4096, hard=4096)',
-        'Ulimit(name="nofile", soft=1048576, hard=1048576)',
+        'Ulimit(name="nofile", soft=8192, hard=8192)',
         *in_docker("open-files-are-bounded"),
     ),
     Mutant(

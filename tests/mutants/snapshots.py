@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants import DOCKER_WORKS, PROCESS_WORKS, Mutant, as_process, in_docker
+from tests.mutants import DOCKER_WORKS, PROCESS_WORKS, Mutant, in_docker
 
 _KEEPER = "air/sandbox/guest_keeper.py"
 _HOST = "air/sandbox/keeper.py"
@@ -11,6 +11,7 @@ _WIRE = "air/sandbox/protocol.py"
 _TESTS = "tests/docker/test_snapshots.py"
 _BEATS = "tests/unit/sandbox/test_box_beats.py"
 _CHAOS = "tests/docker/test_chaos.py"
+_DEFENCES = "tests/unit/sandbox/test_box_defences.py"
 _GIVEN_BACK = f"{_TESTS}::test_what_a_keeper_mounts_is_given_back"
 
 _SNAPSHOTS = (
@@ -83,7 +84,7 @@ _SNAPSHOTS = (
         _LOOP,
         "tree = self._tree() if self.me != 1 else set(processes.processes()) - {1}",
         "tree: set[int] = set()",
-        as_process("nothing-writes-after-the-freeze"),
+        (f"{_DEFENCES}::test_a_freeze_ends_every_process",),
         PROCESS_WORKS,
     ),
     Mutant(

@@ -10,6 +10,7 @@ import air
 
 ROOT = Path(air.__file__).parent
 HEAVY = (
+    "altair",
     "docker",
     "fastapi",
     "openai",

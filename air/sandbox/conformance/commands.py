@@ -24,7 +24,8 @@ async def a_string_goes_through_bash_a_sequence_as_it_is(box: Box) -> None:
 
 @CHECKS.add()
 async def exit_codes_are_data(box: Box) -> None:
-    for script, code in (("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)):
+    signals = (("kill -9 $$", 137), ("kill -TERM $$", 143), ("kill -USR1 $$", 138))
+    for script, code in (("exit 3", 3), *signals):
         result = await box.exec(script, timeout=5)
         same((result.code, result.timed_out, result.ok), (code, False, False))
     same((await box.exec(["no-such-program"], timeout=5)).code, 127)
@@ -189,10 +190,12 @@ async def no_zombies_stay(box: Box) -> None:
 async def closing_twice_is_harmless_and_use_afterwards_says_so(box: Box) -> None:
     running = asyncio.create_task(box.exec("sleep 60", timeout=60))
     await sh(box, "true")
+    begun = time.monotonic()
     await asyncio.gather(box.close(), box.close())
     await box.close()
     for use in (running, box.exec("true", timeout=5), box.read("x"), box.write("x", b"")):
         await _died(use)
+    expect(time.monotonic() - begun < 30, "whoever waited learnt it late")
 
 
 @CHECKS.add(seconds=1.0)

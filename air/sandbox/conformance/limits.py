@@ -81,7 +81,7 @@ async def empty_files_are_bounded(box: Box) -> None:
 @CHECKS.add(container=True)
 async def open_files_are_bounded(box: Box) -> None:
     most = await line(box, "ulimit -Hn")
-    expect(most.isdigit() and int(most) <= 65_536, most)
+    expect(most.isdigit() and int(most) <= 4096, most)
 
 
 @CHECKS.add()

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -56,25 +55,6 @@ def test_processes_count_together(tmp_path: Path) -> None:
     assert breaker.opened(file).endswith("the last one: GradingError: exit 7 and more")
     breaker.fresh(file)
     assert breaker.opened(file) == ""
-
-
-def test_the_launcher_ends_the_run(tmp_path: Path) -> None:
-    file = tmp_path / "breaker.json"
-    env = {**os.environ, **breaker.fresh(file)}
-    code = "from air.env.breaker import Breaker; Breaker.of_run(1).failed('no boxes')"
-    hangs = f"{code}; import time; time.sleep(600)"
-    run = subprocess.Popen([sys.executable, "-c", hangs], env=env)
-    began = time.monotonic()
-    with pytest.raises(InfrastructureError, match="no boxes"):
-        breaker.supervise(run, file, every=0.1)
-    assert run.returncode == -15
-    assert time.monotonic() - began < 60
-
-
-def test_a_run_that_ends_by_itself_keeps_its_exit_code(tmp_path: Path) -> None:
-    file = tmp_path / "breaker.json"
-    run = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], env=os.environ.copy())
-    assert breaker.supervise(run, file, every=0.1) == 3
 
 
 def test_a_file_that_is_no_breakers_is_named(tmp_path: Path) -> None:

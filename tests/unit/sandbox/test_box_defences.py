@@ -60,6 +60,17 @@ async def test_nothing_begins_in_a_frozen_box() -> None:
             await box.exec("true", timeout=20)
 
 
+async def test_a_freeze_ends_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIR_PROCESS_BOX", "plain")  # whose folder a listing shows
+    async with await open_box(SPEC) as box:
+        assert isinstance(box, process.ProcessBox)
+        await box.exec("(setsid sleep 600 > /dev/null 2>&1 &); sleep 600 > /dev/null &", timeout=20)
+        root = Path(box.workspace)
+        assert len(_below(root)) >= 2
+        await box._guest.request({"op": "freeze"})
+        assert not _below(root)
+
+
 async def test_signals_that_can_be_caught_do_not_end_the_guest() -> None:
     async with await open_box(SPEC) as box:
         for name in ("HUP", "INT", "QUIT", "USR1", "USR2", "PIPE", "ALRM", "TSTP", "TTIN", "XCPU"):

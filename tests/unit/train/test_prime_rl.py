@@ -14,6 +14,7 @@ import pytest
 
 import air
 from air.cli.main import main
+from air.env.breaker import FILE_ENV
 from air.errors import MissingError
 from air.train import prime_rl, run_file
 
@@ -167,15 +168,15 @@ def test_an_interpreter_that_lacks_it_is_named(
 
 
 def run(body: str, breaker: Path, **settings: float) -> int:
-    return prime_rl.supervise([sys.executable, "-c", body], os.environ, breaker, **settings)
+    env = {**os.environ, FILE_ENV: str(breaker)}
+    return prime_rl.supervise([sys.executable, "-c", body], env, breaker, **settings)
 
 
 def test_exit_codes_are_passed_on(tmp_path: Path) -> None:
     breaker = tmp_path / "breaker"
     assert run("raise SystemExit(5)", breaker) == 5
-    for counting in ('{"failures": 4, "opened": ""}', '{"fai'):
-        breaker.write_text(counting)
-        assert run("import time; time.sleep(1)", breaker) == 0
+    breaker.write_text('{"failures": 4, "opened": ""}')
+    assert run("import time; time.sleep(1)", breaker) == 0
     assert run("import os; os.kill(os.getpid(), 9)", breaker) == 128 + 9
 
 
@@ -183,12 +184,14 @@ def test_the_breaker_ends_the_run_and_says_why(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     breaker = tmp_path / "breaker"
-    opened = '{"failures": 5, "opened": "no box starts"}'
-    body = f"import time; open({str(breaker)!r}, 'w').write({opened!r}); time.sleep(60)"
+    fails = "from air.env.breaker import Breaker; Breaker.of_run(1).failed('no box starts')"
+    body = f"import time; {fails}; time.sleep(60)"
     began = time.monotonic()
     assert run(body, breaker) == 1
     assert time.monotonic() - began < 20
-    assert "error: no box starts" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert said.startswith("error: 1 episodes in a row failed")
+    assert "no box starts" in said
 
 
 def test_what_does_not_end_is_killed_with_all_it_started(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""Text that programs wrote for a terminal, made fit to be shown anywhere.
+
+Escape sequences go, carriage returns and backspaces overwrite as a terminal would (of a progress bar its
+last state stays), every other control character and every character that turns the direction of text or
+has no width is shown by its name in angle brackets. In linear time, whatever the text.
+"""
+
+from __future__ import annotations
+
+import re
+
+_ESCAPES = re.compile(
+    r"(?P<erase>\x1b\[[0-2]?K)"
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor
+    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC: titles, links, clipboard
+    r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c\n]*(?:\x1b\\|\x9c)?"  # DCS, SOS, PM, APC
+    r"|\x1b[ -/]*[0-~]?"
+)
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+_MOVES = re.compile("[\r\b]|\x1b\\[[0-2]?K")
+_NAMES = {
+    "\u202e": "<RLO>",
+    "\u200b": "<ZWSP>",
+    "\ufeff": "<BOM>",
+    "\x00": "<NUL>",
+    "\x07": "<BEL>",
+}
+
+
+def clean(text: str) -> str:
+    """The text as it would look on a terminal that knows no colours; newlines stay."""
+    if "\r" in text or "\b" in text:
+        text = "\n".join(map(_overwritten, text.replace("\r\n", "\n").split("\n")))
+    if "\x1b" in text or _HIDDEN.search(text):
+        text = _HIDDEN.sub(_named, _ESCAPES.sub("", text))
+    return text
+
+
+def one_line(text: str, width: int) -> str:
+    """Cleaned, its white space folded, cut to `width` characters."""
+    text = " ".join(clean(text[: 8 * width]).split())
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def cut(text: str, limit: int) -> tuple[str, int]:
+    """The text without its middle where it is longer than `limit`, and how many characters went."""
+    if len(text) <= limit:
+        return text, 0
+    head, tail = limit * 2 // 3, limit // 3
+    gone = len(text) - head - tail
+    return f"{text[:head]}\n[… {gone} characters left out …]\n{text[-tail:]}", gone
+
+
+def _named(found: re.Match[str]) -> str:
+    return _NAMES.get(found[0], f"<U+{ord(found[0]):04X}>")
+
+
+def _overwritten(line: str) -> str:
+    """One line after its carriage returns, backspaces and erasures."""
+    if not _MOVES.search(line):
+        return line
+    cells: list[str] = []
+    at = done = 0
+    line = _ESCAPES.sub(lambda found: found[0] if found["erase"] else "", line)
+    for move in [*_MOVES.finditer(line), None]:
+        part = line[done : move.start() if move else len(line)]
+        cells[at : at + len(part)] = part
+        at += len(part)
+        if move is None:
+            break
+        done = move.end()
+        if move[0] == "\r":
+            at = 0
+        elif move[0] == "\b":
+            at = max(0, at - 1)
+        elif move[0][2:-1] in ("", "0"):
+            del cells[at:]
+        else:  # the whole line; its column is given up, or padding would cost quadratic time
+            cells.clear()
+            at = 0
+    return "".join(cells).rstrip(" ")

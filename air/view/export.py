@@ -1,0 +1,182 @@
+"""A run as one page that needs nothing beside it: no server, no network, no file.
+
+Its content security policy allows the page's own script by its hash, its own styles, and nothing else: what
+an agent wrote could not run, load or send anything even if it were not escaped, which it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from air.errors import UsageError
+from air.view import figures, markup, svg
+from air.view.facts import Facts
+from air.view.index import Episode, RunIndex
+from air.view.markup import chip, figure, line, seconds, text
+from air.view.runs import Run, look_up
+from air.view.steps import items
+
+MOST_TURNS = 300
+"""Turns of one episode on the page; of a longer one the first so many."""
+_HEADS = (
+    "task",
+    "reward",
+    "advantage",
+    "step",
+    "best",
+    "last",
+    "test",
+    "turns",
+    "errors",
+    "seconds",
+    "end",
+    "episode",
+)
+
+
+def write(run: Run, index: RunIndex, episodes: Sequence[Episode], out: Path) -> None:
+    """Writes the page, a piece at a time; an older one is replaced once the new one is whole.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    part = out.with_name(f".{out.name}.part")
+    try:
+        with part.open("w", encoding="utf-8", errors="replace") as file:
+            for piece in page(run, index, episodes):
+                file.write(piece)
+        part.replace(out)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        problem = os.strerror(error.errno or 0)
+        raise UsageError(f"cannot be written: {problem}", where=str(out)) from error
+
+
+def page(run: Run, index: RunIndex, episodes: Sequence[Episode]) -> Iterator[str]:
+    """The page's pieces."""
+    folder = Path(__file__).parent
+    script = (folder / "export.js").read_text(encoding="utf-8")
+    styles = markup.CSS.read_text(encoding="utf-8") + (folder / "export.css").read_text("utf-8")
+    yield _head(run.name, styles, script)
+    yield from _figures(run, index)
+    yield _table(episodes, index.count())
+    yield "<h2>episodes, turn by turn</h2>"
+    for number, episode in enumerate(episodes):
+        yield _episode(index, episode, f"e{number}")
+    yield f"</div><script>{script}</script></body></html>\n"
+
+
+def _head(title: str, styles: str, script: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{line(title, 120)}</title><style>{styles}</style></head>"
+        f'<body><div class="air"><h1>{line(title, 120)}</h1>'
+    )
+
+
+def _figures(run: Run, index: RunIndex) -> Iterator[str]:
+    metrics, totals, config = index.metrics(), index.totals(), run.config()
+    first, last = figures.quarters(metrics, "reward")
+    lost = (totals["failed"] or 0) + (totals["unfinished"] or 0)
+    steps = f"{metrics[-1]['step']}/{look_up(config, 'max_steps') or '–'}" if metrics else "–"
+    yield markup.tiles(
+        [
+            ("model", str(look_up(config, "model", "name") or "–").rsplit("/", 1)[-1], ""),
+            ("steps", steps, ""),
+            (
+                "episodes",
+                str(totals["episodes"]),
+                f"{lost} failed or unfinished" if lost else "all ended well",
+            ),
+            ("reward, last ¼", figure(last, "+.3f"), f"first ¼ {figure(first, '+.3f')}"),
+            ("reward, all", figure(totals["reward"], "+.3f"), "mean over episodes"),
+        ]
+    )
+    if metrics:
+        reward = {"reward": figures.series(metrics, "reward")}
+        yield '<div class="two">'
+        yield f"<div><h2>reward</h2>{svg.curves(reward)}</div>"
+        yield f"<div><h2>reward by task</h2>{svg.curves(figures.task_series(metrics))}</div></div>"
+    yield "<h2>tasks</h2>"
+    yield markup.tasks(index.by_task())
+    yield "<h2>where the episodes' time went</h2>"
+    yield markup.split(figures.times(totals))
+
+
+def _table(episodes: Sequence[Episode], of: int) -> str:
+    names = sorted({one.facts.task for one in episodes if one.facts.task})
+    options = "".join(f'<option value="{text(name)}">{line(name, 80)}</option>' for name in names)
+    heads = "".join(f"<th>{name}</th>" for name in _HEADS)
+    rows = "".join(_row(one, f"e{number}") for number, one in enumerate(episodes))
+    shown = f"{len(episodes)} of {of} episodes" if len(episodes) < of else f"{of} episodes"
+    return (
+        f'<h2>{shown}</h2><div class="filters"><select id="task"><option value="">all tasks</option>'
+        f'{options}</select><input id="words" placeholder="search">'
+        '<label><input type="checkbox" id="errors"> errors</label><span class="note" id="count"></span>'
+        '<span class="note">click a head to sort, a row to open</span></div>'
+        f'<table id="episodes"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+    )
+
+
+def _row(one: Episode, name: str) -> str:
+    facts = one.facts
+    cells: list[tuple[object, str]] = [
+        (facts.task or "", line(facts.task or "–", 60)),
+        *((value, figure(value, "+.3f")) for value in (facts.reward, one.advantage)),
+        (one.step, "–" if one.step is None else str(one.step)),
+        *((value, figure(value)) for value in (facts.best, facts.score, facts.test)),
+        (facts.turns, str(facts.turns)),
+        (facts.errors, str(facts.errors)),
+        (facts.seconds, figure(facts.seconds, ".1f")),
+        (_ended(facts), line(_ended(facts), 80)),
+        (one.name, line(one.name, 60)),
+    ]
+    shown = "".join(
+        f'<td data-value="{"" if value is None else text(str(value))}">{cell}</td>'
+        for value, cell in cells
+    )
+    data = f'data-open="{name}" data-task="{text(facts.task or "")}" data-errors="{facts.errors}"'
+    return f"<tr {data}>{shown}</tr>"
+
+
+def _ended(facts: Facts) -> str:
+    if facts.how == "well":
+        return facts.why or "well"
+    return f"failed: {facts.error or facts.why}" if facts.how == "failed" else facts.how
+
+
+def _episode(index: RunIndex, one: Episode, name: str) -> str:
+    facts = one.facts
+    kind = {"well": "green", "failed": "red"}.get(facts.how, "blue")
+    chips = [chip(facts.why or facts.how, kind), chip(f"reward {figure(facts.reward, '+.3f')}")]
+    if one.advantage is not None:
+        chips.append(chip(f"advantage {figure(one.advantage, '+.3f')}"))
+        chips.append(chip(f"step {one.step} · group {one.group}"))
+    head: Mapping[str, Any] = {r["type"]: r for r in index.load(one, index.head(one))}
+    error = f'<div class="air error">{text(facts.error)}</div>' if facts.error else ""
+    places = index.places(one, 0, MOST_TURNS)
+    turns = "".join(markup.item(each) for each in items(places, index.load(one, places)))
+    rest = facts.items - MOST_TURNS
+    more = f'<div class="note">{rest} turns more</div>' if rest > 0 else ""
+    scores = [(p.item + 1, p.score) for p in index.curve(one) if p.score is not None]
+    curve = svg.curves({"score": scores}, smoothed=False, step=True) if len(scores) > 1 else ""
+    times = markup.split({key: getattr(facts, f"seconds_{key}") for key in figures.TIMES})
+    return (
+        f'<details class="episode" id="{name}"><summary><b>{line(facts.task or "?", 60)}</b> '
+        f"{' '.join(chips)} "
+        f'<span class="note">{line(one.name, 60)} · {seconds(facts.seconds)}</span></summary>'
+        f'<div class="stack">{error}{times}<div class="graph">{curve}</div>'
+        f"{markup.opening(head.get('start', {}))}{turns}{more}</div></details>"
+    )

@@ -1,0 +1,1 @@
+"""The app's pages: each has `show(runs, run, index)`."""

@@ -1,0 +1,323 @@
+"""Runs and episodes for a terminal: no text of an agent reaches it uncleaned, or as markup."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from air.view import figures
+from air.view.clean import clean, cut, one_line
+from air.view.facts import Facts, number
+from air.view.index import Episode, RunIndex
+from air.view.markup import figure, seconds
+from air.view.runs import Run, look_up
+from air.view.single import Single
+from air.view.steps import Item, diff_of, outputs, thought
+
+PIPED_WIDTH = 160
+SHOWN_CHARACTERS = 12_000
+"""Of one text, unless all is asked for; of a diff fewer."""
+SHOWN_DIFF = 3_000
+_BARS = "▁▂▃▄▅▆▇█"
+_COLOURS = {"model": "blue", "exec": "green", "grading": "yellow", "queue": "bright_black"}
+
+
+def console() -> Console:
+    """Where to print: as wide as the terminal, or as COLUMNS or enough where there is none."""
+    found = Console(highlight=False, markup=False, emoji=False)
+    if not found.is_terminal and "COLUMNS" not in os.environ:
+        found.width = PIPED_WIDTH
+    return found
+
+
+def show_run(
+    out: Console, run: Run, index: RunIndex, episodes: Sequence[Episode], *, count: int
+) -> None:
+    """A run's figures, its tasks, and some of its episodes.
+
+    Args:
+        count: how many episodes there are of the kind that was asked for.
+    """
+    metrics, totals, config = index.metrics(), index.totals(), run.config()
+    steps = (
+        f"{metrics[-1]['step']}/{look_up(config, 'max_steps') or '–'} steps, " if metrics else ""
+    )
+    model = one_line(str(look_up(config, "model", "name") or ""), 60)
+    lost = (totals["failed"] or 0) + (totals["unfinished"] or 0)
+    ended = f", {lost} failed or unfinished" if lost else ""
+    out.print(Text(one_line(str(run.folder), 200), "bold"))
+    out.print(Text(f"{steps}{totals['episodes']} episodes{ended}  {model}"))
+    if rewards := [value for _, value in figures.series(metrics, "reward")]:
+        first, last = figures.quarters(metrics, "reward")
+        line = Text(f"reward {figure(first, '+.3f')} → {figure(last, '+.3f')}  ")
+        out.print(line + Text(spark(rewards), "cyan"))
+    out.print(_times(figures.times(totals)))
+    for name, problems in index.problems()[:3]:
+        out.print(Text(f"{one_line(name, 80)}.jsonl: {problems} lines could not be read", "red"))
+    out.print()
+    out.print(_tasks(index))
+    out.print()
+    out.print(_episodes(episodes))
+    out.print()
+    out.print(Text(f"{len(episodes)} of {count} episodes. One of them:", "bright_black"))
+    if episodes:
+        path = index.trajectories / f"{episodes[0].name}.jsonl"
+        out.print(Text(f"  air show {_quoted(path)}", "bright_black"), soft_wrap=True)
+
+
+def show_episode(
+    out: Console, single: Single, wanted: Sequence[Item], *, full: bool, everything: bool
+) -> None:
+    """An episode: its facts, then the items that are wanted: a line each, or in `full`."""
+    _facts(out, single)
+    out.print()
+    if full:
+        for item in wanted:
+            show_item(out, item, everything=everything)
+        return
+    out.print(_turns(wanted))
+    if wanted:
+        out.print()
+        said = f"in full: air show {_quoted(single.path)} --step N, or --full for all"
+        out.print(Text(said, "bright_black"), soft_wrap=True)
+
+
+def show_item(out: Console, item: Item, *, everything: bool) -> None:
+    """One turn in full.
+
+    Args:
+        everything: whether a text that is very long is shown whole.
+    """
+    step = item.step or {}
+    out.rule(Text(_title(item), "bold red" if item.bad else "bold"), align="left")
+    limit = 10**9 if everything else SHOWN_CHARACTERS
+    before, after = thought(step)
+    _part(out, "", before, "italic", limit)
+    _part(out, "action", step.get("action"), "cyan", limit)
+    _part(out, "after the action", after, "italic", limit)
+    world, shown = outputs(step)
+    _part(out, "output", world, "", limit)
+    _part(out, "as the model was shown it", shown, "bright_black", limit)
+    files, diff, said = diff_of(item.step)
+    if files:
+        names = ", ".join(f"{one.get('status')} {one.get('path')}" for one in files)
+        _part(out, "workspace", names, "", limit)
+    if diff:
+        out.print(
+            _coloured(cut(clean(diff), limit if everything else SHOWN_DIFF)[0]), soft_wrap=True
+        )
+    _part(out, "", said, "bright_black", limit)
+    for graded in item.validates:
+        _graded(out, graded)
+    out.print()
+
+
+def spark(values: Sequence[float], width: int = 60) -> str:
+    """A curve of one line; of more values than fit, each bar is the mean of some."""
+    if len(values) > width:
+        edges = [round(i * len(values) / width) for i in range(width + 1)]
+        parts = [values[a:b] for a, b in itertools.pairwise(edges)]
+        values = [sum(part) / len(part) for part in parts]
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    return "".join(_BARS[min(7, int(8 * (value - low) / span))] for value in values)
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(one_line(str(path), 1000))
+
+
+def _facts(out: Console, single: Single) -> None:
+    facts, head = single.facts, single.head()
+    start, end = head["start"], head["end"]
+    arrow = "↓" if facts.direction == "lower" else "↑"
+    kind = {"well": "green", "failed": "red"}.get(facts.how, "yellow")
+    ended = facts.why or facts.how if facts.how == "well" else facts.how
+    line = Text.assemble(
+        (one_line(facts.task or "?", 60), "bold"), "  ", (one_line(ended, 60), kind)
+    )
+    for key in ("isolation", "image", "format", "seed"):
+        if start.get(key) not in (None, ""):
+            line.append(f"  {key} {one_line(str(start[key]), 40)}", "bright_black")
+    out.print(line)
+    out.print(
+        Text(f"{one_line(single.path.stem, 80)}  {one_line(facts.model or '', 80)}", "bright_black")
+    )
+    terms = end.get("terms")
+    terms = terms if isinstance(terms, dict) else {}
+    made = " ".join(
+        f"{one_line(name, 20)} {figure(number(value), '+.4g')}"
+        for name, value in terms.items()
+        if value
+    )
+    out.print(
+        Text.assemble(
+            ("reward ", ""),
+            (figure(facts.reward, "+.4f"), "bold"),
+            (f" = {made}" if made else "", "bright_black"),
+            f"   {one_line(facts.metric or 'score', 30)} {arrow} last {figure(facts.score)} "
+            f"best {figure(facts.best)} test {figure(facts.test)} baseline {figure(facts.baseline)}",
+        )
+    )
+    out.print(_times({name: getattr(facts, f"seconds_{name}") for name in figures.TIMES}))
+    if facts.error:
+        out.print(Text(clean(facts.error), "red"))
+    if single.problems:
+        out.print(Text(f"{single.problems} lines could not be read", "red"))
+
+
+def _times(times: Mapping[str, float | None]) -> Text:
+    total = sum(value or 0 for value in times.values())
+    line = Text("time  ")
+    for name, value in times.items():
+        if value and total:
+            line.append(
+                f"{name} {seconds(value)} {100 * value / total:.0f}%   ", _COLOURS.get(name, "")
+            )
+    return line
+
+
+def _table(*columns: tuple[str, str]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="bright_black")
+    for name, how in columns:
+        if how == "wide":
+            table.add_column(name, ratio=1, no_wrap=True, overflow="ellipsis")
+            table.expand = True
+        else:
+            table.add_column(name, justify="right" if how == "right" else "left", no_wrap=True)
+    return table
+
+
+def _tasks(index: RunIndex) -> Table:
+    right = [
+        (name, "right") for name in ("episodes", "reward", "baseline", "mean last", "best", "test")
+    ]
+    table = _table(("task", "left"), ("metric", "left"), *right)
+    for row in index.by_task():
+        table.add_row(
+            Text(one_line(row["task"], 40)),
+            Text(
+                f"{one_line(row['metric'] or '', 30)} {'↓' if row['direction'] == 'lower' else '↑'}"
+            ),
+            str(row["episodes"]),
+            figure(row["reward"], "+.3f"),
+            *(figure(row[name]) for name in ("baseline", "score", "best", "test")),
+        )
+    return table
+
+
+def _episodes(episodes: Sequence[Episode]) -> Table:
+    right = [(name, "right") for name in ("reward", "best", "last", "turns", "errors", "time")]
+    table = _table(("episode", "left"), ("task", "left"), *right, ("end", "wide"))
+    for one in episodes:
+        facts = one.facts
+        table.add_row(
+            Text(one_line(one.name, 32)),
+            Text(one_line(facts.task or "?", 30)),
+            figure(facts.reward, "+.3f"),
+            figure(facts.best),
+            figure(facts.score),
+            str(facts.turns),
+            str(facts.errors),
+            seconds(facts.seconds),
+            Text(_ended(facts), "red" if facts.how == "failed" else ""),
+        )
+    return table
+
+
+def _ended(facts: Facts) -> str:
+    if facts.how == "well":
+        return one_line(facts.why or "well", 40)
+    return (
+        one_line(f"failed: {facts.error or facts.why}", 200) if facts.how == "failed" else facts.how
+    )
+
+
+def _turns(wanted: Sequence[Item]) -> Table:
+    table = _table(
+        ("turn", "right"),
+        ("action", "wide"),
+        ("exit", "right"),
+        ("score", "right"),
+        ("Δ", "right"),
+        ("s", "right"),
+    )
+    for item in wanted:
+        step = item.step or {}
+        graded = item.validates[-1] if item.validates else {}
+        delta = number(graded.get("delta"))
+        colour = "green" if (delta or 0) > 0 else "red" if (delta or 0) < 0 else ""
+        action = step.get("action")
+        said = one_line(action, 300) if isinstance(action, str) else _no_action(step)
+        table.add_row(
+            _number(item),
+            Text(said, "red" if item.bad else ""),
+            "" if step.get("code") is None else one_line(str(step["code"]), 12),
+            figure(number(graded.get("score"))) if graded else "",
+            Text(figure(delta, "+.3g") if graded else "", colour),
+            figure(number(step.get("exec_seconds")), ".2f") if step else "",
+        )
+    return table
+
+
+def _no_action(step: Mapping[str, Any]) -> str:
+    if not step:
+        return "validate"
+    return one_line(f"no action ({step.get('problem') or 'format'}): {step.get('reply')}", 300)
+
+
+def _number(item: Item) -> str:
+    return figure(number((item.step or {}).get("turn", item.number + 1)), ".0f")
+
+
+def _title(item: Item) -> str:
+    step = item.step or {}
+    parts = [f"turn {_number(item)}"]
+    if step.get("code") not in (None, 0):
+        parts.append(f"exit {one_line(str(step['code']), 12)}")
+    if step.get("timed_out"):
+        parts.append("timed out")
+    if item.step and step.get("action") is None:
+        parts.append(f"no action ({one_line(str(step.get('problem') or 'format'), 40)})")
+    if took := number(step.get("exec_seconds")):
+        parts.append(seconds(took))
+    return " · ".join(parts)
+
+
+def _part(out: Console, name: str, content: object, style: str, limit: int) -> None:
+    if not content:
+        return
+    if name:
+        out.print(Text(name, "bright_black"))
+    out.print(Text(cut(clean(str(content)), limit)[0].rstrip("\n"), style), soft_wrap=True)
+
+
+def _coloured(diff: str) -> Text:
+    text = Text()
+    for line in diff.split("\n"):
+        at = line.startswith(("+++", "---", "@@"))
+        colour = "bright_black" if at else {"+": "green", "-": "red"}.get(line[:1], "")
+        text.append(line + "\n", colour)
+    return text
+
+
+def _graded(out: Console, graded: Mapping[str, Any]) -> None:
+    line = Text("validate", "bold blue")
+    for name, form in (("score", ".6g"), ("phi", ".4g"), ("delta", "+.4g"), ("seconds", ".2g")):
+        value = number(graded.get(name))
+        if value is not None:
+            line.append(f"  {name} {figure(value, form)}", "")
+    for name in ("automatic", "remembered"):
+        if graded.get(name):
+            line.append(f"  {name}", "bright_black")
+    out.print(line)
+    if graded.get("problem"):
+        out.print(Text(clean(str(graded["problem"])), "red"), soft_wrap=True)

