@@ -196,7 +196,7 @@ class _Shell:
         self._screen.tell("prompt", start["system"] + "\n\n" + start["prompt"], line=start)
         steps = [line for line in self._session.lines if line["type"] == "step"]
         if steps:
-            self._screen.note("step", f"{len(steps)} steps on; the last showed:", line=steps[-1])
+            self._screen.note("step", f"after step {len(steps)}, which showed:", line=steps[-1])
             self._screen.tell("shown", steps[-1]["shown"])
 
     def reward(self, _: str) -> None:
