@@ -24,7 +24,10 @@ USAGE = """\
   :help         this
   :quit         leave; so does Ctrl-D. The episode goes on."""
 _EVENTS = 20
-_SHELL = ["sh", "-c", "command -v bash >/dev/null && exec bash; exec sh"]
+_SHELL = ["sh", "-c", "command -v bash >/dev/null && exec bash --norc; exec sh"]
+_NO_TRACES = ["env", "HISTFILE=/dev/null", "PYTHON_HISTORY=/dev/null", "LESSHISTFILE=-", "ENV="]
+"""The home folder is the agent's workspace: a visitor's history must not appear there, nor what the agent
+put there be run."""
 
 
 class Visit:
@@ -105,7 +108,7 @@ def enter(container: str) -> None:
     """A shell in a container, at this terminal."""
     from air.sandbox import visit
 
-    visit.run(container, _SHELL, interactive=True)
+    visit.run(container, [*_NO_TRACES, *_SHELL], interactive=True)
 
 
 def needs_terminal() -> None:

@@ -206,7 +206,7 @@ class _Shell:
     def diff(self, rest: str) -> None:
         if rest and not rest.isdigit():
             raise UsageError(f"{rest!r} is no step", where=":diff")
-        diff = self._session.diff(int(rest) if rest else None)
+        diff = self._session.record.diff(int(rest) if rest else None)
         self._screen.diff(diff)
 
     def undo(self, _: str) -> None:

@@ -13,11 +13,8 @@ that was used stays used. Grades are remembered by artefact, so the same one is 
 from __future__ import annotations
 
 import asyncio
-import copy
 import os
-import shutil
 import tempfile
-import time
 import uuid
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -32,6 +29,7 @@ from air.env.diffs import Differ
 from air.env.environment import ResearchEnv
 from air.env.episode import Counters, Episode
 from air.env.harness import AirHarness, Reply
+from air.env.lines import Lines
 from air.env.played import Play, ReplayOptions, begin, format_of, load_task
 from air.env.points import Point, unpack
 from air.env.tokens import counter_for
@@ -44,7 +42,7 @@ from air.errors import (
 )
 from air.sandbox.base import ExecResult
 from air.tasks.spec import TaskSpec
-from air.trajectories import VERSION, Recorder, TokenRef, Trajectory
+from air.trajectories import TokenRef, Trajectory
 from air.worlds.research import ResearchWorld, describe
 
 MOST_POINTS = 50
@@ -88,19 +86,6 @@ class Interrupted(AirError):
     """The running action was stopped; the text says what became of it."""
 
 
-class _Lines(Recorder):
-    """A record that is kept in memory, so that its last lines can be taken back."""
-
-    def __init__(self, episode_id: str) -> None:
-        super().__init__(None, episode_id)
-        self.lines: list[dict[str, Any]] = []
-
-    def write(self, kind: str, *, t: float | None = None, **fields: Any) -> None:
-        """Keeps one line."""
-        at = round(time.time() if t is None else t, 3)
-        self.lines.append({"v": VERSION, "type": kind, "t": at, **fields})
-
-
 class Interactive:
     """One episode, played from outside; use through `async with`, within one event loop.
 
@@ -127,9 +112,8 @@ class Interactive:
         self._env = ResearchEnv(self.config)
         self._origin, self._seed = origin, seed
         self._id = uuid.uuid4().hex
-        self._recorder = _Lines(self._id)
+        self.record = Lines(self._id)
         self._points: list[Point] = []
-        self._saved: set[Path] = set()
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
         self.outside = False
@@ -203,7 +187,7 @@ class Interactive:
         return Episode(
             id=self._id,
             world=world,
-            recorder=self._recorder,
+            recorder=self.record,
             config=self.config,
             counters=counters,
             format=formats.get(self._harness.config.format),
@@ -213,7 +197,7 @@ class Interactive:
         """Writes the first line."""
         episode, turns = self.episode, self.max_turns
         task = episode.world.task
-        self._recorder.write(
+        self.record.write(
             "start",
             **recording.started(episode),
             task=task.id,
@@ -240,7 +224,7 @@ class Interactive:
             episode.malformed_in_a_row = (episode.malformed_in_a_row + 1) if step.problem else 0
             for line in (step, *trajectory.validations_of(step)):
                 kind = "step" if line is step else "validate"
-                self._recorder.write(kind, **line.model_dump(mode="json"))
+                self.record.write(kind, **line.model_dump(mode="json"))
         left = self.left
         episode.why_ended = (
             "submit"
@@ -258,7 +242,7 @@ class Interactive:
     @property
     def lines(self) -> list[dict[str, Any]]:
         """The record so far, as a trajectory's lines."""
-        return self._recorder.lines
+        return self.record.lines
 
     @property
     def max_turns(self) -> int | None:
@@ -385,51 +369,7 @@ class Interactive:
         self.shell = box.session()
         return replace(world, box=box, tools=tools)
 
-    def diff(self, turn: int | None = None) -> dict[str, Any] | None:
-        """What a step changed in the workspace, as it is recorded; the last one's by default.
-
-        Raises:
-            UsageError: there is no such step.
-        """
-        steps = [line for line in self.lines if line["type"] == "step"]
-        found = [line for line in steps if turn is None or line["turn"] == turn]
-        if not found:
-            raise UsageError("there is no step" if turn is None else f"there is no step {turn}")
-        changed: dict[str, Any] | None = found[-1]["diff"]
-        return changed
-
     def save(self, path: Path) -> None:
-        """Writes the record as a trajectory, with the artefacts that were graded beside it; blocks.
-
-        Raises:
-            ConfigError: the name cannot be used, or is another's.
-            InfrastructureError: the disk is full or the folder cannot be written.
-        """
-        if path.suffix != ".jsonl":
-            raise ConfigError("must end in .jsonl", where=str(path))
-        if path.exists():
-            if path.resolve() not in self._saved:
-                raise ConfigError("is there already", where=str(path), remedy="give another name")
-            path.unlink()
-        with Recorder(path.parent, path.stem) as recorder:
-            self._saved.add(path.resolve())
-            for line in copy.deepcopy(self.lines):
-                kept = line if line["type"] == "validate" else line.get("test") or {}
-                if kept.get("kept"):
-                    kept["kept"] = self._kept(kept["kept"], path.parent)
-                fields = {name: line[name] for name in line if name not in ("v", "type")}
-                recorder.write(line["type"], **fields)
-
-    def _kept(self, name: str, folder: Path) -> str:
-        """Copies a kept artefact to another folder; its name there, empty where it is no longer kept."""
-        sources = (
-            [self._folder] if self._origin is None else [self._folder, self._origin[0].path.parent]
-        )
-        for source in sources:
-            if (source / name).is_file():
-                with boundary(InfrastructureError, f"cannot keep {folder / name}", OSError):
-                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                    if not (folder / name).exists():
-                        shutil.copyfile(source / name, folder / name)
-                return name
-        return ""
+        """Writes the record as a trajectory; see `Lines.save`."""
+        origin = [] if self._origin is None else [self._origin[0].path.parent]
+        self.record.save(path, [self._folder, *origin])

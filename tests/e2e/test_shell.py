@@ -27,7 +27,8 @@ from air.cli.screen import safe
 from air.env.played import ReplayOptions
 from air.env.replay import Replayer
 from air.errors import ConfigError
-from air.sandbox import events, live
+from air.sandbox import events, live, open_box
+from air.sandbox.base import BoxSpec
 from air.testing import Message, replies
 from air.trajectories import load, trajectory_files
 from tests.e2e.conftest import attempt, played_by, research
@@ -435,3 +436,30 @@ def test_a_person_at_a_terminal(person: Terminal, runtime: str) -> None:
     person.expect("titanic 8> ")
     person.type("\x04")
     assert person.end() == 0
+
+
+async def test_a_visitor_at_a_terminal(runtime: str) -> None:
+    provider: Any = {"docker": "docker", "subprocess": "process"}[runtime]
+    async with await open_box(BoxSpec(provider=provider)) as box:
+        await box.write("hello.txt", b"hi")
+        await box.write(".bashrc", b"touch trap")
+        terminal = Terminal("shell", "--attach", box.id)
+        try:
+            await asyncio.to_thread(_look_around, terminal)
+        finally:
+            terminal.kill()
+        assert (await box.exec("ls -A", timeout=10)).text.split() == [".bashrc", "hello.txt"]
+
+
+def _look_around(terminal: Terminal) -> None:
+    terminal.expect("visit> ")
+    terminal.type(":bash\n")
+    time.sleep(1)  # its prompt is the machine's own
+    terminal.type("cat hello.txt; echo in$((40+2))\n")
+    assert "hi" in terminal.expect("in42")
+    terminal.type("exit\n")
+    terminal.expect("visit> ")
+    terminal.type(":files\n")
+    assert "hello.txt" in terminal.expect("visit> ")
+    terminal.type("\x04")
+    assert terminal.end() == 0
