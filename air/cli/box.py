@@ -116,7 +116,7 @@ def _show(file: Path, *, follow: bool) -> None:
         for event in found:
             kind, owner = event["type"], event.get("owner", owner)
             at = time.strftime("%H:%M:%S", time.localtime(event["t"]))
-            print(f"{at}.{int(event['t'] % 1 * 1000):03d}  {_told(event)}", flush=follow)
+            print(f"{at}.{int(event['t'] % 1 * 1000):03d}  {told(event)}", flush=follow)
         if kind == "end":
             return
         if dead:
@@ -129,7 +129,8 @@ def _show(file: Path, *, follow: bool) -> None:
             time.sleep(_POLL_SECONDS)
 
 
-def _told(event: dict[str, Any]) -> str:
+def told(event: dict[str, Any]) -> str:
+    """An event of a box's record as a line for people."""
     kind, number = event["type"], f"#{event.get('n')}"
     if kind == "start":
         limits = " ".join(f"{name}={value:g}" for name, value in event["limits"].items())

@@ -28,6 +28,7 @@ COMMANDS = {
     "show": "air.cli.show",
     "export": "air.cli.export",
     "replay": "air.cli.replay",
+    "shell": "air.cli.shell",
     "trajectories": "air.cli.trajectories",
     "tasks": "air.cli.tasks",
     "images": "air.cli.images",

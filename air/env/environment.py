@@ -25,7 +25,7 @@ from air.sandbox import images
 from air.sandbox.base import Box, BoxSpec
 from air.sandbox.gpus import listed, plan
 from air.sandbox.leases import GpuPool
-from air.sandbox.pool import Pool
+from air.sandbox.pool import Lease, Pool
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.trajectories import Recorder
@@ -99,21 +99,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     async def _play(self, task: vf.Task, agents: vf.Agents) -> vf.Trace:
         assert isinstance(task, ResearchTask)
-        if self._agents is None or self._grader is None:
-            raise RuntimeError("the environment is not serving: enter `env.serving()` first")
         spec = self._spec(task.data.task_id)
         asked = time.monotonic()
-        async with self._agents.lease(self._box_spec(spec)) as box:
-            pay = DeltaReward(spec.reward_scale(), mode=self.config.delta)
-            tools = self._tools(spec, box)
-            world = ResearchWorld(
-                task=spec,
-                box=box,
-                grader=self._grader,
-                pay=pay,
-                tools=tools,
-                keep=None if self._kept is None else self._kept.keep,
-            )
+        async with self.lease(spec) as box:
+            world = self.world(spec, box)
             world.times.queue = box.queue_seconds
             world.times.box = time.monotonic() - asked
             episode_id = uuid.uuid4().hex
@@ -142,6 +131,25 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         """With `credit = "segment"`, makes one trace a segment of the finished episode."""
         if self.config.credit == "segment":
             episode.traces[:] = [part for trace in episode.traces for part in split(trace)]
+
+    def lease(self, spec: TaskSpec) -> Lease:
+        """A box in which an agent works on a task; see `Pool.lease`."""
+        if self._agents is None:
+            raise RuntimeError("the environment is not serving: enter `env.serving()` first")
+        return self._agents.lease(self._box_spec(spec))
+
+    def world(self, spec: TaskSpec, box: Box) -> ResearchWorld:
+        """The world of one episode in a fresh box, before its reset."""
+        if self._grader is None:
+            raise RuntimeError("the environment is not serving: enter `env.serving()` first")
+        return ResearchWorld(
+            task=spec,
+            box=box,
+            grader=self._grader,
+            pay=DeltaReward(spec.reward_scale(), mode=self.config.delta),
+            tools=self._tools(spec, box),
+            keep=None if self._kept is None else self._kept.keep,
+        )
 
     def _spec(self, task_id: str) -> TaskSpec:
         if task_id not in self._specs:

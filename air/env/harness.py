@@ -92,7 +92,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             if reply is None:
                 return
             left = None if max_turns is None else max_turns - episode.counters.turns
-            shown = await self._act(episode, reply, tokens, left)
+            shown = await self.act(episode, reply, tokens, left)
             if episode.why_ended:
                 return
             if left is not None and left <= 0:
@@ -146,7 +146,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         episode.note_call(time.monotonic() - began, tokens)
         return reply
 
-    async def _act(
+    async def act(
         self, episode: Episode, reply: Reply, tokens: TokenCounter, left: int | None
     ) -> str:
         """Does what the reply says; returns what the model is shown. May set `why_ended`."""

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import signal
 import socket
 import sys
 import termios
 import threading
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import IO, Any
+from typing import Any
 
 from air.errors import BoxDiedError, UsageError
 from air.sandbox import images
@@ -32,13 +33,20 @@ _END = (
 )
 
 
-def run(container: str, argv: list[str], *, interactive: bool = False) -> int:
+def run(
+    container: str,
+    argv: list[str],
+    *,
+    interactive: bool = False,
+    show: Callable[[int, bytes], None] | None = None,
+) -> int:
     """Runs a command, passing what it prints on as it comes; returns its exit code.
 
     Interrupted, it kills the command and raises KeyboardInterrupt.
 
     Args:
         interactive: pass standard input on; as a terminal where standard input and output are one.
+        show: is given what it prints, with 2 for its standard error, else 1; None: it is printed.
 
     Raises:
         MissingError: no engine answers.
@@ -65,7 +73,9 @@ def run(container: str, argv: list[str], *, interactive: bool = False) -> int:
         )
         attached = engine.exec_start(created["Id"], tty=terminal, socket=True)
         try:
-            _talk(engine, created["Id"], attached, interactive=interactive, terminal=terminal)
+            show = show or _show
+            with _raw(engine, created["Id"]) if terminal else nullcontext():
+                _talk(attached, show, interactive=interactive, terminal=terminal)
         except BaseException:  # an interrupt above all: the command would go on without us
             end = ["sh", "-c", _END, "air", f"{_MARK}={mark}"]
             engine.exec_start(engine.exec_create(container, end)["Id"], detach=True)
@@ -95,38 +105,57 @@ def _code(engine: Any, ident: str, name: str) -> int:
     return int(ended["ExitCode"])
 
 
-def _talk(engine: Any, ident: str, attached: Any, *, interactive: bool, terminal: bool) -> None:
+def _talk(
+    attached: Any, show: Callable[[int, bytes], None], *, interactive: bool, terminal: bool
+) -> None:
     """Carries bytes both ways until the command's output ends.
 
     What the command printed at once may lie in the buffer of the answer's head: that is read on.
     """
     attached._sock.settimeout(None)  # a command may be silent for hours
     output = attached._response.raw._fp.fp
-    with _raw(engine, ident) if terminal else nullcontext():
-        if interactive:
-            threading.Thread(target=_feed, args=(attached._sock,), daemon=True).start()
+    with _fed(attached._sock) if interactive else nullcontext():
         if terminal:
             while data := output.read1(1 << 16):
-                _show(sys.stdout.buffer, data)
+                show(1, data)
             return
         while len(head := output.read(8)) == 8:
             left = int.from_bytes(head[4:], "big")
             while left and (data := output.read1(left)):
-                _show(sys.stderr.buffer if head[0] == 2 else sys.stdout.buffer, data)
+                show(2 if head[0] == 2 else 1, data)
                 left -= len(data)
 
 
-def _show(stream: IO[bytes], data: bytes) -> None:
+def _show(number: int, data: bytes) -> None:
+    stream = sys.stderr.buffer if number == 2 else sys.stdout.buffer
     stream.write(data)
     stream.flush()
 
 
-def _feed(sock: Any) -> None:
-    """Passes standard input on, and its end."""
+@contextmanager
+def _fed(sock: Any) -> Iterator[None]:
+    """Standard input is passed on while the block runs; what is typed afterwards is not taken."""
+    over, said = os.pipe()
+    thread = threading.Thread(target=_feed, args=(sock, over), daemon=True)
+    thread.start()
     try:
-        while data := os.read(sys.stdin.fileno(), 1 << 16):
+        yield
+    finally:
+        os.close(said)
+        thread.join()
+        os.close(over)
+
+
+def _feed(sock: Any, over: int) -> None:
+    """Passes standard input on, and its end, until the other end of `over` is closed."""
+    stdin = sys.stdin.fileno()
+    try:
+        while over not in (ready := select.select([stdin, over], [], [])[0]):
+            data = os.read(stdin, 1 << 16) if ready else b""
+            if not data:
+                sock.shutdown(socket.SHUT_WR)
+                return
             sock.sendall(data)
-        sock.shutdown(socket.SHUT_WR)
     except OSError:
         return  # the command has ended
 

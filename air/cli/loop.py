@@ -1,0 +1,56 @@
+"""An event loop in a thread of its own, so that the main thread keeps the terminal and Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Loop:
+    """Use through `with`; what runs in it must be over by then."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> Loop:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    def run(
+        self, work: Coroutine[Any, Any, T], on_interrupt: Callable[[], None] | None = None
+    ) -> T:
+        """Waits for `work`.
+
+        Args:
+            on_interrupt: called in the loop at each Ctrl-C, and the waiting goes on. None: `work` is
+                cancelled, waited for, and KeyboardInterrupt raised.
+        """
+        task = asyncio.run_coroutine_threadsafe(_task(work), self._loop).result()
+        done = threading.Event()
+        self._loop.call_soon_threadsafe(task.add_done_callback, lambda _: done.set())
+        interrupted = False
+        while not done.is_set():
+            try:
+                done.wait()
+            except KeyboardInterrupt:
+                interrupted = on_interrupt is None
+                self._loop.call_soon_threadsafe(on_interrupt or task.cancel)
+        if interrupted and task.cancelled():
+            raise KeyboardInterrupt
+        return task.result()
+
+
+async def _task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    return asyncio.create_task(work)

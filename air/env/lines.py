@@ -1,0 +1,77 @@
+"""The record of an episode, kept in memory so that its last lines can be taken back, and saved when asked."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from air.errors import ConfigError, InfrastructureError, UsageError, boundary
+from air.trajectories import VERSION, Recorder
+
+
+class Lines(Recorder):
+    """A trajectory's lines, as they would be in its file."""
+
+    def __init__(self, episode_id: str) -> None:
+        super().__init__(None, episode_id)
+        self.lines: list[dict[str, Any]] = []
+        self._saved: set[Path] = set()
+
+    def write(self, kind: str, *, t: float | None = None, **fields: Any) -> None:
+        """Keeps one line."""
+        at = round(time.time() if t is None else t, 3)
+        self.lines.append({"v": VERSION, "type": kind, "t": at, **fields})
+
+    def diff(self, turn: int | None = None) -> dict[str, Any] | None:
+        """What a step changed in the workspace, the last one by default; None where nothing was done.
+
+        Raises:
+            UsageError: there is no such step.
+        """
+        steps = [line for line in self.lines if line["type"] == "step"]
+        found = [line for line in steps if turn is None or line["turn"] == turn]
+        if not found:
+            raise UsageError("there is no step" if turn is None else f"there is no step {turn}")
+        changed: dict[str, Any] | None = found[-1]["diff"]
+        return changed
+
+    def save(self, path: Path, sources: Sequence[Path]) -> None:
+        """Writes a trajectory, with the artefacts that were graded beside it; blocks. It may be saved again.
+
+        Args:
+            sources: folders in which the artefacts lie.
+
+        Raises:
+            ConfigError: the name cannot be used, or is another's.
+            InfrastructureError: the disk is full or the folder cannot be written.
+        """
+        if path.suffix != ".jsonl":
+            raise ConfigError("must end in .jsonl", where=str(path))
+        if path.exists():
+            if path.resolve() not in self._saved:
+                raise ConfigError("is there already", where=str(path), remedy="give another name")
+            path.unlink()
+        with Recorder(path.parent, path.stem) as recorder:
+            self._saved.add(path.resolve())
+            for line in copy.deepcopy(self.lines):
+                graded = line if line["type"] == "validate" else line.get("test") or {}
+                if graded.get("kept"):
+                    graded["kept"] = _kept(graded["kept"], sources, path.parent)
+                fields = {name: line[name] for name in line if name not in ("v", "type")}
+                recorder.write(line["type"], **fields)
+
+
+def _kept(name: str, sources: Sequence[Path], folder: Path) -> str:
+    """Copies a kept artefact to a folder; its name there, empty where it is no longer kept."""
+    for source in sources:
+        if (source / name).is_file():
+            with boundary(InfrastructureError, f"cannot keep {folder / name}", OSError):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                if not (folder / name).exists():
+                    shutil.copyfile(source / name, folder / name)
+            return name
+    return ""
