@@ -78,6 +78,7 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
             "runtime": {"type": provider or runtimes[start.isolation]},
             "max_turns": start.max_turns,
         },
+        "image": start.image or None,
         **pay,
     }
 
