@@ -192,6 +192,7 @@ class Interactive:
             config=self.config,
             counters=counters,
             format=formats.get(self._harness.config.format),
+            recorded=len(world.validations),
         )
 
     def _begin(self, play: Play | None) -> None:
@@ -226,6 +227,7 @@ class Interactive:
             for line in (step, *trajectory.validations_of(step)):
                 kind = "step" if line is step else "validate"
                 self.record.write(kind, **line.model_dump(mode="json"))
+        episode.recorded = len(episode.world.validations)
         left = self.left
         episode.why_ended = (
             "submit"
