@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+import time
 import uuid
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -190,6 +191,7 @@ class Interactive:
             recorder=self.record,
             config=self.config,
             counters=counters,
+            recorded=len(world.validations),
             format=formats.get(self._harness.config.format),
         )
 
@@ -225,6 +227,7 @@ class Interactive:
             for line in (step, *trajectory.validations_of(step)):
                 kind = "step" if line is step else "validate"
                 self.record.write(kind, **line.model_dump(mode="json"))
+        episode.recorded = len(episode.world.validations)
         left = self.left
         episode.why_ended = (
             "submit"
@@ -236,8 +239,10 @@ class Interactive:
 
     async def _watch(self) -> None:
         """Looks at the workspace as it is, so that what the next step changes is known."""
-        self.episode.differ = Differ(self.episode.world.box)
+        world, began = self.episode.world, time.monotonic()
+        self.episode.differ = Differ(world.box)
         await self.episode.differ.start()
+        world.times.recording += time.monotonic() - began
 
     @property
     def lines(self) -> list[dict[str, Any]]:
