@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+import time
 import uuid
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -191,6 +192,7 @@ class Interactive:
             recorder=self.record,
             config=self.config,
             counters=counters,
+            recorded=len(world.validations),
             format=formats.get(self._harness.config.format),
             recorded=len(world.validations),
         )
@@ -239,8 +241,10 @@ class Interactive:
 
     async def _watch(self) -> None:
         """Looks at the workspace as it is, so that what the next step changes is known."""
-        self.episode.differ = Differ(self.episode.world.box)
+        world, began = self.episode.world, time.monotonic()
+        self.episode.differ = Differ(world.box)
         await self.episode.differ.start()
+        world.times.recording += time.monotonic() - began
 
     @property
     def lines(self) -> list[dict[str, Any]]:

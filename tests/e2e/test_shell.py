@@ -196,6 +196,10 @@ async def test_a_recorded_episode_is_entered_at_any_step(
         assert essence(Path(f"at{step}.jsonl"))[: 3 + 2 * step] == essence(path)[: 3 + 2 * step]
         assert all((Path.cwd() / v.kept).is_file() for v in saved.validations)
     await replayed(Path("at2.jsonl"))
+    script = "```\nsubmit\n```\n:save whole.jsonl\n"
+    await asyncio.to_thread(shell, script, "--from", str(path), "--step", "2")
+    assert [v.turn for v in load("whole.jsonl").validations] == [1, 2, 3]
+    await replayed(Path("whole.jsonl"))
     await asyncio.to_thread(shell, "ls\n", "--from", str(path), code=2)
     assert "the episode is over (submit)" in capsys.readouterr().err
     await asyncio.to_thread(shell, "ls\n", "--from", str(path), "--step", "4", code=2)
