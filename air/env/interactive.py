@@ -194,7 +194,6 @@ class Interactive:
             counters=counters,
             recorded=len(world.validations),
             format=formats.get(self._harness.config.format),
-            recorded=len(world.validations),
         )
 
     def _begin(self, play: Play | None) -> None:
