@@ -79,7 +79,7 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "seed",
         "seed",
-        r"(?i)\b((?:random[_ ])?seed)(\s*[:=]?\s*)\d+\b",
+        r"(?i)\b((?:random[_ ])?seed)([ \t]*[:=]?[ \t]*)\d+\b",
         r"\1\2<seed>",
         "seed=1234",
     ),
