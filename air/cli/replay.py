@@ -120,6 +120,7 @@ async def _all(
     from air.env.replay import Replayer
     from air.errors import AirError, UsageError
     from air.trajectories import load, trajectory_files
+    from air.view.clean import clean
 
     bad: list[str] = []
     files: list[Path] = []
@@ -154,12 +155,12 @@ async def _all(
                         bad.append(str(error))
                     except AirError as error:
                         failed += 1
-                        print(f"{path}: failed: {error}", file=sys.stderr)
+                        print(clean(f"{path}: failed: {error}"), file=sys.stderr)
                 progress.advance(bar)
 
             await asyncio.gather(*map(one, dict.fromkeys(files)))
     for problem in bad:
-        print(f"error: {problem}", file=sys.stderr)
+        print(clean(f"error: {problem}"), file=sys.stderr)
     if not args.json:
         _summary(results, failed, len(bad))
     if bad:
@@ -186,9 +187,11 @@ def _show(done: Any, *, as_json: bool) -> None:
     """One line for what came of one trajectory, and its first difference."""
     from dataclasses import asdict
 
+    from air.view.clean import clean
+
     if as_json:
         data = asdict(done) | {"path": str(done.path), "matched": done.matched}
-        print(json.dumps(data, ensure_ascii=False), flush=True)
+        print(json.dumps(data), flush=True)
         return
     word = "matched" if done.matched else "DIFFERS"
     parts = [f"{done.equal_scores}/{done.scores} scores equal"]
@@ -196,11 +199,11 @@ def _show(done: Any, *, as_json: bool) -> None:
         parts.append(f"reward {done.recorded:+.4f} as recorded, {done.reward:+.4f} now")
     else:
         parts.insert(0, f"{done.steps} steps")
-    print(f"{word} {done.path} {done.task}: {', '.join(parts)}")
+    print(clean(f"{word} {done.path} {done.task}: {', '.join(parts)}"))
     for note in getattr(done, "notes", []):
-        print(f"  note: {note}")
+        print(f"  note: {' '.join(clean(note).split())}")
     if done.differences:
-        print(f"  {done.differences[0]}".replace("\n", "\n  "))
+        print(f"  {clean(str(done.differences[0]))}".replace("\n", "\n  "))
         if len(done.differences) > 1:
             print(f"  and {len(done.differences) - 1} more")
     sys.stdout.flush()
