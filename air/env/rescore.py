@@ -168,7 +168,7 @@ def _kept(folder: Path, kept: str, digest: str, where: str) -> Artefact:
             where=where,
             remedy="record with a larger record_artefacts_mb, or record_artefacts_total_mb",
         )
-    artefact = Artefact(read_artefact(folder / kept))
+    artefact = Artefact(read_artefact(folder, kept))
     if artefact.digest != digest:
         raise ConfigError("is not the artefact that was graded", where=str(folder / kept))
     return artefact

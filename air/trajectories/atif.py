@@ -150,6 +150,9 @@ def _nodes(one: Trajectory) -> list[Object]:
     if one.start is None or one.end is None or not one.end.trace_file:
         raise ConfigError("no trace was kept beside it", where=where)
     file = one.path.parent / one.end.trace_file
+    ours = one.start.origin == "air"  # of an import it lies where it was imported from
+    if ours and not file.resolve().is_relative_to(one.path.parent.resolve()):
+        raise ConfigError("its trace is said to lie outside of the run's folder", where=where)
     try:
         for text in file.read_text(encoding="utf-8").rstrip("\n").split("\n"):
             for trace in json.loads(text)["traces"]:
