@@ -83,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("must be 1 or more", where="--at-once, --from")
     if args.reward and not args.rescore:
         raise ConfigError("has no effect without --rescore", where="--reward")
+    if args.rescore and (args.tolerance or args.exact or args.from_step is not None):
+        raise ConfigError("have no effect with --rescore", where="--tolerance, --exact, --from")
     options = ReplayOptions(
         provider={"docker": "docker", "subprocess": "process", None: None}[args.runtime],
         image=args.image,

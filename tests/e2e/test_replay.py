@@ -303,6 +303,9 @@ def test_the_command_says_by_its_exit_code_whether_all_matched(
         ["replay"],
         ["replay", str(path), "--reward", "delta=best"],
         ["replay", str(path), "--rescore", "--reward", "nonsense=1"],
+        ["replay", str(path), "--rescore", "--tolerance", "0.1"],
+        ["replay", str(path), "--rescore", "--exact"],
+        ["replay", str(path), "--rescore", "--from", "1"],
     ):
         assert main(wrong) == 2
     assert main(["replay", "--rules"]) == 0
