@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from air.env.played import ReplayOptions
     from air.env.replay import Replayed
     from air.env.rescore import Rescored
+    from air.sandbox.leases import GpuPool
     from air.trajectories import Trajectory
 
 HELP = "play recorded episodes again without a model; report the first difference of each"
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="box: docker, or subprocess for the process box; default: as recorded",
     )
     parser.add_argument("--at-once", type=int, default=2, help="how many at a time (2)")
+    parser.add_argument("--gpus", type=_names, metavar="auto|IDS", help=_GPUS)
     parser.add_argument("--exact", action="store_true", help="allow no difference by --rules")
     parser.add_argument("--rules", action="store_true", help="list what is not compared, and stop")
     parser.add_argument(
@@ -66,6 +68,13 @@ _FROM = (
     "compare from this step on: what comes before is done, then frozen in a snapshot from which the "
     "replay starts"
 )
+
+
+_GPUS = "GPUs for tasks that need some: auto, or indices and UUIDs with commas between"
+
+
+def _names(text: str) -> Any:
+    return text if text == "auto" else text.split(",")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -119,6 +128,7 @@ async def _all(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+    from air.env.played import gpu_pools
     from air.env.replay import Replayer
     from air.errors import AirError, UsageError
     from air.trajectories import load, trajectory_files
@@ -131,6 +141,9 @@ async def _all(
             files += trajectory_files(path)
         except UsageError as error:
             bad.append(str(error))
+    gpus: tuple[GpuPool | None, GpuPool | None] = (None, None)
+    if args.gpus is not None:
+        gpus = await asyncio.to_thread(gpu_pools, args.gpus, files, options, boxes=not args.rescore)
     failed, results = 0, []
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -144,7 +157,7 @@ async def _all(
     )
     with shown as progress:
         bar = progress.add_task("replaying", total=len(files))
-        async with Replayer(options, at_once=args.at_once) as replayer:
+        async with Replayer(options, at_once=args.at_once, gpus=gpus) as replayer:
             work = _work(replayer, options, changes)
 
             async def one(path: Path) -> None:

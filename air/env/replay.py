@@ -24,6 +24,7 @@ from air.env.tokens import TokenCounter, counter_for
 from air.errors import ConfigError
 from air.formats import Action, FormatError
 from air.sandbox.base import Box
+from air.sandbox.leases import GpuPool
 from air.sandbox.pool import Pool
 from air.tasks.grading import Grader
 from air.tasks.spec import Provider, TaskSpec
@@ -70,11 +71,19 @@ class Replayer:
 
     Args:
         at_once: most boxes of agents, and of graders, at a time.
+        gpus: GPUs for agents' boxes and for graders'; see `air.env.played.gpu_pools`.
     """
 
-    def __init__(self, options: ReplayOptions, *, at_once: int = 2) -> None:
+    def __init__(
+        self,
+        options: ReplayOptions,
+        *,
+        at_once: int = 2,
+        gpus: tuple[GpuPool | None, GpuPool | None] = (None, None),
+    ) -> None:
         self._options = options
         self._at_once = at_once
+        self._gpus = gpus
         self._stack = AsyncExitStack()
         self._graders: dict[Provider, Grader] = {}
 
@@ -86,8 +95,11 @@ class Replayer:
         """
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="air-replay-"))
         self._grades = Path(folder)
-        self._boxes = await self._stack.enter_async_context(Pool(self._at_once))
-        self._grader_boxes = await self._stack.enter_async_context(Pool(self._at_once, nested=True))
+        boxes, graders = self._gpus
+        self._boxes = await self._stack.enter_async_context(Pool(self._at_once, gpus=boxes))
+        self._grader_boxes = await self._stack.enter_async_context(
+            Pool(self._at_once, gpus=graders, nested=True)
+        )
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -102,6 +114,12 @@ class Replayer:
         """
         start = _start(trajectory)
         task = load_task(start, trajectory.path, self._options)
+        if (task.gpus or task.grader.gpus) and self._gpus[0] is None:
+            raise ConfigError(
+                f"needs {task.needs()}, and no GPU is given",
+                where=str(trajectory.path),
+                remedy="name GPUs, or all: --gpus auto",
+            )
         provider = self._options.provider or _PROVIDERS[start.isolation]
         skip = self._options.from_step or 1
         if not 1 <= skip <= max(1, len(trajectory.steps)):
@@ -164,9 +182,9 @@ class _Comparison:
     def __init__(self, play: Play, options: ReplayOptions, done: Replayed) -> None:
         self._play, self._options, self._done = play, options, done
         self._world, self._start = play.world, play.start
-        self._then = Folders(play.start.workspace, play.start.temporary)
+        self._then = Folders(play.start.workspace, play.start.temporary, play.start.gpus)
         box = play.world.box
-        self._now = Folders(box.workspace, box.path("/tmp"))
+        self._now = Folders(box.workspace, box.path("/tmp"), tuple(box.gpus))
         self._tokens = _counter(play.start, done)
 
     async def run(self, skip: int) -> None:
