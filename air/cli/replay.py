@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from air.cli.gpus import GPUS_HELP, wanted
+
 if TYPE_CHECKING:
     from air.env.played import ReplayOptions
     from air.env.replay import Replayed
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="box: docker, or subprocess for the process box; default: as recorded",
     )
     parser.add_argument("--at-once", type=int, default=2, help="how many at a time (2)")
-    parser.add_argument("--gpus", type=_names, metavar="auto|IDS", help=_GPUS)
+    parser.add_argument("--gpus", type=wanted, metavar="auto|IDS", help=GPUS_HELP)
     parser.add_argument("--exact", action="store_true", help="allow no difference by --rules")
     parser.add_argument("--rules", action="store_true", help="list what is not compared, and stop")
     parser.add_argument(
@@ -68,13 +70,6 @@ _FROM = (
     "compare from this step on: what comes before is done, then frozen in a snapshot from which the "
     "replay starts"
 )
-
-
-_GPUS = "GPUs for tasks that need some: auto, or indices and UUIDs with commas between"
-
-
-def _names(text: str) -> Any:
-    return text if text == "auto" else text.split(",")
 
 
 def run(args: argparse.Namespace) -> int:

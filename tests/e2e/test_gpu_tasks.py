@@ -79,6 +79,15 @@ def test_an_episode_with_a_gpu_is_replayed_on_another(
     assert not any(leases.holders(gpu) for gpu in inventory())
 
 
+def test_a_task_with_a_gpu_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config(tmp_path, [])
+    root = str(tmp_path / "tasks")
+    command = ["tasks", "--root", root, "check", "titanic", "--provider", "process"]
+    assert main([*command, "--gpus", "0"]) == 0, capsys.readouterr()
+    assert main(command) == 2
+    assert "none are given to boxes" in capsys.readouterr().err
+
+
 async def test_graders_have_gpus_of_their_own(tmp_path: Path) -> None:
     settings = config(tmp_path, ["0", "7"])
     with (tmp_path / "tasks" / "titanic" / "task.toml").open("a") as toml:
