@@ -235,6 +235,11 @@ async def test_version_1_is_replayed_too(episode: Path) -> None:
     assert done.differences == []
     assert (done.steps, done.scores) == (3, 4)
     assert (await replayed(as_version_1(episode, spoilt=True))).differences[0].turn == 2
+    shown = "[… 9 tokens cut …]"
+    cut = changed(as_version_1(episode, spoilt=False), 1, lambda d: d.update(observation=shown))
+    done = await replayed(cut)
+    assert done.matched
+    assert done.notes == ["step 1: what was shown was cut, and is not compared"]
 
 
 async def test_a_task_that_was_changed_since_is_refused(episode: Path, tmp_path: Path) -> None:
