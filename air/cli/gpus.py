@@ -7,13 +7,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from air.sandbox.gpus import Gpu
+    from air.sandbox.gpus import Gpu, Wanted
 
 HELP = "list the GPUs, who holds them, and their containers"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """It takes none."""
+
+
+GPUS_HELP = "GPUs for tasks that need some: auto, or indices and UUIDs with commas between"
+
+
+def wanted(text: str) -> Wanted:
+    """The value of a flag `--gpus`."""
+    return "auto" if text == "auto" else text.split(",")
 
 
 def run(args: argparse.Namespace) -> int:

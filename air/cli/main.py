@@ -107,7 +107,9 @@ def _guarded(work: Callable[[], int], *, debug: bool) -> int:
         if debug:
             traceback.print_exc()
         else:
-            print(f"error: {error}", file=sys.stderr)
+            from air.view.clean import clean  # what a file holds may be quoted in it
+
+            print(f"error: {clean(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except ModuleNotFoundError as error:
         if debug or error.name is None or error.name.startswith("air"):

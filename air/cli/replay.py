@@ -11,10 +11,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from air.cli.gpus import GPUS_HELP, wanted
+
 if TYPE_CHECKING:
     from air.env.played import ReplayOptions
     from air.env.replay import Replayed
     from air.env.rescore import Rescored
+    from air.sandbox.leases import GpuPool
     from air.trajectories import Trajectory
 
 HELP = "play recorded episodes again without a model; report the first difference of each"
@@ -49,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="box: docker, or subprocess for the process box; default: as recorded",
     )
     parser.add_argument("--at-once", type=int, default=2, help="how many at a time (2)")
+    parser.add_argument("--gpus", type=wanted, metavar="auto|IDS", help=GPUS_HELP)
     parser.add_argument("--exact", action="store_true", help="allow no difference by --rules")
     parser.add_argument("--rules", action="store_true", help="list what is not compared, and stop")
     parser.add_argument(
@@ -83,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("must be 1 or more", where="--at-once, --from")
     if args.reward and not args.rescore:
         raise ConfigError("has no effect without --rescore", where="--reward")
+    if args.rescore and (args.tolerance or args.exact or args.from_step is not None):
+        raise ConfigError("have no effect with --rescore", where="--tolerance, --exact, --from")
     options = ReplayOptions(
         provider={"docker": "docker", "subprocess": "process", None: None}[args.runtime],
         image=args.image,
@@ -117,9 +123,11 @@ async def _all(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+    from air.env.played import gpu_pools
     from air.env.replay import Replayer
     from air.errors import AirError, UsageError
     from air.trajectories import load, trajectory_files
+    from air.view.clean import clean
 
     bad: list[str] = []
     files: list[Path] = []
@@ -128,6 +136,9 @@ async def _all(
             files += trajectory_files(path)
         except UsageError as error:
             bad.append(str(error))
+    gpus: tuple[GpuPool | None, GpuPool | None] = (None, None)
+    if args.gpus is not None:
+        gpus = await asyncio.to_thread(gpu_pools, args.gpus, files, options, boxes=not args.rescore)
     failed, results = 0, []
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -141,7 +152,7 @@ async def _all(
     )
     with shown as progress:
         bar = progress.add_task("replaying", total=len(files))
-        async with Replayer(options, at_once=args.at_once) as replayer:
+        async with Replayer(options, at_once=args.at_once, gpus=gpus) as replayer:
             work = _work(replayer, options, changes)
 
             async def one(path: Path) -> None:
@@ -154,12 +165,12 @@ async def _all(
                         bad.append(str(error))
                     except AirError as error:
                         failed += 1
-                        print(f"{path}: failed: {error}", file=sys.stderr)
+                        print(clean(f"{path}: failed: {error}"), file=sys.stderr)
                 progress.advance(bar)
 
             await asyncio.gather(*map(one, dict.fromkeys(files)))
     for problem in bad:
-        print(f"error: {problem}", file=sys.stderr)
+        print(clean(f"error: {problem}"), file=sys.stderr)
     if not args.json:
         _summary(results, failed, len(bad))
     if bad:
@@ -186,9 +197,11 @@ def _show(done: Any, *, as_json: bool) -> None:
     """One line for what came of one trajectory, and its first difference."""
     from dataclasses import asdict
 
+    from air.view.clean import clean
+
     if as_json:
         data = asdict(done) | {"path": str(done.path), "matched": done.matched}
-        print(json.dumps(data, ensure_ascii=False), flush=True)
+        print(json.dumps(data), flush=True)
         return
     word = "matched" if done.matched else "DIFFERS"
     parts = [f"{done.equal_scores}/{done.scores} scores equal"]
@@ -196,11 +209,11 @@ def _show(done: Any, *, as_json: bool) -> None:
         parts.append(f"reward {done.recorded:+.4f} as recorded, {done.reward:+.4f} now")
     else:
         parts.insert(0, f"{done.steps} steps")
-    print(f"{word} {done.path} {done.task}: {', '.join(parts)}")
+    print(clean(f"{word} {done.path} {done.task}: {', '.join(parts)}"))
     for note in getattr(done, "notes", []):
-        print(f"  note: {note}")
+        print(f"  note: {' '.join(clean(note).split())}")
     if done.differences:
-        print(f"  {done.differences[0]}".replace("\n", "\n  "))
+        print(f"  {clean(str(done.differences[0]))}".replace("\n", "\n  "))
         if len(done.differences) > 1:
             print(f"  and {len(done.differences) - 1} more")
     sys.stdout.flush()

@@ -43,12 +43,13 @@ def run(args: argparse.Namespace) -> int:
     """Prints what can be read; 2 when a run cannot, each of which gets one line."""
     from air.errors import ConfigError
     from air.trajectories.report import compare
+    from air.view.clean import clean
 
     if args.last is not None and args.last < 1:
         raise ConfigError(f"must be 1 or more, not {args.last}", where="--last")
     runs, bad = _read(args.runs, args.last)
     for _, problem in bad:
-        print(f"error: {problem}", file=sys.stderr)
+        print(clean(f"error: {problem}"), file=sys.stderr)
     if not runs:
         return 2
     report = compare(runs)
@@ -81,6 +82,8 @@ def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tupl
 def _print(runs: Sequence[Run], report: Report) -> None:
     from rich.console import Console
 
+    from air.view.clean import clean
+
     console = Console(
         highlight=False, width=1000
     )  # a narrow terminal wraps lines, no number is cut
@@ -95,7 +98,7 @@ def _print(runs: Sequence[Run], report: Report) -> None:
     if report.notes:
         console.print()
     for note in report.notes:
-        console.print(f"note: {note}", markup=False)
+        console.print(clean(f"note: {note}"), markup=False)
 
 
 def _print_runs(console: Console, runs: Sequence[Run]) -> None:

@@ -11,7 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from air.cli.gpus import GPUS_HELP, wanted
+
 if TYPE_CHECKING:
+    from air.sandbox.gpus import Wanted
+    from air.sandbox.leases import GpuPool
     from air.tasks.check import Checked
     from air.tasks.mlgym import Checkout, Status
     from air.tasks.spec import Provider, TaskSpec
@@ -24,8 +28,8 @@ EVALUATOR_CAVEAT = "MLGym's evaluation imports the agent's code, which can make 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`[--root DIR] [--mlgym-root DIR]`, `check [ID…] [--all] [--provider docker|process]
-    [--split-seed N] [--mlgym-root DIR]`, `record ID… [--provider …]`, `new NAME [--dir DIR]`,
-    `fetch ID…`."""
+    [--split-seed N] [--gpus auto|IDS] [--mlgym-root DIR]`, `record ID… [--provider …]`,
+    `new NAME [--dir DIR]`, `fetch ID…`."""
     parser.add_argument(
         "--root", type=Path, action="append", default=[], help="another folder of tasks"
     )
@@ -39,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument(
         "--mlgym-root", type=Path, metavar="DIR", default=given_before, help=MLGYM_HELP
     )
+    check.add_argument("--gpus", type=wanted, metavar="auto|IDS", help=GPUS_HELP)
     check.add_argument("--split-seed", type=int, help=SPLIT_SEED_HELP)
     new = actions.add_parser("new", help="make a new task, which runs, to be changed")
     new.add_argument("name", metavar="NAME", help="letters, digits, - and _")
@@ -137,7 +142,11 @@ async def _check(args: argparse.Namespace) -> int:
     split_seed = tasks.data.SPLIT_SEED if args.split_seed is None else args.split_seed
     rows: list[tuple[str, ...]] = []
     complaints: list[str] = []
-    async with Pool(1, warm=0) as boxes, Pool(1, nested=True) as graders:
+    agents_gpus, graders_gpus = await asyncio.to_thread(_gpus, args.gpus, specs)
+    async with (
+        Pool(1, warm=0, gpus=agents_gpus) as boxes,
+        Pool(1, gpus=graders_gpus, nested=True) as graders,
+    ):
         grader = Grader(graders, args.provider, split_seed=split_seed)
         for spec in specs:
             found = await check(spec, boxes, grader, args.provider, split_seed=split_seed)
@@ -152,6 +161,18 @@ async def _check(args: argparse.Namespace) -> int:
     for complaint in complaints:
         print(f"mismatch: {complaint}", file=sys.stderr)
     return 1 if complaints else 0
+
+
+def _gpus(given: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | None, GpuPool | None]:
+    """The GPUs of boxes and of graders; None where none are given."""
+    from air.sandbox.gpus import plan
+    from air.sandbox.leases import divided
+
+    if given is None:
+        return None, None
+    most = max((spec.gpus for spec in specs), default=0)
+    kept = max((spec.grader.gpus for spec in specs), default=0)
+    return divided(plan(given), box=most, grader=kept, where="--gpus")
 
 
 def _whole(specs: Sequence[TaskSpec], provider: Provider) -> list[TaskSpec]:

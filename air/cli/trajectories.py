@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from air.errors import ConfigError
+    from air.errors import ConfigError, boundary
     from air.trajectories import load, trajectory_files
     from air.trajectories.atif import problems, to_atif
     from air.trajectories.export import to_sft
@@ -65,13 +65,16 @@ def _export(args: argparse.Namespace) -> int:
         count = to_sft(files, args.out)
         print(f"{count} of {len(files)} episodes in {args.out}; the others did not end well")
         return 0
-    args.out.mkdir(parents=True, exist_ok=True)
+    with boundary(ConfigError, f"cannot write {args.out}", OSError):
+        args.out.mkdir(parents=True, exist_ok=True)
     for file in files:
         document = to_atif(load(file), tokens=args.tokens)
         if wrong := problems(document):
             raise ConfigError(f"cannot be ATIF: {wrong[0]}", where=str(file))
         text = json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
-        (args.out / f"{file.stem}.json").write_text(text + "\n", encoding="utf-8")
+        target = args.out / f"{file.stem}.json"
+        with boundary(ConfigError, f"cannot write {target}", OSError):
+            target.write_text(text + "\n", encoding="utf-8", errors="replace")
     print(f"{len(files)} episodes in {args.out}")
     return 0
 

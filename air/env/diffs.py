@@ -8,7 +8,9 @@ file that cannot be read, is no text, or is large, is named without its content.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
+import io
 import time
 from dataclasses import dataclass, field
 
@@ -22,6 +24,8 @@ DIFF_CHARS = 16_000
 """Longest diff of one step."""
 PART_CHARS = 4_000
 """Longest part of it that is one file's; cut at a line's end."""
+MOST_LINES = 10_000
+"""A file of more lines is named without its content: comparing takes time by the square of them."""
 MOST_READ = 100
 """Most files read for one step."""
 MOST_LISTED = 200
@@ -112,7 +116,9 @@ class Differ:
         before, after = _text(old or b""), _text(new or b"")
         if before is None or after is None:
             return FileChange(path=path, status=status, bytes=size, note="binary"), ""
-        lines = _unified(path, before, after, status)
+        if max(before.count("\n"), after.count("\n")) > MOST_LINES:
+            return FileChange(path=path, status=status, bytes=size, note="too many lines"), ""
+        lines = await asyncio.to_thread(_unified, path, before, after, status)
         whole = "".join(lines)
         text = _bounded(whole, PART_CHARS)
         change = FileChange(
@@ -164,7 +170,8 @@ def _bounded(text: str, most: int) -> str:
 
 
 def _unified(path: str, before: str, after: str, status: str) -> list[str]:
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    # Lines end where files' lines do, not at every character that `splitlines` knows.
+    old, new = (list(io.StringIO(text, newline="\n")) for text in (before, after))
     names = (
         "/dev/null" if status == "added" else f"a/{path}",
         "/dev/null" if status == "removed" else f"b/{path}",

@@ -23,8 +23,8 @@ from air.errors import ConfigError, MissingError
 from air.rewards.delta import DeltaReward
 from air.sandbox import images
 from air.sandbox.base import Box, BoxSpec
-from air.sandbox.gpus import listed, plan
-from air.sandbox.leases import GpuPool
+from air.sandbox.gpus import plan
+from air.sandbox.leases import GpuPool, divided
 from air.sandbox.pool import Lease, Pool
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
@@ -192,8 +192,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 def _gpus(
     config: ResearchEnvConfig, specs: Sequence[TaskSpec]
 ) -> tuple[GpuPool | None, GpuPool | None]:
-    """The run's GPUs, for agents' boxes and for graders': an agent that waits for its grade keeps its
-    own. None where it names none. A task that needs more is refused at the start."""
+    """The run's GPUs, for agents' boxes and for graders'. None where it names none. A task that needs more
+    is refused at the start."""
     if not config.gpus:
         for spec in specs:
             if spec.gpus or spec.grader.gpus:
@@ -204,17 +204,13 @@ def _gpus(
                 )
         return None, None
     found = plan(config.gpus, trainer=config.trainer_gpus, inference=config.inference_gpus)
-    kept = max(spec.grader.gpus for spec in specs)
-    most = max(spec.gpus for spec in specs)
-    if most + kept > len(found):
-        raise ConfigError(
-            f"a box needs {most} GPUs, graders {kept}, and the run has {len(found)}: {listed(found)}",
-            where="env.gpus",
-            remedy="name more, or take the task out",
-        )
-    agents_count, slots = len(found) - kept, config.slots_per_gpu
-    agents = GpuPool(found[:agents_count], slots_per_gpu=slots)
-    return agents, GpuPool(found[agents_count:], slots_per_gpu=slots)
+    return divided(
+        found,
+        box=max(spec.gpus for spec in specs),
+        grader=max(spec.grader.gpus for spec in specs),
+        slots_per_gpu=config.slots_per_gpu,
+        where="env.gpus",
+    )
 
 
 def _check_docker(image: str) -> None:

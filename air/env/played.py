@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from air import formats, tasks
-from air.errors import ConfigError, boundary
+from air.errors import ConfigError, UsageError, boundary
 from air.formats import Action, ActionFormat, FormatError, ToolCall
 from air.rewards.delta import DeltaReward
 from air.sandbox.base import Box
+from air.sandbox.gpus import Wanted, plan
+from air.sandbox.leases import GpuPool, divided
 from air.tasks.grading import Grader
 from air.tasks.spec import Provider, RewardScale, TaskSpec
-from air.trajectories import Start, Step, Trajectory, Validation
+from air.trajectories import Start, Step, Trajectory, Validation, read
+from air.trajectories.trajectory import parse
 from air.worlds import base as worlds
 from air.worlds.research import ResearchWorld
 from air.worlds.tools import Tools, ToolSettings
@@ -124,6 +128,30 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
             remedy="take the files of then, or compare all the same with --changed-task",
         )
     return task
+
+
+def gpu_pools(
+    wanted: Wanted, files: Iterable[Path], options: ReplayOptions, *, boxes: bool
+) -> tuple[GpuPool, GpuPool]:
+    """Pools of these GPUs, for the boxes and the graders of recorded episodes.
+
+    Args:
+        boxes: whether they are played; else only their artefacts are graded.
+
+    Raises:
+        ConfigError: there are too few, or one is not there.
+    """
+    most = kept = 0
+    for path in files:
+        try:
+            first = next(read(path), None)
+            start = None if first is None else parse(first, where=str(path))
+            if isinstance(start, Start):
+                task = load_task(start, path, options)
+                most, kept = max(most, task.gpus if boxes else 0), max(kept, task.grader.gpus)
+        except UsageError:
+            continue  # it is said when this one's turn comes
+    return divided(plan(wanted), box=most, grader=kept, where="--gpus")
 
 
 def format_of(start: Start, path: Path) -> ActionFormat:

@@ -11,6 +11,7 @@ Nothing needs a network, unless the task itself opens one.
 from __future__ import annotations
 
 import asyncio
+import math
 import tempfile
 import time
 from contextlib import AsyncExitStack
@@ -23,6 +24,7 @@ from air.env.tokens import TokenCounter, counter_for
 from air.errors import ConfigError
 from air.formats import Action, FormatError
 from air.sandbox.base import Box
+from air.sandbox.leases import GpuPool
 from air.sandbox.pool import Pool
 from air.tasks.grading import Grader
 from air.tasks.spec import Provider, TaskSpec
@@ -69,11 +71,19 @@ class Replayer:
 
     Args:
         at_once: most boxes of agents, and of graders, at a time.
+        gpus: GPUs for agents' boxes and for graders'; see `air.env.played.gpu_pools`.
     """
 
-    def __init__(self, options: ReplayOptions, *, at_once: int = 2) -> None:
+    def __init__(
+        self,
+        options: ReplayOptions,
+        *,
+        at_once: int = 2,
+        gpus: tuple[GpuPool | None, GpuPool | None] = (None, None),
+    ) -> None:
         self._options = options
         self._at_once = at_once
+        self._gpus = gpus
         self._stack = AsyncExitStack()
         self._graders: dict[Provider, Grader] = {}
 
@@ -85,8 +95,11 @@ class Replayer:
         """
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="air-replay-"))
         self._grades = Path(folder)
-        self._boxes = await self._stack.enter_async_context(Pool(self._at_once))
-        self._grader_boxes = await self._stack.enter_async_context(Pool(self._at_once, nested=True))
+        boxes, graders = self._gpus
+        self._boxes = await self._stack.enter_async_context(Pool(self._at_once, gpus=boxes))
+        self._grader_boxes = await self._stack.enter_async_context(
+            Pool(self._at_once, gpus=graders, nested=True)
+        )
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -101,6 +114,12 @@ class Replayer:
         """
         start = _start(trajectory)
         task = load_task(start, trajectory.path, self._options)
+        if (task.gpus or task.grader.gpus) and self._gpus[0] is None:
+            raise ConfigError(
+                f"needs {task.needs()}, and no GPU is given",
+                where=str(trajectory.path),
+                remedy="name GPUs, or all: --gpus auto",
+            )
         provider = self._options.provider or _PROVIDERS[start.isolation]
         skip = self._options.from_step or 1
         if not 1 <= skip <= max(1, len(trajectory.steps)):
@@ -165,11 +184,10 @@ class _Comparison:
     def __init__(self, play: Play, options: ReplayOptions, done: Replayed) -> None:
         self._play, self._options, self._done = play, options, done
         self._world, self._start = play.world, play.start
-        self._then = Folders(play.start.workspace, play.start.temporary)
+        self._then = Folders(play.start.workspace, play.start.temporary, play.start.gpus)
         box = play.world.box
-        self._now = Folders(box.workspace, box.path("/tmp"))
+        self._now = Folders(box.workspace, box.path("/tmp"), tuple(box.gpus))
         self._tokens = _counter(play.start, done)
-        self._graded = len(play.world.validations)
 
     async def run(self, skip: int) -> None:
         """Plays what comes after the first `skip` steps, and the end."""
@@ -178,6 +196,7 @@ class _Comparison:
             left = self._start.max_turns or _left(self._start.prompt)
             opening = self._play.format.opening(self._world.standing(left))
             self._text(0, "prompt", self._start.prompt, describe(self._world.task) + opening)
+            self._taught()
         for step in trajectory.steps[skip:]:
             await self._step(step)
             self._done.steps += 1
@@ -188,10 +207,18 @@ class _Comparison:
         else:
             await self._finish(trajectory)
 
+    def _taught(self) -> None:
+        """The action format, which ends the system prompt; what a run says before it is its own."""
+        tools, played = self._world.tools, self._play.format
+        extra = [played.optional[name] for name in (tools.settings.offered if tools else ())]
+        taught = "\n".join([played.instructions, *extra])
+        self._text(0, "system prompt's end", self._start.system[-len(taught) :], taught)
+
     async def _step(self, step: Step) -> None:
         action = action_of(step, self._play.format)
         if action is None:
             self._malformed(step)
+            self._gradings(step, [])
             return
         self._parsed(step, action)
         came = await self._world.step(action)
@@ -202,34 +229,46 @@ class _Comparison:
         self._done.differs(values(step.turn, "exit code", step.code, came.code))
         if step.observation is not None:
             self._done.differs(values(step.turn, "timed out", step.timed_out, came.timed_out))
-        recorded = self._play.trajectory.validations_of(step)
-        fresh = [] if came.validation is None else [came.validation]
-        self._graded += len(fresh)
-        if len(recorded) != len(fresh):
+        self._gradings(step, [] if came.validation is None else [came.validation])
+
+    def _gradings(self, step: Step, fresh: list[worlds.Validation]) -> None:
+        """What a step asked to be graded. Only of the step at which an episode broke off may a grading
+        not have been recorded."""
+        trajectory = self._play.trajectory
+        recorded = trajectory.validations_of(step)
+        broke_off = trajectory.end is None or not trajectory.end.ok
+        if broke_off and step is trajectory.steps[-1] and len(recorded) < len(fresh):
             self._done.notes.append(f"step {step.turn}: its grading was not recorded")
-        for old_grade, new_grade in zip(recorded, fresh, strict=False):
-            self._grade(step.turn, old_grade, new_grade)
+        else:
+            self._done.differs(values(step.turn, "gradings", len(recorded), len(fresh)))
+        for old, new in zip(recorded, fresh, strict=False):
+            self._grade(step.turn, old, new)
 
     def _malformed(self, step: Step) -> None:
         """A reply that was no action: it must still be none, for the same reason."""
         if step.problem == "length" or not step.shown:
             return
         try:
-            again = self._play.format.parse(step.reply).text
+            again = self._then.named(self._play.format.parse(step.reply).text)
         except FormatError as error:
-            again = str(error) + self._footer(step)
-        self._text(step.turn, "shown", step.shown, again)
+            again = self._then.named(str(error)) + self._now.named(self._footer(step))
+        self._done.differs(
+            texts(step.turn, "shown", (step.shown, self._then), (again, Folders()), exact=True)
+        )
 
     def _parsed(self, step: Step, action: Action) -> None:
-        """The recorded action must be what the reply says."""
+        """The recorded action must be what the reply says, to the character: both are of one file."""
         try:
             again = self._play.format.parse(step.reply)
         except FormatError as error:
             self._done.differs(Difference(step.turn, "action", repr(step.action), str(error)))
             return
-        if self._text(step.turn, "action", action.text, again.text):
-            return
-        self._text(step.turn, "action", step.action or "", again.text)
+        for text in (action.text, step.action or ""):
+            found = texts(
+                step.turn, "action", (text, self._then), (again.text, self._then), exact=True
+            )
+            if self._done.differs(found):
+                return
 
     def _shown(self, step: Step, observation: str) -> None:
         """What the model was shown: the observation within its bound, and what follows every one."""
@@ -237,6 +276,9 @@ class _Comparison:
             most = int(self._start.settings["max_observation_tokens"])
             text, _ = self._tokens.cap(observation, most)
         elif _CUT in step.shown:
+            self._done.notes.append(
+                f"step {step.turn}: what was shown was cut, and is not compared"
+            )
             return
         else:
             text = observation
@@ -259,6 +301,23 @@ class _Comparison:
         test = trajectory.end.test
         old_score = test.score if test else trajectory.end.metrics.get("test_score")
         self._score(turn, "test score", old_score, self._world.test_score)
+        self._reward(turn, trajectory)
+
+    def _reward(self, turn: int, trajectory: Trajectory) -> None:
+        """The recorded reward is the sum of its terms, and the deltas' term that of the equal scores."""
+        end = trajectory.end
+        assert end is not None
+        if end.terms is None or end.reward is None:
+            return
+        self._close(turn, "reward, the sum of its terms", end.reward, sum(end.terms.values()))
+        then = [one.score for one in trajectory.validations]
+        if "delta" in end.terms and then == [one.score for one in self._world.validations]:
+            self._close(turn, "delta in all", end.terms["delta"], self._world.reward)
+
+    def _close(self, turn: int, what: str, old: float, new: float) -> None:
+        """Sums of the same numbers, in whatever order."""
+        if not math.isclose(old, new, rel_tol=1e-9, abs_tol=1e-9):
+            self._done.differs(values(turn, what, old, new))
 
     def _grade(self, turn: int, old: Validation, new: worlds.Validation) -> None:
         self._score(turn, "score", old.score, new.score)
@@ -268,6 +327,9 @@ class _Comparison:
             self._done.differs(
                 values(turn, "delta", old.delta, new.delta),
                 values(turn, "standard error", old.stderr, new.stderr),
+                values(turn, "phi", old.phi, new.phi),
+                values(turn, "metrics", dict(old.metrics), new.metrics),
+                None if old.anchor is None else values(turn, "anchor", old.anchor, new.anchor),
             )
         if old.artefact and new.digest and old.artefact != new.digest:
             self._done.notes.append(f"step {turn}: the artefact's bytes differ")

@@ -6,6 +6,7 @@ terms follow from them, from the counts that were recorded, and from the setting
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +62,7 @@ class Rescored:
 
     @property
     def matched(self) -> bool:
-        """Whether every score is the one that was recorded."""
+        """Whether every score is the one that was recorded, and so is the reward if it was not changed."""
         return not self.differences
 
 
@@ -134,6 +135,9 @@ async def rescore(
         _compare(done, turn, "test score", end.test.score, test)
     done.terms = _terms(done.deltas, problems, test, end, scale, pay)
     done.reward = sum(done.terms.values())
+    if not changes and not math.isclose(done.reward, end.reward, rel_tol=1e-9, abs_tol=1e-9):
+        turn = trajectory.steps[-1].turn if trajectory.steps else 0
+        done.differences.append(Difference(turn, "reward", repr(end.reward), repr(done.reward)))
     return done
 
 
@@ -164,7 +168,7 @@ def _kept(folder: Path, kept: str, digest: str, where: str) -> Artefact:
             where=where,
             remedy="record with a larger record_artefacts_mb, or record_artefacts_total_mb",
         )
-    artefact = Artefact(read_artefact(folder / kept))
+    artefact = Artefact(read_artefact(folder, kept))
     if artefact.digest != digest:
         raise ConfigError("is not the artefact that was graded", where=str(folder / kept))
     return artefact

@@ -197,6 +197,30 @@ class GpuPool:
         return "; ".join(who) or "held by nobody now"
 
 
+def divided(
+    found: Sequence[Gpu], *, box: int, grader: int, slots_per_gpu: int = 1, where: str = "gpus"
+) -> tuple[GpuPool, GpuPool]:
+    """Pools for agents' boxes and for graders': an agent that waits for its grade keeps its own.
+
+    Args:
+        box: most GPUs of one agent's box.
+        grader: most of one grader's; so many are left to graders.
+        where: the key that is named in the error.
+
+    Raises:
+        ConfigError: there are not so many.
+    """
+    if box + grader > len(found):
+        raise ConfigError(
+            f"a box needs {box} GPUs, graders {grader}, and the run has {len(found)}: {listed(found)}",
+            where=where,
+            remedy="name more, or take the task out",
+        )
+    count = len(found) - grader
+    agents = GpuPool(found[:count], slots_per_gpu=slots_per_gpu)
+    return agents, GpuPool(found[count:], slots_per_gpu=slots_per_gpu)
+
+
 def holders(gpu: Gpu) -> dict[int, locks.Holder]:
     """Who holds a GPU: by slot; slot 0 is the whole GPU.
 

@@ -11,14 +11,19 @@ import gzip
 import io
 import logging
 import os
+import re
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from air.errors import ConfigError, InfrastructureError, boundary
 
 FOLDER = "artefacts"
+READ_BYTES = 1_000_000_000
+"""An archive that unpacks to more is not read."""
+_NAME = re.compile(rf"{FOLDER}/[0-9a-f]{{2}}/[0-9a-f]{{1,128}}\.tar\.gz")
 _LOG = logging.getLogger(__name__)
 
 
@@ -69,23 +74,36 @@ class ArtefactStore:
         return self._total
 
 
-def read_artefact(path: Path) -> dict[str, bytes]:
-    """The files of a kept artefact, by their path relative to the workspace.
+def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
+    """The files of an artefact that was kept below a folder of trajectories, by their path relative to the
+    workspace.
+
+    Args:
+        kept: what `ArtefactStore.keep` answered.
 
     Raises:
-        ConfigError: it is not there, or no such archive.
+        ConfigError: `kept` is no such answer, it is not there, or no such archive.
     """
-    files = {}
+    path = folder / kept
+    if not _NAME.fullmatch(kept):
+        raise ConfigError("is no name of a kept artefact", where=str(path))
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise ConfigError("is a link to outside of the run's folder", where=str(path))
+    files: dict[str, bytes] = {}
+    left = READ_BYTES
     try:
         with tarfile.open(path, "r:gz") as tar:
             for member in tar:
                 parts = PurePosixPath(member.name)
                 if not member.isreg() or parts.is_absolute() or ".." in parts.parts:
                     raise ConfigError("holds something that is no artefact", where=str(path))
+                left -= member.size
+                if left < 0:
+                    raise ConfigError(f"unpacks to more than {READ_BYTES} bytes", where=str(path))
                 file = tar.extractfile(member)
                 assert file is not None
                 files[member.name] = file.read()
-    except (OSError, EOFError, tarfile.TarError) as error:
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise ConfigError(f"cannot be read: {error}", where=str(path)) from None
     return files
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from air.errors import ConfigError
+from air.errors import ConfigError, boundary
 from air.trajectories.trajectory import Start, Step, Trajectory
 
 SCHEMA = "ATIF-v1.7"
 Object = dict[str, Any]
+_ODD = (KeyError, TypeError, ValueError)
 _AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics")
 
 
@@ -98,7 +99,7 @@ def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
     }
     found |= {"tool_calls": calls} if calls else {}
     found |= {"observation": {"results": [result]}} if step.shown or calls else {}
-    return found | {"metrics": _metrics(step, nodes)}
+    return found | {"metrics": _metrics(one, step, nodes)}
 
 
 def _calls(step: Step) -> list[Object]:
@@ -122,15 +123,22 @@ def _call(step: Step, number: int, name: str, arguments: Object) -> Object:
     return {"tool_call_id": identity, "function_name": name, "arguments": arguments}
 
 
-def _metrics(step: Step, nodes: list[Object]) -> Object:
+def _metrics(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
     ref = step.tokens
     found: Object = {"extra": {"model_seconds": step.model_seconds}}
     if ref is None:
         return found
     found |= {"prompt_tokens": ref.prompt, "completion_tokens": ref.completion}
     if nodes and ref.nodes is not None:
-        node = nodes[ref.nodes[1] - 1]
-        sampled = [n for n, mine in zip(node["token_ids"], node["mask"], strict=True) if mine]
+        first, end = ref.nodes
+        if not 0 <= first < end <= len(nodes):
+            raise ConfigError(
+                f"step {step.turn} is said to be nodes {first} to {end} of a trace of {len(nodes)}",
+                where=str(one.path),
+            )
+        node = nodes[end - 1]
+        with boundary(ConfigError, f"{one.path}: step {step.turn}: odd trace", *_ODD):
+            sampled = [n for n, mine in zip(node["token_ids"], node["mask"], strict=True) if mine]
         found |= {"completion_token_ids": sampled, "completion_tokens": len(sampled)}
         found |= {"logprobs": node["logprobs"]}
     return found
@@ -142,14 +150,17 @@ def _nodes(one: Trajectory) -> list[Object]:
     if one.start is None or one.end is None or not one.end.trace_file:
         raise ConfigError("no trace was kept beside it", where=where)
     file = one.path.parent / one.end.trace_file
+    ours = one.start.origin == "air"  # of an import it lies where it was imported from
+    if ours and not file.resolve().is_relative_to(one.path.parent.resolve()):
+        raise ConfigError("its trace is said to lie outside of the run's folder", where=where)
     try:
-        for text in file.read_text(encoding="utf-8").splitlines():
+        for text in file.read_text(encoding="utf-8").rstrip("\n").split("\n"):
             for trace in json.loads(text)["traces"]:
                 if trace["id"] == one.start.trace:
                     if any(node["token_ids"] for node in trace["nodes"]):
                         return list(trace["nodes"])
                     raise ConfigError("its trace holds no tokens", where=str(file))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"its trace cannot be read: {error!r}", where=str(file)) from None
     raise ConfigError(f"holds no trace {one.start.trace}", where=str(file))
 

@@ -79,7 +79,7 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "seed",
         "seed",
-        r"(?i)\b((?:random[_ ])?seed)(\s*[:=]?\s*)\d+\b",
+        r"(?i)\b((?:random[_ ])?seed)([ \t]*[:=]?[ \t]*)\d+\b",
         r"\1\2<seed>",
         "seed=1234",
     ),
@@ -111,13 +111,17 @@ RULES: tuple[Rule, ...] = (
 
 @dataclass(frozen=True)
 class Folders:
-    """Where commands in a box see its folders."""
+    """Where commands in a box see its folders, and which GPUs it has."""
 
     workspace: str = "/workspace"
     temporary: str = "/tmp"
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the box's GPUs."""
 
     def named(self, text: str) -> str:
-        """`text` with these folders under their usual names."""
+        """`text` with these folders under their usual names, and the GPUs by their place in the box."""
+        for place, uuid in enumerate(self.gpus):
+            text = text.replace(uuid, f"<gpu {place}>")
         for here, usual in ((self.workspace, "/workspace"), (self.temporary, "/tmp")):
             if here != usual:
                 text = text.replace(here, usual)
@@ -128,7 +132,7 @@ def normalised(text: str, folders: Folders, *, exact: bool = False) -> str:
     """What of a text is compared.
 
     Args:
-        exact: only the folders are replaced.
+        exact: only the folders and the GPUs' UUIDs are replaced.
     """
     text = folders.named(text)
     if not exact:

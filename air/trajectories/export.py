@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from air.errors import ConfigError
-from air.trajectories.record import read
+from air.errors import ConfigError, boundary
+from air.trajectories.trajectory import load
 
 Message = dict[str, str]
 
@@ -18,37 +18,35 @@ def messages(path: Path) -> list[Message]:
     Empty if it said nothing, and where the episode did not end or ended by a failure of ours.
 
     Raises:
-        ConfigError: another harness than ours played it: its turns are tool calls, not text.
+        ConfigError: it is no trajectory, or another harness than ours played it: its turns are tool calls,
+            not text.
     """
-    talk: list[Message] = []
-    shown: Message | None = None
-    ended_well = False
-    for line in read(path):
-        if line["type"] == "start":
-            if (harness := line.get("harness", "air")) != "air":
-                raise ConfigError(
-                    f"played by harness {harness!r}, whose turns are tool calls and no text",
-                    where=str(path),
-                    remedy="record demonstrations with the harness `air`",
-                )
-            talk.append({"role": "system", "content": line["system"]})
-            shown = {"role": "user", "content": line["prompt"]}
-        elif line["type"] == "step" and shown is not None:
-            talk += [shown, {"role": "assistant", "content": line["reply"]}]
-            shown = {
-                "role": "user",
-                "content": line["shown" if line.get("v", 0) > 1 else "observation"],
-            }
-        elif line["type"] == "end":
-            ended_well = bool(line["ok"])
-    return talk if ended_well and any(m["role"] == "assistant" for m in talk) else []
+    one = load(path)
+    if one.start is not None and one.start.harness != "air":
+        raise ConfigError(
+            f"played by harness {one.start.harness!r}, whose turns are tool calls and no text",
+            where=str(path),
+            remedy="record demonstrations with the harness `air`",
+        )
+    ended_well = one.end is not None and one.end.ok
+    return one.messages()[:-1] if ended_well and one.steps else []
 
 
 def to_sft(paths: Iterable[Path], out: Path) -> int:
-    """Writes one JSON line `{"messages": […]}` an episode; returns how many."""
+    """Writes one JSON line `{"messages": […]}` an episode; returns how many.
+
+    Raises:
+        ConfigError: a file is no trajectory of text, or `out` cannot be written.
+    """
     talks = [talk for path in paths if (talk := messages(path))]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("w", encoding="utf-8") as file:
+    with boundary(ConfigError, f"cannot write {out}", OSError):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _write(talks, out)
+    return len(talks)
+
+
+def _write(talks: Iterable[list[Message]], out: Path) -> None:
+    # A lone surrogate, which JSON may hold and no file can, becomes a question mark.
+    with out.open("w", encoding="utf-8", errors="replace") as file:
         for talk in talks:
             file.write(json.dumps({"messages": talk}, ensure_ascii=False) + "\n")
-    return len(talks)

@@ -9,9 +9,12 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -20,6 +23,9 @@ from air.errors import ConfigError
 from air.trajectories.record import Recorder
 
 _SCORED = re.compile(r"^Evaluation Score: (\{.*\})\s*$", re.MULTILINE)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
+"""What reading fields of a file raises that has them in other shapes."""
 _BASELINE = re.compile(r"^Baseline Score: (\{.*\})\s*$", re.MULTILINE)
 
 
@@ -69,7 +75,7 @@ def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
         raise ConfigError("is no trajectory of MLGym", where=str(path)) from None
     known = about(f"mlgym:{path.stem}")
     name = hashlib.sha256(path.read_bytes()).hexdigest()[:32]
-    with Recorder(out, name) as recorder:
+    with _whole(out, name, path) as recorder:
         recorder.write(
             "start",
             t=0.0,
@@ -134,7 +140,7 @@ class _Scores:
             phi=paid.phi if paid else None,
             anchor=paid.anchor if paid else None,
             delta=paid.delta if paid else 0.0,
-            metrics={k: float(v) for k, v in metrics.items() if isinstance(v, int | float)},
+            metrics=_finite(metrics),
             automatic=automatic,
         )
 
@@ -182,18 +188,48 @@ def _baseline(turns: Sequence[Any], known: About, path: Path) -> float | None:
 def _literal(text: str, path: Path) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         raise ConfigError(f"a score cannot be read: {text[:80]}", where=str(path)) from None
 
 
 def _number(metrics: Any, name: str, path: Path) -> float:
     try:
         by_name = {str(key).lower(): value for key, value in metrics.items()}
-        return float(by_name[name.lower()])
-    except (AttributeError, KeyError, TypeError, ValueError):
+        value = float(by_name[name.lower()])
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         raise ConfigError(
             f"has a score without {name!r}: {metrics!r:.80}", where=str(path)
         ) from None
+    if not math.isfinite(value):
+        raise ConfigError(f"has a score that is not finite: {metrics!r:.80}", where=str(path))
+    return value
+
+
+def _finite(metrics: Mapping[Any, Any]) -> dict[str, float]:
+    """The metrics that are finite numbers."""
+    numbers = {str(k): v for k, v in metrics.items() if isinstance(v, int | float)}
+    return {name: float(v) for name, v in numbers.items() if abs(v) <= sys.float_info.max}
+
+
+@contextmanager
+def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
+    """A trajectory that is written whole or not at all, of what is in `path`.
+
+    Raises:
+        ConfigError: `path` holds what no such file does.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"the id {name[:80]!r} cannot name a file", where=str(path))
+    with Recorder(out, name) as recorder:
+        try:
+            yield recorder
+        except BaseException as error:  # cancellation too: no half-written file is left
+            if recorder.path is not None:
+                recorder.path.unlink(missing_ok=True)
+            if isinstance(error, _ODD):
+                what = f"is not as its program writes it: {type(error).__name__}: {error}"
+                raise ConfigError(what[:200], where=str(path)) from error
+            raise
 
 
 def import_verifiers(path: Path, out: Path) -> list[Path]:
@@ -210,26 +246,39 @@ def import_verifiers(path: Path, out: Path) -> list[Path]:
 
 def _traces(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        # Not `splitlines`: verifiers writes U+2028 and the like as they are.
+        lines = path.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from None
     for number, text in enumerate(lines, start=1):
         where = f"{path}:{number}"
         try:
             row = json.loads(text)
-        except json.JSONDecodeError:
-            if number == len(lines):
+        except (ValueError, RecursionError) as error:
+            if number == len(lines) and isinstance(error, json.JSONDecodeError):
                 return
             raise ConfigError("not JSON", where=where) from None
         traces = row.get("traces", [row]) if isinstance(row, dict) else None
-        if not isinstance(traces, list) or not all(
-            isinstance(one, dict) and isinstance(one.get("nodes"), list) for one in traces
-        ):
+        if not isinstance(traces, list) or not all(_is_trace(one) for one in traces):
             raise ConfigError("is no episode of verifiers", where=where)
         yield from traces
 
 
+def _is_trace(one: Any) -> bool:
+    nodes = one.get("nodes") if isinstance(one, dict) else None
+    return isinstance(nodes, list) and all(isinstance(node, dict) for node in nodes)
+
+
 def _trace(trace: dict[str, Any], path: Path, out: Path) -> Path:
+    name = str(trace.get("id"))
+    if trace.get("id") is None:
+        raise ConfigError("has a trace without an id", where=str(path))
+    with _whole(out, name, path) as recorder:
+        _write_trace(recorder, trace, name, os.path.relpath(path, out))
+    return out / f"{name}.jsonl"
+
+
+def _write_trace(recorder: Recorder, trace: dict[str, Any], name: str, trace_file: str) -> None:
     nodes = trace["nodes"]
     line = _last_branch(nodes)
     sampled = [at for at, n in enumerate(line) if nodes[n].get("sampled")]
@@ -242,39 +291,38 @@ def _trace(trace: dict[str, Any], path: Path, out: Path) -> Path:
     calls = {call.get("node"): call for call in trace.get("calls") or ()}
     errors = trace.get("errors") or [None]
     ok = bool(trace.get("ok"))
-    name = str(trace["id"])
-    with Recorder(out, name) as recorder:
-        recorder.write(
-            "start",
-            t=float((trace.get("timing") or {}).get("start") or 0.0),
-            episode=name,
-            trace=name,
-            origin="verifiers",
-            isolation="",
-            task=str(data.get("task_id") or data.get("name") or data.get("id") or task.get("type")),
-            task_hash=str(data.get("task_hash") or task.get("hash") or ""),
-            seed=int(data.get("seed") or 0),
-            versions={"verifiers": str((trace.get("verifiers") or {}).get("version", ""))},
-            system="\n\n".join(text for role, text in said if role == "system"),
-            prompt="\n\n".join(text for role, text in said if role != "system"),
-            model=str((agent.get("config") or {}).get("model") or ""),
-        )
-        for turn, at in enumerate(sampled, start=1):
-            until = sampled[turn] if turn < len(sampled) else len(line)
-            shown = [_message(nodes[n])[1] for n in line[at + 1 : until]]
-            _trace_step(recorder, turn, line, at, nodes, calls, "\n".join(shown))
-        recorder.write(
-            "end",
-            t=float((trace.get("timing") or {}).get("start") or 0.0),
-            ok=ok,
-            why=str(trace.get("stop_condition") or ""),
-            error=None if errors[-1] is None else f"{errors[-1]['type']}: {errors[-1]['message']}",
-            reward=sum(terms.values()) if ok else None,
-            terms=terms if ok else None,
-            metrics={k: v for k, v in (trace.get("metrics") or {}).items() if v is not None},
-            trace_file=os.path.relpath(path, out),
-        )
-    return out / f"{name}.jsonl"
+    began = float((trace.get("timing") or {}).get("start") or 0.0)
+    recorder.write(
+        "start",
+        t=began,
+        episode=name,
+        trace=name,
+        origin="verifiers",
+        harness="verifiers",
+        isolation="",
+        task=str(data.get("task_id") or data.get("name") or data.get("id") or task.get("type")),
+        task_hash=str(data.get("task_hash") or task.get("hash") or ""),
+        seed=int(data.get("seed") or 0),
+        versions={"verifiers": str((trace.get("verifiers") or {}).get("version", ""))},
+        system="\n\n".join(text for role, text in said if role == "system"),
+        prompt="\n\n".join(text for role, text in said if role != "system"),
+        model=str((agent.get("config") or {}).get("model") or ""),
+    )
+    for turn, at in enumerate(sampled, start=1):
+        until = sampled[turn] if turn < len(sampled) else len(line)
+        shown = [_message(nodes[n])[1] for n in line[at + 1 : until]]
+        _trace_step(recorder, turn, line, at, nodes, calls, "\n".join(shown))
+    recorder.write(
+        "end",
+        t=began,
+        ok=ok,
+        why=str(trace.get("stop_condition") or ""),
+        error=None if errors[-1] is None else f"{errors[-1]['type']}: {errors[-1]['message']}",
+        reward=sum(terms.values()) if ok else None,
+        terms=terms if ok else None,
+        metrics=_finite(trace.get("metrics") or {}),
+        trace_file=trace_file,
+    )
 
 
 def _trace_step(
@@ -340,7 +388,7 @@ def _json(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"not JSON: {error}", where=str(path)) from None
     if not isinstance(data, dict):
         raise ConfigError("is no trajectory of MLGym", where=str(path))

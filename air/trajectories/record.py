@@ -112,8 +112,8 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
     for number, text in enumerate(lines, start=1):
         try:
             line = json.loads(text)
-        except json.JSONDecodeError:
-            if number == len(lines):
+        except (ValueError, RecursionError) as error:
+            if number == len(lines) and isinstance(error, json.JSONDecodeError):
                 return
             raise ConfigError("not JSON", where=f"{path}:{number}") from None
         if not isinstance(line, dict) or not isinstance(line.get("v", 0), int):

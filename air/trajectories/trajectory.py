@@ -111,7 +111,7 @@ class Start(Line):
     """The harness's settings (`max_observation_tokens`, `tokenizer`, `window`, …)."""
     max_turns: int | None = None
     task_roots: tuple[str, ...] = ()
-    """Folders in which the task was looked for, beside the shipped ones."""
+    """Folders in which the task was looked for, instead of among the shipped ones; empty: among those."""
     mlgym_root: str | None = None
     isolation: str = ""
     """`container` or `process`."""
@@ -135,6 +135,8 @@ class Start(Line):
     prompt: str = ""
     """The first user message."""
     model: str = ""
+    harness: str = "air"
+    """The program that played; `air` is the one whose turns are text."""
     origin: str = "air"
     """Who recorded it: `air`, or the format that it was imported from."""
 

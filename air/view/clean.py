@@ -54,6 +54,17 @@ def cut(text: str, limit: int) -> tuple[str, int]:
     return f"{text[:head]}\n[… {gone} characters left out …]\n{text[-tail:]}", gone
 
 
+def clean_cut(text: str, limit: int) -> str:
+    """Cleaned, without its middle where it is longer than `limit`; of a very long text only both ends are
+    looked at."""
+    if len(text) <= 8 * limit:
+        return cut(clean(text), limit)[0]
+    head = clean(text[: 2 * limit])[: limit * 2 // 3]
+    tail = clean(text[-2 * limit :])[-(limit // 3) :]
+    gone = len(text) - len(head) - len(tail)
+    return f"{head}\n[… {gone} characters left out …]\n{tail}"
+
+
 def _named(found: re.Match[str]) -> str:
     return _NAMES.get(found[0], f"<U+{ord(found[0]):04X}>")
 

@@ -12,7 +12,7 @@ from html import escape as _escape
 from pathlib import Path
 from typing import Any
 
-from air.view.clean import clean, cut, one_line
+from air.view.clean import clean, clean_cut, cut, one_line
 from air.view.facts import number
 from air.view.steps import Item, diff_of, outputs, thought
 
@@ -28,8 +28,7 @@ def text(value: object, limit: int = SHOWN_CHARACTERS) -> str:
     """A value as escaped text."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False)
-    shown, _ = cut(clean(value[: 4 * limit] if len(value) > 8 * limit else value), limit)
-    return _escape(shown, quote=True)
+    return _escape(clean_cut(value, limit), quote=True)
 
 
 def line(value: object, width: int) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from air.errors import MissingError
-from air.view.facts import Facts, read_line
+from air.view.facts import Facts, integer, number, read_line, text
 from air.view.tables import FACTS, PLACES, file_of, opened, translated
 from air.view.tail import Mark, Tail, changed
 
@@ -69,13 +69,14 @@ class Reader:
             there = self._files()
             new = [Path(one.path) for name, one in there.items() if changed(one, marks.get(name))]
             gone = self._forget(marks, there.keys())
+            read = False
             for start in range(0, len(new), BATCH_FILES):
                 with self._writing():
                     for path in new[start : start + BATCH_FILES]:
-                        self._read_trajectory(path)
+                        read |= self._read_or_mark(path)
                 progress(min(start + BATCH_FILES, len(new)), len(new))
             logs = self.refresh_logs()
-            return bool(new or logs or gone)
+            return bool(read or logs or gone)
 
     def refresh_logs(self) -> bool:
         """Reads only what is new in `metrics.jsonl` and `groups.jsonl`; whether there was anything."""
@@ -96,8 +97,39 @@ class Reader:
         """The trajectories that are there, by name without a suffix."""
         left_out = NO_TRAJECTORIES if self.trajectories == self.folder else ()
         with os.scandir(self.trajectories) as entries:
-            found = {e.name[: -len(SUFFIX)]: e for e in entries if e.name.endswith(SUFFIX)}
+            found = {e.name[: -len(SUFFIX)]: e for e in entries if _may_be_read(e)}
         return {name: entry for name, entry in found.items() if name not in left_out}
+
+    def _read_or_mark(self, path: Path) -> bool:
+        """Reads one trajectory; one that cannot be read is an episode with a problem. Whether anything is
+        new."""
+        self._db.execute("SAVEPOINT one")
+        try:
+            self._read_trajectory(path)
+            return True
+        except OSError:
+            self._db.execute("ROLLBACK TO one")
+            return self._mark_unreadable(path.stem)
+        finally:
+            self._db.execute("RELEASE one")
+
+    def _mark_unreadable(self, name: str) -> bool:
+        """Tried again at every refresh, since its size is none that a file can have."""
+        row = self._db.execute("SELECT id, size FROM files WHERE name = ?", [name]).fetchone()
+        if row is not None and row["size"] < 0:
+            return False
+        if row is not None:
+            self._drop(name, row["id"])
+            self._db.execute("DELETE FROM files WHERE id = ?", [row["id"]])
+        made = self._db.execute(
+            "INSERT INTO files (name, size, mtime_ns, offset, seal, problems) VALUES (?, -1, 0, 0, ?, 1)",
+            [name, b""],
+        )
+        self._db.execute(
+            f"INSERT INTO episodes VALUES ({', '.join('?' * (1 + len(FACTS)))})",
+            [made.lastrowid, *asdict(Facts()).values()],
+        )
+        return True
 
     def _marks(self) -> dict[str, Mark]:
         found = self._ask("SELECT name, size, mtime_ns, offset, seal FROM files")
@@ -171,8 +203,8 @@ class Reader:
     def _read_log(self, kind: str, path: Path) -> None:
         tail, file, problems = self._opened_tail(f"/{kind}", path)
         for line in tail:
-            step = line.data.get("step") if line.data else None
-            if line.data is None or not isinstance(step, int):
+            step = integer(line.data.get("step")) if line.data else None
+            if line.data is None or step is None:
                 problems += 1
                 continue
             self._db.execute(
@@ -184,11 +216,12 @@ class Reader:
         self._close_tail(tail, file, problems)
 
     def _add_members(self, step: int, group: dict[str, Any]) -> None:
-        for one in group.get("episodes") or []:
-            if isinstance(one, dict) and isinstance(one.get("episode"), str):
+        episodes = group.get("episodes")
+        for one in episodes if isinstance(episodes, list) else []:
+            if isinstance(one, dict) and (episode := text(one.get("episode"))) is not None:
                 self._db.execute(
                     "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?)",
-                    [one["episode"], step, group.get("group"), one.get("advantage")],
+                    [episode, step, integer(group.get("group")), number(one.get("advantage"))],
                 )
 
     def _ask(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -205,3 +238,14 @@ class Reader:
             self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
+
+
+def _may_be_read(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a file of JSON lines: no folder, pipe, link to nothing, or name that is no text."""
+    if not entry.name.endswith(SUFFIX) or entry.name.startswith("."):
+        return False
+    try:
+        entry.name.encode()
+        return entry.is_file()
+    except (UnicodeEncodeError, OSError):
+        return False

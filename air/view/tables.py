@@ -60,6 +60,7 @@ class Filter:
     reward: tuple[float, float] | None = None
     """From and to, both included."""
     turns: tuple[int, int] | None = None
+    """From and to, both included."""
     step: int | None = None
     """Of the training."""
 

@@ -77,8 +77,11 @@ class Tail:
 
 
 def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:
-    """Whether a file has another size or time than when it was marked."""
-    stat = entry.stat()
+    """Whether a file has another size or time than when it was marked, or has just gone."""
+    try:
+        stat = entry.stat()
+    except OSError:
+        return True
     return mark is None or (stat.st_size, stat.st_mtime_ns) != (mark.size, mark.mtime_ns)
 
 

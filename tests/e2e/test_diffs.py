@@ -110,6 +110,20 @@ async def test_no_link_is_followed(box: Box, tmp_path: Path) -> None:
     assert "root:" not in diff.text
 
 
+async def test_lines_end_at_newlines_alone(box: Box) -> None:
+    differ = Differ(box)
+    await differ.start()
+    text = (
+        "printf 'a\\rb\\fc\\xc2\\x85d\\xe2\\x80\\xa8e\\nlast\\n' > f; yes 1 | head -n 20000 > many"
+    )
+    diff = await after(box, differ, text)
+    assert diff.text == ("--- /dev/null\n+++ b/f\n@@ -0,0 +1,2 @@\n+a\rb\x0cc\x85d\u2028e\n+last\n")
+    assert [(c.path, c.added, c.note) for c in diff.files] == [
+        ("f", 2, ""),
+        ("many", 0, "too many lines"),
+    ]
+
+
 async def test_names_that_try_to_be_something_else(box: Box) -> None:
     differ = Differ(box)
     await differ.start()

@@ -11,6 +11,7 @@ import pytest
 import verifiers.v1 as vf
 
 from air import tasks
+from air.cli.main import main
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError
 from air.sandbox import leases, locks
@@ -56,6 +57,35 @@ async def test_each_box_has_a_gpu_of_its_own_and_the_record_names_it(tmp_path: P
         (step,) = (x for x in lines if x["type"] == "step")
         assert f"mine: {gpu}\n" in step["observation"]
     assert not any(leases.holders(gpu) for gpu in inventory())
+
+
+def test_an_episode_with_a_gpu_is_replayed_on_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = config(tmp_path, ["7"], record_dir=tmp_path / "records")
+
+    async def episode() -> None:
+        async with played_by(replies(LOOK), settings) as play:
+            await play()
+
+    asyncio.run(episode())
+    command = ["replay", str(tmp_path / "records")]
+    assert main([*command, "--gpus", "0,1"]) == 0, capsys.readouterr()
+    assert main([*command, "--gpus", "auto"]) == 0, capsys.readouterr()
+    assert main(command) == 2
+    assert "--gpus auto" in capsys.readouterr().err
+    assert main([*command, "--gpus", "5"]) == 2
+    assert "there is no GPU '5'" in capsys.readouterr().err
+    assert not any(leases.holders(gpu) for gpu in inventory())
+
+
+def test_a_task_with_a_gpu_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config(tmp_path, [])
+    root = str(tmp_path / "tasks")
+    command = ["tasks", "--root", root, "check", "titanic", "--provider", "process"]
+    assert main([*command, "--gpus", "0"]) == 0, capsys.readouterr()
+    assert main(command) == 2
+    assert "none are given to boxes" in capsys.readouterr().err
 
 
 async def test_graders_have_gpus_of_their_own(tmp_path: Path) -> None:

@@ -119,7 +119,10 @@ async def test_from_a_step_on_by_snapshot(mlgym: Path) -> None:
         ("code", 3, 2, "exit code"),
         ("score", 4, 2, "score"),
         ("delta", 4, 2, "delta"),
+        ("phi", 4, 2, "phi"),
         ("prompt", 0, 0, "prompt"),
+        ("system", 0, 0, "system prompt's end"),
+        ("reward", -1, 3, "reward"),
     ],
 )
 async def test_one_changed_character_is_caught_at_its_step(
@@ -139,6 +142,35 @@ async def test_one_changed_character_is_caught_at_its_step(
     assert first.turn == turn
     assert first.what.split(",")[0] == what
     assert first.recorded != first.replayed
+
+
+def without_line(path: Path, number: int) -> Path:
+    """A copy that lacks one line."""
+    other = path.with_name("less.jsonl")
+    lines = path.read_text().splitlines(keepends=True)
+    other.write_text("".join(lines[:number] + lines[number + 1 :]))
+    return other
+
+
+async def test_a_grading_that_is_not_there_is_a_difference(episode: Path) -> None:
+    done = await replayed(without_line(episode, 4))
+    assert (done.differences[0].turn, done.differences[0].what) == (2, "gradings")
+
+
+async def test_a_seed_in_an_action_is_compared(tmp_path: Path) -> None:
+    text = "Go.\n```bash\necho hi # --seed 1\n```\n"
+    path = await recorded(tmp_path, "subprocess", text, attempt(1, 1, "submit"))
+    same = load(path)
+    assert same.steps[0].action is not None, same.steps[0].shown
+    bad = changed(path, 1, lambda data: data.update(reply=text.replace("seed 1", "seed 2")))
+    assert (await replayed(bad)).differences[0].what == "action, line 1"
+
+
+async def test_another_reward_than_recorded_is_a_difference(episode: Path) -> None:
+    wrong = load(changed(episode, -1, lambda data: data.update(reward=data["reward"] + 1)))
+    async with Replayer(ReplayOptions()) as replayer:
+        done = await rescore(wrong, replayer.grader_of(wrong), {}, ReplayOptions())
+    assert [d.what for d in done.differences] == ["reward"]
 
 
 @pytest.fixture
@@ -203,6 +235,11 @@ async def test_version_1_is_replayed_too(episode: Path) -> None:
     assert done.differences == []
     assert (done.steps, done.scores) == (3, 4)
     assert (await replayed(as_version_1(episode, spoilt=True))).differences[0].turn == 2
+    shown = "[… 9 tokens cut …]"
+    cut = changed(as_version_1(episode, spoilt=False), 1, lambda d: d.update(observation=shown))
+    done = await replayed(cut)
+    assert done.matched
+    assert done.notes == ["step 1: what was shown was cut, and is not compared"]
 
 
 async def test_a_task_that_was_changed_since_is_refused(episode: Path, tmp_path: Path) -> None:
@@ -271,6 +308,9 @@ def test_the_command_says_by_its_exit_code_whether_all_matched(
         ["replay"],
         ["replay", str(path), "--reward", "delta=best"],
         ["replay", str(path), "--rescore", "--reward", "nonsense=1"],
+        ["replay", str(path), "--rescore", "--tolerance", "0.1"],
+        ["replay", str(path), "--rescore", "--exact"],
+        ["replay", str(path), "--rescore", "--from", "1"],
     ):
         assert main(wrong) == 2
     assert main(["replay", "--rules"]) == 0

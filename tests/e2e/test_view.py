@@ -219,6 +219,12 @@ def test_episodes_are_filtered_and_opened(page: Page, viewer: str, outputs: Path
     expect(page.get_by_text("1–2 of 2 episodes")).to_be_visible()
     errors.click()
     expect(page.get_by_text("1–3 of 3 episodes")).to_be_visible()
+    page.get_by_label("Turns from").fill("99")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("no such episode")).to_be_visible()
+    page.get_by_label("Turns from").fill("1")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1–3 of 3 episodes")).to_be_visible()
     name = sorted(episodes(outputs, "scripted"))[0]
     page.get_by_placeholder("id, model or error").fill(name)
     page.keyboard.press("Enter")

@@ -38,7 +38,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
 def _filters(index: RunIndex) -> tuple[Filter, str]:
     """The row of filters."""
-    columns = st.columns([2, 1.6, 2, 2.6, 1.2, 1.2, 1.1], vertical_alignment="bottom")
+    columns = st.columns([2, 1.6, 2, 2.2, 1.2, 1.1, 1.2, 1.1], vertical_alignment="bottom")
     task = columns[0].selectbox(
         "Task", ["all tasks", *index.tasks()], key="filter-task", on_change=_top
     )
@@ -50,16 +50,20 @@ def _filters(index: RunIndex) -> tuple[Filter, str]:
     low = columns[4].number_input(
         "Reward from", value=None, key="filter-low", format="%.2f", step=0.1, on_change=_top
     )
-    step = columns[5].number_input(
+    turns = columns[5].number_input(
+        "Turns from", value=None, min_value=0, step=1, key="filter-turns", on_change=_top
+    )
+    step = columns[6].number_input(
         "Training step", value=None, min_value=0, step=1, key="filter-step", on_change=_top
     )
-    errors = columns[6].toggle("Errors", key="filter-errors", on_change=_top)
+    errors = columns[7].toggle("Errors", key="filter-errors", on_change=_top)
     wanted = Filter(
         task=None if task == "all tasks" else task,
         how=HOW[how],
         errors=errors,
         text=words.strip(),
         reward=None if low is None else (low, float("inf")),
+        turns=None if turns is None else (int(turns), 2**62),
         step=None if step is None else int(step),
     )
     return wanted, sort

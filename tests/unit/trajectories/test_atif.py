@@ -161,3 +161,17 @@ def test_the_command_writes_documents_and_conversations(
     none = str(tmp_path / "none")
     assert main(["trajectories", "export", none, "--to", "atif", "--out", str(out)]) == 2
     assert "has no trajectories" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("nodes", [[0, 9], [0, 0], [2, 1], [-3, 3]])
+def test_nodes_that_the_trace_has_not(path: Path, nodes: list[int]) -> None:
+    path.write_text(path.read_text().replace("[0, 3]", json.dumps(nodes)))
+    with pytest.raises(ConfigError, match="of a trace of 3"):
+        to_atif(load(path), tokens=True)
+
+
+def test_a_trace_outside_of_the_folder_is_not_read(path: Path) -> None:
+    (path.parent / "traces" / "t1.jsonl").rename(path.parent.parent / "t1.jsonl")
+    path.write_text(path.read_text().replace('"traces/t1.jsonl"', '"../t1.jsonl"'))
+    with pytest.raises(ConfigError, match="outside of the run's folder"):
+        to_atif(load(path), tokens=True)

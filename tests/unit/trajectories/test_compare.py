@@ -25,6 +25,7 @@ def test_every_rule_hides_its_example_within_a_sentence(rule: Rule) -> None:
         "epoch 3 loss 0.412 acc 0.91",
         "model.py:12: in <module>",
         "[3 turns left]",
+        "the seed\n0.5124",
         "Total 12 samples, 3 sets, 4 sizes",
         "/tmp/result.csv /tmp/mine/a.txt",
         "1795295436 is a date, 123456 and 2222222222 are none"[22:],

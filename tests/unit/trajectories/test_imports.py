@@ -13,6 +13,7 @@ from air.errors import ConfigError, InfrastructureError
 from air.rewards.delta import DeltaReward
 from air.tasks.spec import RewardScale
 from air.trajectories import load
+from air.trajectories.export import messages
 from air.trajectories.imports import About, import_mlgym, import_verifiers
 from air.trajectories.outcome import outcome
 
@@ -162,6 +163,8 @@ def test_verifiers(traces: Path, tmp_path: Path) -> None:
     one = load(path)
     assert one.start is not None
     assert (one.start.task, one.start.model, one.start.origin) == ("gsm8k/1", "m", "verifiers")
+    with pytest.raises(ConfigError, match="played by harness 'verifiers'"):
+        messages(path)
     assert [m["content"] for m in one.messages()] == ["S", "P", "R1", "O1", "R2", ""]
     first, second = one.steps
     assert first.model_seconds == 1.5
@@ -179,3 +182,65 @@ def test_a_file_without_traces_is_refused(tmp_path: Path) -> None:
     path.write_text('{"step": 1}\n{"step": 2}\n')
     with pytest.raises(ConfigError, match="is no episode of verifiers"):
         import_verifiers(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["../../esc/x", "/abs", "", "a/b", ".hidden", "x" * 300, None])
+def test_an_id_that_cannot_name_a_file_is_refused(name: Any, tmp_path: Path) -> None:
+    path = tmp_path / "in" / "traces.jsonl"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"id": name, "nodes": []}) + "\n")
+    with pytest.raises(ConfigError, match=r"traces\.jsonl"):
+        import_verifiers(path, tmp_path / "in" / "deep" / "out")
+    assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["traces.jsonl"]
+
+
+def test_every_character_may_stand_in_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "traces.jsonl"
+    trace = {"id": "t1", "nodes": [node("user", "a\u2028b\u0085c", None)]}
+    path.write_text(json.dumps(trace, ensure_ascii=False) + "\n")
+    (file,) = import_verifiers(path, tmp_path / "out")
+    start = load(file).start
+    assert start is not None
+    assert start.prompt == "a\u2028b\u0085c"
+
+
+@pytest.mark.parametrize(
+    "odd", [{"calls": [1]}, {"rewards": {"r": 1}}, {"errors": [{}]}, {"timing": {"start": "x"}}]
+)
+def test_a_failed_import_leaves_nothing(traces: Path, tmp_path: Path, odd: dict[str, Any]) -> None:
+    trace = json.loads(traces.read_text().splitlines()[0])["traces"][0]
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text(json.dumps(trace | {"ok": True} | odd) + "\n")
+    out = tmp_path / "out"
+    with pytest.raises(ConfigError, match=r"bad\.jsonl"):
+        import_verifiers(bad, out)
+    assert not list(out.glob("*"))
+    import_verifiers(traces, out)
+
+
+def test_numbers_that_are_not_finite(traj: Path, tmp_path: Path) -> None:
+    data = json.loads(traj.read_text())
+    data["info"]["score"][2] = {"Score": 2.75, "loss": float("nan")}
+    traj.write_text(json.dumps(data))
+    assert load(import_mlgym(traj, tmp_path / "out", about)).validations[-1].metrics == {
+        "Score": 2.75
+    }
+    data["info"]["score"][2] = {"Score": float("inf")}
+    traj.write_text(json.dumps(data))
+    with pytest.raises(ConfigError, match="not finite"):
+        import_mlgym(traj, tmp_path / "out", about)
+    assert len(list((tmp_path / "out").glob("*"))) == 1
+
+
+def test_json_that_is_too_deep_is_one_line(tmp_path: Path) -> None:
+    for name in ("x.traj", "x.jsonl"):
+        path = tmp_path / name
+        path.write_text("[" * 100_000 + "]" * 100_000 + "\n")
+        with pytest.raises(ConfigError, match="not JSON"):
+            (
+                import_verifiers(path, tmp_path)
+                if name == "x.jsonl"
+                else import_mlgym(path, tmp_path, about)
+            )
+        with pytest.raises(ConfigError, match="not JSON"):
+            load(path)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from air.cli.main import main
 from air.errors import ConfigError, InfrastructureError
 from air.trajectories import VERSION, Recorder, read
 from air.trajectories.export import messages, to_sft
@@ -14,7 +15,7 @@ from air.trajectories.export import messages, to_sft
 
 def written(folder: Path) -> Path:
     with Recorder(folder, "e1") as recorder:
-        recorder.write("start", system="S", prompt="P")
+        recorder.write("start", task="t", system="S", prompt="P")
         recorder.write(
             "step", reply="R1", observation="more than O1", shown="O1", unknown_field=[1]
         )
@@ -84,7 +85,44 @@ def test_a_conversation_ends_with_its_last_reply(tmp_path: Path) -> None:
 def test_sft_skips_episodes_without_a_reply(tmp_path: Path) -> None:
     paths = [written(tmp_path)]
     with Recorder(tmp_path, "silent") as recorder:
-        recorder.write("start", system="S", prompt="P")
+        recorder.write("start", task="t", system="S", prompt="P")
     out = tmp_path / "out" / "sft.jsonl"
     assert to_sft([*paths, tmp_path / "silent.jsonl"], out) == 1
     assert len(json.loads(out.read_text())["messages"]) == 5
+
+
+def test_what_is_no_trajectory_is_said_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "e1.jsonl"
+    path.write_text("{}\n{}\n")
+    with pytest.raises(ConfigError, match="not a line of a trajectory"):
+        messages(path)
+    with pytest.raises(ConfigError, match="cannot write"):
+        to_sft([], path / "out.jsonl")
+
+
+def test_a_lone_surrogate_can_be_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path)
+    path.write_text(path.read_text().replace('"R1"', '"\\ud800"'))
+    command = ["trajectories", "export", str(path)]
+    assert main([*command, "--to", "sft", "--out", str(tmp_path / "s.jsonl")]) == 0
+    assert main([*command, "--to", "atif", "--out", str(tmp_path / "atif")]) == 0
+    assert '"?"' in (tmp_path / "atif" / "e1.json").read_text()
+    assert main([*command, "--to", "atif", "--out", str(path)]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_an_error_does_not_drive_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "e1.jsonl"
+    start = {"v": 2, "type": "start", "task": "t", "harness": "air", "origin": "\x1b]0;mine\x07x"}
+    path.write_text(json.dumps(start) + "\n")
+    assert main(["replay", str(path)]) == 2
+    path.write_text(json.dumps({**start, "v": 10**9, "type": "\x1b[2J"}) + "\n")
+    assert (
+        main(["trajectories", "export", str(path), "--to", "sft", "--out", str(tmp_path / "o")])
+        == 2
+    )
+    assert "\x1b" not in capsys.readouterr().err

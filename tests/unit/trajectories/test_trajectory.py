@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from air.errors import ConfigError
 from air.trajectories import VERSION, Recorder, load
-from air.trajectories.artefacts import ArtefactStore, read_artefact
+from air.trajectories.artefacts import READ_BYTES, ArtefactStore, read_artefact
 
 V1 = Path(__file__).with_name("v1.jsonl")
 
@@ -111,7 +113,7 @@ def test_an_artefact_is_kept_once_and_comes_back(tmp_path: Path) -> None:
     before = (tmp_path / where).stat()
     assert store.keep("abcd", FILES) == where
     assert (tmp_path / where).stat() == before
-    assert read_artefact(tmp_path / where) == FILES
+    assert read_artefact(tmp_path, where) == FILES
     assert len(list((tmp_path / "artefacts").rglob("*"))) == 2
 
 
@@ -128,9 +130,30 @@ def test_artefacts_are_kept_within_bounds(tmp_path: Path) -> None:
 
 def test_a_kept_artefact_that_is_damaged_is_named(tmp_path: Path) -> None:
     store = ArtefactStore(tmp_path, most_bytes=1000, most_total=10_000)
-    path = tmp_path / store.keep("aa", FILES)
+    where = store.keep("aa", FILES)
+    path = tmp_path / where
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(ConfigError, match="cannot be read"):
-        read_artefact(path)
+        read_artefact(tmp_path, where)
     with pytest.raises(ConfigError, match="cannot be read"):
-        read_artefact(tmp_path / "none")
+        read_artefact(tmp_path, where.replace("aa", "bb"))
+
+
+def test_only_what_was_kept_is_read_as_an_artefact(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    outside = tmp_path / ArtefactStore(tmp_path, most_bytes=1000, most_total=10_000).keep(
+        "aa", FILES
+    )
+    (run / "artefacts" / "bb").mkdir(parents=True)
+    for name in (f"../artefacts/aa/{outside.name}", str(outside), "..", "artefacts/aa/../aa"):
+        with pytest.raises(ConfigError, match="no name of a kept artefact"):
+            read_artefact(run, name)
+    (run / "artefacts" / "bb" / "bb.tar.gz").symlink_to(outside)
+    with pytest.raises(ConfigError, match="a link to outside"):
+        read_artefact(run, "artefacts/bb/bb.tar.gz")
+    large = run / "artefacts" / "bb" / "cc.tar.gz"
+    member = tarfile.TarInfo("large")
+    member.size = READ_BYTES + 1
+    large.write_bytes(gzip.compress(member.tobuf()))
+    with pytest.raises(ConfigError, match="unpacks to more"):
+        read_artefact(run, "artefacts/bb/cc.tar.gz")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from air.view.clean import clean, cut, one_line
+from air.view.clean import clean, clean_cut, cut, one_line
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,11 @@ def test_one_line_and_cut() -> None:
     shown, gone = cut("x" * 100, 30)
     assert gone == 70
     assert shown == "x" * 20 + "\n[… 70 characters left out …]\n" + "x" * 10
+
+
+def test_of_a_very_long_text_both_ends_stay() -> None:
+    text = "BEGIN" + "x" * 100_000 + "END"
+    shown = clean_cut(text, 300)
+    assert shown.startswith("BEGIN")
+    assert shown.endswith("END")
+    assert f"[… {len(text) - 300} characters left out …]" in shown

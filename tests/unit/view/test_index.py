@@ -236,3 +236,43 @@ def test_a_mark_of_an_unread_file_is_empty(tmp_path: Path) -> None:
     tail = Tail(path, Mark())
     assert [(line.offset, line.length, line.data) for line in tail] == [(0, 9, {"a": 1})]
     assert (tail.mark.offset, tail.mark.size) == (9, 17)
+
+
+def test_one_bad_file_hides_no_other(folder: Path) -> None:
+    inner = folder / "trajectories"
+    (inner / "gone.jsonl").symlink_to("nowhere")
+    (inner / "loop.jsonl").symlink_to("loop.jsonl")
+    (inner / "folder.jsonl").mkdir()
+    os.mkfifo(inner / "pipe.jsonl")
+    (inner / os.fsdecode(b"\xff.jsonl")).write_text("{}\n")
+    odd = [
+        {"step": 1, "group": [1], "episodes": [{"episode": "e2", "advantage": {}}]},
+        {"step": 2**70, "group": 1, "episodes": []},
+        {"step": 2, "group": 2**70, "episodes": 5},
+        {"step": 3, "group": 1, "episodes": [{"episode": "\ud800", "advantage": 2**2000}]},
+    ]
+    with (folder / "groups.jsonl").open("a") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in odd))
+    index = RunIndex(folder)
+    assert index.refresh()
+    assert not index.refresh()
+    assert set(names(index)) == {"e0", "e1", "e2", "live"}
+
+
+def test_a_file_that_cannot_be_read_is_an_episode_with_a_problem(folder: Path) -> None:
+    # Reading /proc/self/mem fails at its first byte, for root too.
+    (folder / "trajectories" / "bad.jsonl").symlink_to("/proc/self/mem")
+    index = RunIndex(folder)
+    assert index.refresh()
+    assert not index.refresh()
+    one = index.episode("bad")
+    assert one is not None
+    assert one.problems == 1
+    assert set(names(index)) == {"e0", "e1", "e2", "live", "bad"}
+    (folder / "trajectories" / "bad.jsonl").unlink()
+    with Recorder(folder / "trajectories", "bad") as recorder:
+        start(recorder, "bad", "a")
+    assert index.refresh()
+    one = index.episode("bad")
+    assert one is not None
+    assert (one.problems, one.facts.task) == (0, "a")
