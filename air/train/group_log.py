@@ -7,11 +7,11 @@ is the name of the trajectory, null where it failed before its first line; `rewa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from air.train import jsonl
 from air.train.rollout import Group, Rollout
 
 VERSION = 1
@@ -35,8 +35,7 @@ def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 def append(folder: Path, step: int, groups: Sequence[Group]) -> None:
     """Appends the lines of one step to the run's file."""
-    with (folder / FILE).open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows(step, groups))
+    jsonl.append(folder / FILE, rows(step, groups))
 
 
 def _member(rollout: Rollout) -> dict[str, Any]:

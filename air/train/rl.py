@@ -25,7 +25,7 @@ from air.env.config import ResearchEnvConfig
 from air.errors import InferenceError, InfrastructureError, MissingError, UsageError
 from air.sandbox.gpus import Gpu
 from air.sandbox.guestbox import to_the_end
-from air.train import checkpoint, group_log, inference, metrics, policy, run_file
+from air.train import checkpoint, group_log, inference, jsonl, metrics, policy, run_file
 from air.train.config import RunConfig, SourceConfig
 from air.train.estimators import ESTIMATORS
 from air.train.inference import Choice, Server
@@ -268,8 +268,7 @@ class EmbeddedRun:
 
     def _log(self, row: dict[str, Any]) -> None:
         self.outcome.rows.append(row)
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        jsonl.append(self.folder / "metrics.jsonl", [row])
         self.progress.step(row)
 
     def _save(self, *, final: bool) -> None:

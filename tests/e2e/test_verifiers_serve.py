@@ -141,7 +141,9 @@ async def test_workers_of_two_sources_never_share_a_gpu_nor_exceed_the_places(
             played = await asyncio.gather(*(play(c, s, model.url, names) for c, s in plays))
     for source, episodes in zip(sources, played, strict=True):
         check_episodes(episodes)
-        assert len({next(iter(read(path)))["worker"] for path in source.records.iterdir()}) == 2
+        assert (
+            len({next(iter(read(path)))["worker"] for path in source.records.glob("*.jsonl")}) == 2
+        )
     spans = [span for source in sources for span in used(source.records)]
     assert len(spans) == 16
     for gpu in ("GPU-serve-a", "GPU-serve-b"):

@@ -62,8 +62,8 @@ MUTANTS = (
     Mutant(
         "a penalty is noted at the reply that caused it",
         "air/env/episode.py",
-        "        self._note(ends=False)\n\n    def record_validation",
-        "\n    def record_validation",
+        "        self.asked = {}\n        self._note(ends=False)\n",
+        "        self.asked = {}\n",
         ("tests/e2e/test_credit.py::test_a_penalty_is_noted_at_its_reply",),
         _ONE,
     ),

@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         "graders' time is not the agent's",
         "air/worlds/research.py",
-        "self._began - self.times.grading",
-        "self._began",
+        "others = self.times.grading + self.times.recording",
+        "others = self.times.recording",
         ("tests/e2e/test_reward_terms.py::test_the_agents_time_is_without_the_graders",),
         "tests/e2e/test_reward_terms.py::test_by_default_only_deltas_are_paid",
     ),

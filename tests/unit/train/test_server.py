@@ -69,7 +69,7 @@ async def test_an_episode_is_one_token_exact_branch(warm_server: InferenceServer
         SystemMessage(content="You are a researcher."),
         UserMessage(content="Use depth 2."),
     ]
-    sampling = vf.SamplingConfig(temperature=0.7, max_tokens=60)
+    sampling = vf.SamplingConfig(temperature=0.4, max_tokens=60)
     seen: list[tuple[list[int], list[int]]] = []
     for turn_number in range(4):
         turn = prepare_turn(trace, messages)
@@ -92,7 +92,7 @@ async def test_an_episode_is_one_token_exact_branch(warm_server: InferenceServer
         assert branch.token_ids[: len(prompt) + len(reply)] == prompt + reply
     with torch.no_grad():
         ours = token_logprobs(
-            warm_server.policy.model, torch.tensor([branch.token_ids]), temperature=0.7
+            warm_server.policy.model, torch.tensor([branch.token_ids]), temperature=0.4
         )[0]
     mask = torch.tensor(branch.sampled_mask)
     assert torch.allclose(ours[mask], torch.tensor(branch.logprobs)[mask], atol=1e-4)
