@@ -283,6 +283,7 @@ async def test_an_image_without_the_packages_is_refused_with_the_remedy() -> Non
 
 async def test_a_process_box_without_namespaces_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIR_PROCESS_BOX", "plain")
+    env = vf.load_environment(config(("bash", "subprocess")))
     with pytest.raises(ConfigError, match="no namespaces") as error:
-        await one(tool_calls("true"), config(("bash", "subprocess")))
+        await env.start()
     assert "\n" not in str(error.value)
