@@ -255,11 +255,16 @@ def test_exclusive_waits_and_holds_back(server: InferenceServer) -> None:
 
 def test_a_client_that_leaves_costs_nothing_more(small: Policy) -> None:
     with InferenceServer(small, max_batch=1) as server:
-        body = {"token_ids": PROMPT, "sampling_params": {"max_tokens": 400}}
+        likeliest = {"max_tokens": 400, "temperature": 0.0}  # never the token that ends a reply
+        begun = time.monotonic()
+        assert ask(server, **likeliest).status_code == 200
+        took = time.monotonic() - begun
+        assert server.metrics().completion_tokens == 400
+        body = {"token_ids": PROMPT, "sampling_params": likeliest}
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{server.url}/inference/v1/generate", json=body, timeout=0.05)
-        assert ask(server, max_tokens=2).status_code == 200
-        assert server.metrics().requests <= 2
+            httpx.post(f"{server.url}/inference/v1/generate", json=body, timeout=took / 8)
+        assert ask(server, max_tokens=2, temperature=0.0).status_code == 200
+        assert server.metrics().completion_tokens == 402
 
 
 def test_port_that_is_taken(small: Policy) -> None:
