@@ -6,16 +6,16 @@ import argparse
 import asyncio
 import json
 import sys
-import tomllib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from air.cli.gpus import GPUS_HELP, wanted
+from air.cli.keyvalue import key_value
 
 if TYPE_CHECKING:
+    from air.env.comparison import Replayed
     from air.env.played import ReplayOptions
-    from air.env.replay import Replayed
     from air.env.rescore import Rescored
     from air.sandbox.leases import GpuPool
     from air.trajectories import Trajectory
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--at-once", type=int, default=2, help="how many at a time (2)")
     parser.add_argument("--gpus", type=wanted, metavar="auto|IDS", help=GPUS_HELP)
-    parser.add_argument("--exact", action="store_true", help="allow no difference by --rules")
+    parser.add_argument("--exact", action="store_true", help="replace nothing in texts by --rules")
     parser.add_argument("--rules", action="store_true", help="list what is not compared, and stop")
     parser.add_argument(
         "--tolerance", type=float, default=0.0, help="by how much a score may differ (0)"
@@ -77,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     from air.env import rescore
     from air.env.played import ReplayOptions
     from air.errors import ConfigError
+    from air.sandbox.kinds import OF_RUNTIME
 
     if args.rules:
         _print_rules()
@@ -87,10 +88,17 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("must be 1 or more", where="--at-once, --from")
     if args.reward and not args.rescore:
         raise ConfigError("has no effect without --rescore", where="--reward")
-    if args.rescore and (args.tolerance or args.exact or args.from_step is not None):
-        raise ConfigError("have no effect with --rescore", where="--tolerance, --exact, --from")
+    only_played = {
+        "tolerance": "tolerance",
+        "exact": "exact",
+        "from": "from_step",
+        "image": "image",
+    }
+    idle = [f"--{flag}" for flag, name in only_played.items() if getattr(args, name)]
+    if args.rescore and idle:
+        raise ConfigError("no effect with --rescore", where=", ".join(idle))
     options = ReplayOptions(
-        provider={"docker": "docker", "subprocess": "process", None: None}[args.runtime],
+        provider=None if args.runtime is None else OF_RUNTIME[args.runtime].provider,
         image=args.image,
         from_step=args.from_step,
         exact=args.exact,
@@ -99,22 +107,25 @@ def run(args: argparse.Namespace) -> int:
         task_roots=tuple(args.task_root),
         mlgym_root=args.mlgym_root,
     )
-    changes = dict(map(_change, args.reward)) if args.rescore else None
+    given = (key_value(text, "--reward") for text in args.reward)
+    changes = dict(given) if args.rescore else None
     rescore.check_names(changes or {})
     return asyncio.run(_all(args, options, changes))
 
 
-def _change(text: str) -> tuple[str, Any]:
-    """`key=value`, the value as TOML has it, or a bare word."""
-    from air.errors import ConfigError
+def _files(paths: list[Path]) -> tuple[list[Path], list[str]]:
+    """The trajectories at these paths, each once, and what is wrong with a path."""
+    from air.errors import UsageError
+    from air.trajectories import trajectory_files
 
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"{text!r} is not KEY=VALUE", where="--reward")
-    try:
-        return name, tomllib.loads(f"x = {value}")["x"]
-    except tomllib.TOMLDecodeError:
-        return name, value
+    files: list[Path] = []
+    bad: list[str] = []
+    for path in paths:
+        try:
+            files += trajectory_files(path)
+        except UsageError as error:
+            bad.append(str(error))
+    return list(dict.fromkeys(files)), bad
 
 
 async def _all(
@@ -126,16 +137,10 @@ async def _all(
     from air.env.played import gpu_pools
     from air.env.replay import Replayer
     from air.errors import AirError, UsageError
-    from air.trajectories import load, trajectory_files
+    from air.trajectories import load
     from air.view.clean import clean
 
-    bad: list[str] = []
-    files: list[Path] = []
-    for path in args.paths:
-        try:
-            files += trajectory_files(path)
-        except UsageError as error:
-            bad.append(str(error))
+    files, bad = _files(args.paths)
     gpus: tuple[GpuPool | None, GpuPool | None] = (None, None)
     if args.gpus is not None:
         gpus = await asyncio.to_thread(gpu_pools, args.gpus, files, options, boxes=not args.rescore)
@@ -162,13 +167,14 @@ async def _all(
                         results.append(await work(load(path)))
                         _show(results[-1], as_json=args.json)
                     except UsageError as error:
-                        bad.append(str(error))
+                        named = str(path) in str(error)
+                        bad.append(f"{error}" if named else f"{path}: {error}")
                     except AirError as error:
                         failed += 1
                         print(clean(f"{path}: failed: {error}"), file=sys.stderr)
                 progress.advance(bar)
 
-            await asyncio.gather(*map(one, dict.fromkeys(files)))
+            await asyncio.gather(*map(one, files))
     for problem in bad:
         print(clean(f"error: {problem}"), file=sys.stderr)
     if not args.json:
@@ -231,7 +237,11 @@ def _summary(results: list[Any], failed: int, bad: int) -> None:
 
 
 def _print_rules() -> None:
-    from air.trajectories.compare import RULES
+    from air.trajectories.compare import NEVER, RULES
 
+    print("in texts, replaced on both sides before they are compared:")
     for rule in RULES:
-        print(f"{rule.kind:<8} {rule.name:<28} {rule.example!r:<36} → {rule.instead}")
+        print(f"  {rule.kind:<8} {rule.name:<28} {rule.example!r:<36} → {rule.instead}")
+    print("not looked at:")
+    for one in NEVER:
+        print(f"  {one}")

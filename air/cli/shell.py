@@ -9,12 +9,12 @@ import argparse
 import contextlib
 import sys
 import time
-import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from air.cli import attach, typed
+from air.cli.keyvalue import key_value
 from air.cli.loop import Loop
 from air.cli.screen import Screen
 from air.errors import AirError, ConfigError, UsageError
@@ -151,13 +151,7 @@ def _session(args: argparse.Namespace) -> Interactive:
 
 def _set(data: dict[str, Any], change: str) -> None:
     """`a.b=value`, the value as TOML has it, or a bare word."""
-    name, equals, text = change.partition("=")
-    if not equals:
-        raise ConfigError(f"{change!r} is not KEY=VALUE", where="--env")
-    try:
-        value = tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        value = text
+    name, value = key_value(change, "--env")
     *outer, last = name.split(".")
     for part in outer:
         data = data.setdefault(part, {})

@@ -58,25 +58,49 @@ def _export(args: argparse.Namespace) -> int:
     from air.trajectories.atif import problems, to_atif
     from air.trajectories.export import to_sft
 
-    files = list(dict.fromkeys(file for path in args.paths for file in trajectory_files(path)))
+    found = [file for path in args.paths for file in trajectory_files(path)]
+    files = list({file.resolve(): file for file in found}.values())
     if args.to == "sft":
         if args.tokens:
             raise ConfigError("has no effect with --to sft", where="--tokens")
         count = to_sft(files, args.out)
         print(f"{count} of {len(files)} episodes in {args.out}; the others did not end well")
         return 0
+    _check_names(files, args.out)
     with boundary(ConfigError, f"cannot write {args.out}", OSError):
         args.out.mkdir(parents=True, exist_ok=True)
     for file in files:
         document = to_atif(load(file), tokens=args.tokens)
         if wrong := problems(document):
             raise ConfigError(f"cannot be ATIF: {wrong[0]}", where=str(file))
-        text = json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
+        with boundary(
+            ConfigError, f"{file}: cannot be ATIF", ValueError
+        ):  # a score that is no number
+            text = json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
         target = args.out / f"{file.stem}.json"
         with boundary(ConfigError, f"cannot write {target}", OSError):
             target.write_text(text + "\n", encoding="utf-8", errors="replace")
     print(f"{len(files)} episodes in {args.out}")
     return 0
+
+
+def _check_names(files: list[Path], out: Path) -> None:
+    """Each episode needs a file of its own: of two runs, two may have one name.
+
+    Raises:
+        ConfigError: two would be written to one file.
+    """
+    from air.errors import ConfigError
+
+    taken: dict[str, Path] = {}
+    for file in files:
+        other = taken.setdefault(file.stem, file)
+        if other is not file:
+            raise ConfigError(
+                f"{other} and {file} would both be {out / file.stem}.json",
+                where="--out",
+                remedy="export them to two folders",
+            )
 
 
 def _import(args: argparse.Namespace) -> int:

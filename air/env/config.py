@@ -10,11 +10,8 @@ from pydantic import Field, field_validator, model_validator
 
 from air.errors import ConfigError
 from air.formats import FORMATS
-from air.sandbox.base import Isolation
-from air.tasks.spec import TaskSpec
-
-PROVIDERS: dict[str, Literal["docker", "process"]] = {"docker": "docker", "subprocess": "process"}
-ISOLATION: dict[str, Isolation] = {"docker": "container", "subprocess": "process"}
+from air.sandbox.kinds import OF_RUNTIME
+from air.tasks.spec import Provider, TaskSpec
 
 
 class AirTasksetConfig(vf.TasksetConfig):
@@ -157,7 +154,7 @@ class ResearchEnvConfig(vf.SingleAgentEnvConfig):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.agent.runtime.type not in PROVIDERS:
+        if self.agent.runtime.type not in OF_RUNTIME:
             raise ValueError(
                 f"agent.runtime.type {self.agent.runtime.type!r} cannot hold a research box; "
                 "use docker, or subprocess for the process box"
@@ -190,9 +187,9 @@ class ResearchEnvConfig(vf.SingleAgentEnvConfig):
         return task.limits.episode_seconds if given is None else given
 
     @property
-    def provider(self) -> Literal["docker", "process"]:
+    def provider(self) -> Provider:
         """The box provider that the agent's runtime type stands for."""
-        return PROVIDERS[self.agent.runtime.type]
+        return OF_RUNTIME[self.agent.runtime.type].provider
 
 
 def check_history(env: vf.EnvConfig) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import io
+import re
 import time
 from dataclasses import dataclass, field
 
@@ -26,11 +27,15 @@ PART_CHARS = 4_000
 """Longest part of it that is one file's; cut at a line's end."""
 MOST_LINES = 10_000
 """A file of more lines is named without its content: comparing takes time by the square of them."""
+STEP_LINES = 20_000
+"""Most lines compared for one step: of each file that was changed, those of its longer side."""
 MOST_READ = 100
 """Most files read for one step."""
 MOST_LISTED = 200
 """Most files named for one step."""
 _LIST_BYTES = 4_000_000
+_ODD_IN_NAMES = re.compile(r'[\x00-\x1f\x7f"\\]')
+_ESCAPED = {c: rf"\{e}" for c, e in zip('\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)}
 _SECONDS = 20.0
 _FIND = ("find", ".", "-xdev", "-type", "f", "-printf", r"%s %T@ %C@ %i %P\0")
 
@@ -50,6 +55,8 @@ class Differ:
     _index: dict[str, _File] = field(default_factory=dict)
     _texts: dict[str, bytes] = field(default_factory=dict)
     """The content of every file that is small enough, as it was last."""
+    _lines_left: int = 0
+    """Of `STEP_LINES`, in the step that is looked at."""
 
     async def start(self) -> None:
         """Takes in the workspace as it is.
@@ -71,7 +78,7 @@ class Differ:
         Raises:
             BoxDiedError: the box is gone.
         """
-        began = time.monotonic()
+        began, self._lines_left = time.monotonic(), STEP_LINES
         found = await self._list()
         if isinstance(found, str):
             return Diff(problem=found, seconds=round(time.monotonic() - began, 4))
@@ -116,8 +123,11 @@ class Differ:
         before, after = _text(old or b""), _text(new or b"")
         if before is None or after is None:
             return FileChange(path=path, status=status, bytes=size, note="binary"), ""
-        if max(before.count("\n"), after.count("\n")) > MOST_LINES:
+        most = max(before.count("\n"), after.count("\n"))
+        compared = most if before and after else 0  # beside nothing, lines cost nothing
+        if most > MOST_LINES or compared > self._lines_left:
             return FileChange(path=path, status=status, bytes=size, note="too many lines"), ""
+        self._lines_left -= compared
         lines = await asyncio.to_thread(_unified, path, before, after, status)
         whole = "".join(lines)
         text = _bounded(whole, PART_CHARS)
@@ -169,12 +179,19 @@ def _bounded(text: str, most: int) -> str:
     return text if len(text) <= most else text[: text.rfind("\n", 0, most) + 1]
 
 
+def _quoted(name: str) -> str:
+    """A name as git has it in a diff (`core.quotePath` off): in quotes where it holds a control character, a
+    quote or a backslash, which are escaped as in C."""
+    text = _ODD_IN_NAMES.sub(lambda found: _ESCAPED.get(found[0], f"\\{ord(found[0]):03o}"), name)
+    return name if text == name else f'"{text}"'
+
+
 def _unified(path: str, before: str, after: str, status: str) -> list[str]:
     # Lines end where files' lines do, not at every character that `splitlines` knows.
     old, new = (list(io.StringIO(text, newline="\n")) for text in (before, after))
     names = (
-        "/dev/null" if status == "added" else f"a/{path}",
-        "/dev/null" if status == "removed" else f"b/{path}",
+        "/dev/null" if status == "added" else _quoted(f"a/{path}"),
+        "/dev/null" if status == "removed" else _quoted(f"b/{path}"),
     )
     lines = []
     for line in difflib.unified_diff(old, new, *names):

@@ -42,6 +42,7 @@ from air.errors import (
     boundary,
 )
 from air.sandbox.base import ExecResult
+from air.sandbox.kinds import OF_ISOLATION
 from air.tasks.spec import TaskSpec
 from air.trajectories import TokenRef, Trajectory
 from air.worlds.research import ResearchWorld, describe
@@ -61,8 +62,7 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
         ConfigError: air did not record it.
     """
     start, where = trajectory.start, str(trajectory.path)
-    runtimes = {"container": "docker", "process": "subprocess"}
-    if start is None or start.origin != "air" or start.isolation not in runtimes:
+    if start is None or start.origin != "air" or start.isolation not in OF_ISOLATION:
         raise ConfigError("is no episode that air itself recorded", where=where)
     known = {name: start.settings[name] for name in recording.SETTINGS if name in start.settings}
     played = format_of(start, trajectory.path).name
@@ -76,7 +76,7 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
         },
         "agent": {
             "harness": {"id": "air", "format": played, **known},
-            "runtime": {"type": provider or runtimes[start.isolation]},
+            "runtime": {"type": provider or OF_ISOLATION[start.isolation].runtime},
             "max_turns": start.max_turns,
         },
         "image": start.image or None,

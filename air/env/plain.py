@@ -20,13 +20,14 @@ import verifiers.v1 as vf
 from verifiers.v1.errors import SandboxError
 from verifiers.v1.runtimes import ProgramResult, Runtime
 
-from air.env.config import PROVIDERS, AirTasksetConfig, ResearchEnvConfig
+from air.env.config import AirTasksetConfig, ResearchEnvConfig
 from air.env.episode import Episode
 from air.errors import BoxDiedError, BoxFileError, ConfigError, UsageError, boundary
 from air.rewards.delta import DeltaReward
 from air.sandbox import archive, files
 from air.sandbox.base import MAX_OUTPUT, Box, BoxSpec, BoxUsage, Command, ExecResult, Snapshot
 from air.sandbox.guestbox import base_env
+from air.sandbox.kinds import OF_RUNTIME
 from air.sandbox.pool import Pool
 from air.tasks import check, data
 from air.tasks.grading import Grader
@@ -208,7 +209,7 @@ async def visit(spec: TaskSpec, runtime: Runtime) -> PlainEpisode:
         UsageError: the runtime is of a kind in which, or the task one that, cannot be played so.
     """
     kind = runtime.type
-    if kind not in PROVIDERS:
+    if kind not in OF_RUNTIME:
         raise UsageError(
             f"a task cannot be laid out in a {kind} runtime",
             where="runtime.type",
@@ -222,7 +223,7 @@ async def visit(spec: TaskSpec, runtime: Runtime) -> PlainEpisode:
     image = getattr(runtime.config, "image", spec.image)
     if image != spec.image:
         LOG.warning("%s is played in image %s; its own is %s", spec.id, image, spec.image)
-    provider = PROVIDERS[kind]
+    provider = OF_RUNTIME[kind].provider
     box = await PlainBox.over(runtime, spec.box_spec(provider))
     config = ResearchEnvConfig(
         taskset=AirTasksetConfig(tasks=[spec.id]),

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from air import formats, tasks
+from air.env import settings
 from air.errors import ConfigError, UsageError, boundary
 from air.formats import Action, ActionFormat, FormatError, ToolCall
+from air.formats.mlgym import SIGNATURES
 from air.rewards.delta import DeltaReward
 from air.sandbox.base import Box
 from air.sandbox.gpus import Wanted, plan
 from air.sandbox.leases import GpuPool, divided
 from air.tasks.grading import Grader
-from air.tasks.spec import Provider, RewardScale, TaskSpec
+from air.tasks.spec import Provider, TaskSpec
 from air.trajectories import Start, Step, Trajectory, Validation, read
 from air.trajectories.trajectory import parse
 from air.worlds import base as worlds
@@ -54,21 +56,25 @@ class Play:
     start: Start
     world: ResearchWorld
     format: ActionFormat
+    harness: settings.Harness
 
     async def go(self, steps: int) -> None:
         """Does the first steps' actions, without grading: their scores are taken as recorded.
 
         Raises:
+            ConfigError: an action, or a score, cannot be one.
             BoxDiedError: the box is gone.
         """
+        path = self.trajectory.path
         for step in self.trajectory.steps[:steps]:
-            action = action_of(step, self.format)
+            action = action_of(step, self.format, path)
             if action is not None and (action.script or action.tool):
                 await self.world.step(Action(script=action.script, tool=action.tool))
             for validation in self.trajectory.validations_of(step):
                 self.world.validations.append(_as_graded(validation))
                 if validation.score is not None:
-                    self.world.pay(validation.score, validation.stderr)
+                    with boundary(ConfigError, f"{path}: step {step.turn}", ValueError):
+                        self.world.pay(validation.score, validation.stderr)
             if action is not None and action.ending == "submit":
                 self.world.submitted = True
 
@@ -89,6 +95,7 @@ class Play:
                 submitted=world.submitted,
             ),
             self.format,
+            self.harness,
         )
 
 
@@ -98,17 +105,21 @@ async def begin(
     """Lays the task out in a fresh box, as the recorded episode found it.
 
     Raises:
-        ConfigError: its action format is not known.
+        ConfigError: its action format is not known, or a setting of its reward or harness has a value that
+            cannot be used.
         InfrastructureError: the task's data or the box failed.
     """
     played = format_of(start, trajectory.path)
-    scale = RewardScale.model_validate(start.scale) if start.scale else task.reward_scale()
-    settings = {key: start.settings[key] for key in _TOOL_SETTINGS if key in start.settings}
-    tools = Tools(box, ToolSettings(hosts=task.network, **settings)) if played.uses_tools else None
-    pay = DeltaReward(scale, mode=start.pay.get("delta", "previous"))
+    scale, paid = settings.reward(start, task, {}, trajectory.path)
+    harness = settings.harness(start, trajectory.path)
+    tools = None
+    if played.uses_tools:
+        given = harness.model_dump(include=set(_TOOL_SETTINGS), exclude_unset=True)
+        tools = Tools(box, ToolSettings(hosts=task.network, **given))
+    pay = DeltaReward(scale, mode=paid.delta)
     world = ResearchWorld(task=task, box=box, grader=grader, pay=pay, tools=tools)
     await world.reset(start.seed)
-    return Play(trajectory, start, world, played)
+    return Play(trajectory, start, world, played, harness)
 
 
 def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
@@ -168,15 +179,23 @@ def format_of(start: Start, path: Path) -> ActionFormat:
     raise ConfigError("does not say in which action format it was played", where=str(path))
 
 
-def action_of(step: Step, played: ActionFormat) -> Action | None:
-    """The action of a step, exactly as it was recorded; None where the reply was none."""
+def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
+    """The action of a step, exactly as it was recorded; None where the reply was none.
+
+    Raises:
+        ConfigError: it uses a tool that the action format does not have, or is none where only the reply says
+            what it was.
+    """
+    where = f"{path}: step {step.turn}"
     if step.call is not None:
         use = step.call.tool
+        if use is not None and not (played.uses_tools and use.name in SIGNATURES):
+            raise ConfigError(f"{played.name} has no tool {use.name!r}", where=where)
         tool = None if use is None else ToolCall(use.name, use.args, use.body)
         return Action(script=step.call.script, ending=step.call.ending, tool=tool)
     if step.action is None:
         return None
-    with boundary(ConfigError, f"step {step.turn}", FormatError):
+    with boundary(ConfigError, where, FormatError):
         return played.parse(step.reply)
 
 

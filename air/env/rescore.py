@@ -10,38 +10,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
-
-from air.config import BaseConfig, validate
 from air.env.played import ReplayOptions, load_task
-from air.errors import ArtefactError, ConfigError
+from air.env.settings import Pay, reward
+from air.errors import ArtefactError, ConfigError, boundary
 from air.rewards import terms
 from air.rewards.delta import DeltaReward
 from air.tasks.artefact import Artefact
 from air.tasks.grading import Grader, Split
 from air.tasks.spec import RewardScale, TaskSpec
-from air.trajectories import End, Start, Trajectory
+from air.trajectories import End, Trajectory
 from air.trajectories.artefacts import read_artefact
 from air.trajectories.compare import Difference, values
-
-
-class Pay(BaseConfig):
-    """The settings of an environment that decide a reward; see `air.env.config.ResearchEnvConfig`."""
-
-    delta: Literal["previous", "best"] = "previous"
-    """What a validate is compared with."""
-    format_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For every reply that is no action."""
-    validate_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For every validate without a gradable artefact."""
-    time_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For using all of the episode's time."""
-    test_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Times the normalised test score."""
-    episode_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
-    """The time that the penalty is a share of."""
 
 
 @dataclass
@@ -82,18 +63,6 @@ def check_names(changes: Mapping[str, Any]) -> None:
             )
 
 
-def settings(start: Start, changes: Mapping[str, Any], path: Path) -> tuple[RewardScale, Pay]:
-    """How scores were made rewards, with these changes of it.
-
-    Raises:
-        ConfigError: a change has a value that cannot be used.
-    """
-    scale = {**start.scale, **{n: v for n, v in changes.items() if n in RewardScale.model_fields}}
-    pay = {**start.pay, **{n: v for n, v in changes.items() if n in Pay.model_fields}}
-    where = f"the reward of {path}"
-    return validate(RewardScale, scale, where=where), validate(Pay, pay, where=where)
-
-
 async def rescore(
     trajectory: Trajectory, grader: Grader, changes: Mapping[str, Any], options: ReplayOptions
 ) -> Rescored:
@@ -113,8 +82,8 @@ async def rescore(
         raise ConfigError(
             "keeps no artefacts: an older air recorded it", where=where, remedy="play it again"
         )
-    scale, pay = settings(start, changes, trajectory.path)
     task = load_task(start, trajectory.path, options)
+    scale, pay = reward(start, task, changes, trajectory.path)
     done = Rescored(trajectory.path, task.id, end.reward)
     folder = trajectory.path.parent
     paid = DeltaReward(scale, mode=pay.delta)
@@ -133,7 +102,7 @@ async def rescore(
         test, _ = await _graded(grader, task, kept, "test")
         turn = trajectory.steps[-1].turn if trajectory.steps else 0
         _compare(done, turn, "test score", end.test.score, test)
-    done.terms = _terms(done.deltas, problems, test, end, scale, pay)
+    done.terms = _terms(done.deltas, problems, test, end, scale, pay, where)
     done.reward = sum(done.terms.values())
     if not changes and not math.isclose(done.reward, end.reward, rel_tol=1e-9, abs_tol=1e-9):
         turn = trajectory.steps[-1].turn if trajectory.steps else 0
@@ -148,15 +117,18 @@ def _terms(
     end: End,
     scale: RewardScale,
     pay: Pay,
+    where: str,
 ) -> dict[str, float]:
     """The reward's terms, as `Episode.rewards` has them."""
-    malformed = round(end.metrics.get("format_errors", 0.0))
     seconds = end.metrics.get("seconds_agent", 0.0)
+    with boundary(ConfigError, f"{where}: its counts and times", ValueError, OverflowError):
+        malformed = round(end.metrics.get("format_errors", 0.0))
+        time = terms.time_used(seconds, pay.episode_seconds, pay.time_penalty)
     return {
         "delta": sum(deltas),
         "format": terms.format_errors(malformed, pay.format_penalty),
         "failed_validates": terms.failed_validates(problems, pay.validate_penalty),
-        "time": terms.time_used(seconds, pay.episode_seconds, pay.time_penalty),
+        "time": time,
         "test_score": terms.final_score(test, scale, pay.test_weight),
     }
 

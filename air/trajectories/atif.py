@@ -29,7 +29,7 @@ def to_atif(one: Trajectory, *, tokens: bool = False) -> Object:
         tokens: with the replies' token ids and logprobs, out of the trace that was kept beside it.
 
     Raises:
-        ConfigError: it has not begun, or tokens are wanted and it has none.
+        ConfigError: it has not begun, has a time that is none, or tokens are wanted and it has none.
     """
     start, end = one.start, one.end
     if start is None:
@@ -42,7 +42,7 @@ def to_atif(one: Trajectory, *, tokens: bool = False) -> Object:
                 {
                     "source": source,
                     "message": text,
-                    "timestamp": _time(start.t),
+                    "timestamp": _time(one, start.t),
                     "llm_call_count": 0,
                 }
             )
@@ -93,7 +93,7 @@ def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
     found: Object = {
         "source": "agent",
         "message": step.reply,
-        "timestamp": _time(step.t),
+        "timestamp": _time(one, step.t),
         "llm_call_count": 1,
         "extra": {"air": known},
     }
@@ -165,8 +165,11 @@ def _nodes(one: Trajectory) -> list[Object]:
     raise ConfigError(f"holds no trace {one.start.trace}", where=str(file))
 
 
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+def _time(one: Trajectory, seconds: float) -> str:
+    with boundary(
+        ConfigError, f"{one.path}: no time: {seconds}", ValueError, OverflowError, OSError
+    ):
+        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 @dataclass(frozen=True)

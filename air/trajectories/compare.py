@@ -106,7 +106,20 @@ RULES: tuple[Rule, ...] = (
         "<object at 0x7f12a4c0d1f0>",
     ),
 )
-"""All that is not compared."""
+"""All that is not compared of a text."""
+NEVER: tuple[str, ...] = (
+    "when anything was done, and how long it took",
+    "who played: model, tokens, trace, worker, versions of packages",
+    "names and hashes of the episode, its settings and its image (a note says where the image differs)",
+    "what a reply says around its action, and the system prompt before the action format",
+    "what the first line repeats of the task, whose files are compared by their hash",
+    "settings that change nothing of what is compared",
+    "what a step changed in the workspace (`diff`)",
+    "an artefact's bytes (a note says where they differ; its score is compared), and where they are kept",
+    "why the episode ended, and its counts and metrics but for the test score",
+    "each term of the reward but `delta`; their sum is compared (`--rescore` pays all of them anew)",
+)
+"""What of a trajectory is not looked at."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from air import paths
+from air.cli.main import main
 from air.errors import BoxStartError
 from air.sandbox import images
 
@@ -88,5 +90,11 @@ def test_the_base_image_has_what_boxes_need() -> None:
     assert _shell("air-base", f"bash -c 'python3 -c \"{program}\"'") == "True 3"
 
 
-def test_the_list_has_every_shipped_image() -> None:
-    assert "air-base" in [image.name for image in images.ls() if image.current]
+def test_the_list_has_every_shipped_image(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["images", "ls"]) == 0
+    head, *rows = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert head == ["IMAGE", "STATE", "SIZE", "DIGEST"]
+    shipped = [f.parent.name for f in paths.shipped("images").glob("*/Dockerfile")]
+    assert sorted(row[0] for row in rows) == sorted(f"air-{name}" for name in shipped)
+    (base,) = (row for row in rows if row[0] == "air-base")
+    assert (base[1], base[-1]) == ("current", images.digest("air-base")[:19])

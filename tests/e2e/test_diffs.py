@@ -124,12 +124,30 @@ async def test_lines_end_at_newlines_alone(box: Box) -> None:
     ]
 
 
+async def test_a_step_compares_so_many_lines(box: Box) -> None:
+    differ = Differ(box)
+    await differ.start()
+    diff = await after(box, differ, "for n in 1 2 3; do seq 9000 > f$n; done")
+    assert [(c.added, c.note) for c in diff.files] == [(9000, "cut")] * 3  # nothing to compare with
+    for _ in range(2):  # it is a step's budget
+        diff = await after(box, differ, "sed -i 5s/$/x/ f1 f2 f3")
+        assert [(c.path, c.added, c.note) for c in diff.files] == [
+            ("f1", 1, ""),
+            ("f2", 1, ""),
+            ("f3", 0, "too many lines"),
+        ]
+
+
 async def test_names_that_try_to_be_something_else(box: Box) -> None:
     differ = Differ(box)
     await differ.start()
     diff = await after(box, differ, "echo a > $'two\\nlines'; echo b > '5 6 7 8 x'; echo c > -rf")
     assert sorted(c.path for c in diff.files) == ["-rf", "5 6 7 8 x", "two\nlines"]
     assert all(c.added == 1 for c in diff.files)
+    assert diff.text.count("\n+++ ") == 3
+    assert '\n+++ "b/two\\nlines"\n' in diff.text
+    diff = await after(box, differ, "echo d > $'q\"u\\\\o\\te\\x01'")
+    assert diff.text.split("\n")[1] == r'+++ "b/q\"u\\o\te\001"'
 
 
 async def test_an_episode_refers_to_its_tokens_and_artefacts(runtime: str, tmp_path: Path) -> None:

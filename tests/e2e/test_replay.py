@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from collections.abc import Callable
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from air.cli.main import main
+from air.env.comparison import Replayed
 from air.env.played import ReplayOptions
-from air.env.replay import Replayed, Replayer
+from air.env.replay import Replayer
 from air.env.rescore import rescore
 from air.errors import ConfigError
 from air.testing import replies
@@ -123,6 +125,8 @@ async def test_from_a_step_on_by_snapshot(mlgym: Path) -> None:
         ("prompt", 0, 0, "prompt"),
         ("system", 0, 0, "system prompt's end"),
         ("reward", -1, 3, "reward"),
+        ("truncated", 3, 2, "truncated"),
+        ("floor", 4, 2, "floor"),
     ],
 )
 async def test_one_changed_character_is_caught_at_its_step(
@@ -142,6 +146,84 @@ async def test_one_changed_character_is_caught_at_its_step(
     assert first.turn == turn
     assert first.what.split(",")[0] == what
     assert first.recorded != first.replayed
+
+
+async def test_the_standard_error_of_the_test_is_compared(episode: Path) -> None:
+    done = await replayed(changed(episode, -1, lambda data: data["test"].update(stderr=0.5)))
+    assert [(d.turn, d.what) for d in done.differences] == [(3, "test standard error")]
+
+
+async def test_a_reply_that_was_no_action_is_compared(tmp_path: Path) -> None:
+    """Lines: the first, a reply that is no action, a whole attempt, its grade, another reply that is none."""
+    texts = ("no action", attempt(1, 1), "none either")
+    path = await recorded(tmp_path, "subprocess", *texts, max_turns=3)
+    assert (await replayed(path)).matched
+    for line, fields, found in (
+        (1, {"shown": ""}, (1, "shown, line 1")),
+        (1, {"problem": "length"}, (1, "problem")),
+        (1, {"problem": "x"}, (1, "problem")),
+        (2, {"problem": "x"}, (2, "problem")),
+        (4, {"problem": "length"}, (3, "shown")),
+    ):
+        done = await replayed(changed(path, line, updated(fields)))
+        assert [(d.turn, d.what) for d in done.differences][:1] == [found]
+    # What the token limit cut is recorded so, and is the last.
+    cut = changed(path, 4, updated({"problem": "length", "shown": ""}))
+    assert (await replayed(cut)).differences == []
+
+
+def updated(fields: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    return lambda data: data.update(fields)
+
+
+def inside(name: str, **fields: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda data: data[name].update(fields)
+
+
+ODD: tuple[tuple[int, Callable[[dict[str, Any]], None], str], ...] = (
+    (0, inside("scale", direction="highes"), "`direction`"),
+    (0, inside("scale", surprise=1), "unknown key `surprise`"),
+    (0, inside("pay", delta="besx"), "`delta`"),
+    (0, inside("settings", max_observation_tokens="x"), "`max_observation_tokens`"),
+    (0, inside("settings", window=0), "`window`"),
+    (0, inside("settings", tokenizer=5), "`tokenizer`"),
+    (0, updated({"format": "fencef"}), "fencef"),
+    (3, inside("call", tool={"name": "open"}), "step 2: fenced has no tool 'open'"),
+)
+"""A line of `episode`, how it is changed, and what is said of it."""
+
+
+async def test_odd_files_are_named_and_the_others_are_replayed(
+    episode: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, (line, change, _) in enumerate(ODD):
+        changed(episode, line, change).rename(episode.with_name(f"odd{number}.jsonl"))
+    looks = ("Look.\n```\nopen solve.py\n```", "Done.\n```\nsubmit\n```")
+    tool = await recorded(tmp_path / "tool", "subprocess", *looks, harness={"format": "mlgym"})
+    changed(tool, 1, lambda data: data["call"]["tool"].update(name="opem"))
+    folders = [str(episode.parent), str(tool.parent)]
+    assert await asyncio.to_thread(main, ["replay", *folders, "--at-once", "4"]) == 2
+    said = capsys.readouterr()
+    assert "2 of 2 matched" in said.out
+    assert f"{len(ODD) + 1} could not be replayed" in said.out
+    errors = said.err.splitlines()
+    for number, (_, _, what) in enumerate(ODD):
+        (line_of,) = [one for one in errors if f"odd{number}.jsonl" in one]
+        assert what in line_of
+    assert [one for one in errors if "step 1: mlgym has no tool 'opem'" in one]
+
+
+async def test_from_a_step_on_by_the_command(
+    episode: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await asyncio.to_thread(main, ["replay", str(episode), "--from", "3"]) == 0
+    assert f"matched {episode} titanic: 1 steps, 2/2 scores equal" in capsys.readouterr().out
+
+
+async def test_a_score_that_is_none_is_named_where_it_is_only_taken_over(episode: Path) -> None:
+    odd = changed(episode, 2, updated({"score": float("nan")}))
+    with pytest.raises(ConfigError, match="step 1"):
+        await replayed(odd, from_step=3)
 
 
 def without_line(path: Path, number: int) -> Path:
@@ -273,6 +355,9 @@ async def test_kept_artefacts_are_paid_again(episode: Path) -> None:
         wrong = changed(episode, 2, lambda data: data.update(score=0.1))
         again = await rescore(load(wrong), grader, {}, ReplayOptions())
         assert [d.turn for d in again.differences] == [1]
+        odd = changed(episode, -1, lambda data: data["metrics"].update(seconds_agent=-1))
+        with pytest.raises(ConfigError, match="its counts and times"):
+            await rescore(load(odd), grader, {}, ReplayOptions())
         shutil.rmtree(episode.parent / "artefacts")
         with pytest.raises(ConfigError, match="cannot be read"):
             await rescore(one, grader, {}, ReplayOptions())
@@ -311,10 +396,14 @@ def test_the_command_says_by_its_exit_code_whether_all_matched(
         ["replay", str(path), "--rescore", "--tolerance", "0.1"],
         ["replay", str(path), "--rescore", "--exact"],
         ["replay", str(path), "--rescore", "--from", "1"],
+        ["replay", str(path), "--rescore", "--image", "air-base"],
+        ["replay", str(path), "--rescore", "--reward", "delta"],
     ):
         assert main(wrong) == 2
     assert main(["replay", "--rules"]) == 0
-    assert "seconds since 1970" in capsys.readouterr().out
+    rules = capsys.readouterr().out
+    assert "seconds since 1970" in rules
+    assert "why the episode ended" in rules
 
 
 @pytest.mark.docker

@@ -175,3 +175,40 @@ def test_a_trace_outside_of_the_folder_is_not_read(path: Path) -> None:
     path.write_text(path.read_text().replace('"traces/t1.jsonl"', '"../t1.jsonl"'))
     with pytest.raises(ConfigError, match="outside of the run's folder"):
         to_atif(load(path), tokens=True)
+
+
+def test_two_episodes_of_one_name_are_not_written_over_each_other(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "run" / "e.jsonl"
+    other.parent.mkdir()
+    other.write_bytes(path.read_bytes())
+    out = tmp_path / "out"
+    flags = ["--to", "atif", "--out", str(out)]
+    assert main(["trajectories", "export", str(path), str(other), *flags]) == 2
+    said = capsys.readouterr().err
+    assert str(path) in said
+    assert str(other) in said
+    assert not out.exists()
+    again = tmp_path / "run" / ".." / "e.jsonl"  # the same one is no second
+    assert main(["trajectories", "export", str(path), str(again), *flags]) == 0
+    assert "1 episodes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"type": "step", "t": ', '"type": "step", "t": 1e300, "was": ', "no time: 1e+300"),
+        ('"type": "start", "t": ', '"type": "start", "t": NaN, "was": ', "no time: nan"),
+        ('"task": "titanic"', '"task": "titanic", "settings": {"x": NaN}', "cannot be ATIF"),
+    ],
+)
+def test_numbers_that_no_document_can_hold(
+    path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
+) -> None:
+    path.write_text(path.read_text().replace(old, new))
+    flags = ["--to", "atif", "--out", str(path.parent / "out")]
+    assert main(["trajectories", "export", str(path), *flags]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {path}")
+    assert said in error
