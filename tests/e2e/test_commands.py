@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from air.testing import ScriptedServer, replies
-from air.train import policy as policies
 from air.trajectories import read
-from tests.e2e.conftest import attempt, talk
+from tests.e2e.conftest import attempt
 
 BIN = Path(sys.executable).parent
 
@@ -86,25 +85,6 @@ def test_shipped_run_files_are_found_from_any_folder(tmp_path: Path) -> None:
     result = command("rl", "@", "configs/quickstart.toml", "--dry-run", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["orchestrator"]["algo"]["type"] == "grpo"
-
-
-def test_sft_trains_by_a_run_file(tmp_path: Path) -> None:
-    talks = [talk(1, 1), talk(2, 2)]
-    texts = [message["content"] for one in talks for message in one]
-    policies.build(tmp_path / "base", texts, hidden=64, layers=1, vocab=400)
-    lines = [json.dumps({"messages": one}) + "\n" for one in talks]
-    (tmp_path / "demos.jsonl").write_text("".join(lines))
-    (tmp_path / "sft.toml").write_text(
-        'max_steps = 2\n[model]\nname = "base"\n'
-        '[data]\ntype = "sft"\nname = "demos.jsonl"\nbatch_size = 1\nseq_len = 512\n'
-    )
-    result = command("sft", "@", "sft.toml", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert "2 demonstrations, 2 steps" in result.stdout
-    folder = tmp_path / "outputs" / "sft"
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [1, 2]
-    assert policies.load(folder).model.num_parameters() > 0
 
 
 def test_tasks_are_listed_with_what_they_need(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from air.cli.main import main
 from air.errors import MissingError, UsageError
+from air.train import policy
 from air.train.generate import SamplingParams, generate
 from air.train.options import AdamWConfig, SFTConfig, SFTDataConfig, SFTValConfig
 from air.train.policy import Policy
@@ -77,7 +79,6 @@ def test_held_out_loss_and_cut_examples(small: Policy) -> None:
 
 
 def test_a_seed_decides_the_order(folder: Path) -> None:
-    from air.train import policy
 
     def losses(seed: int) -> list[float]:
         seen: list[dict[str, float]] = []
@@ -114,3 +115,26 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
 def test_no_demonstrations(small: Policy) -> None:
     with pytest.raises(UsageError, match="no demonstrations"):
         train_sft(small, [], SFTConfig(max_steps=1))
+
+
+def test_the_command_trains_by_a_run_file(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demos = tmp_path / "demos.jsonl"
+    talks = [json.dumps({"messages": conversation(n)}) + "\n" for n in range(2)]
+    demos.write_text("".join(talks))
+    file = tmp_path / "sft.toml"
+    file.write_text(
+        f'max_steps = 2\noutput_dir = "{tmp_path}"\n[model]\nname = "{folder}"\n'
+        f'[data]\nname = "{demos}"\nbatch_size = 1\nseq_len = 120\n[embedded]\nthreads = 1\n'
+    )
+    assert main(["sft", "@", str(file)]) == 0
+    assert "2 demonstrations, 2 steps" in capsys.readouterr().out
+    rows = [
+        json.loads(row) for row in (tmp_path / "sft" / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert [row["step"] for row in rows] == [1, 2]
+    before, after = (policy.load(one).model.state_dict() for one in (folder, tmp_path / "sft"))
+    assert any(not before[name].equal(after[name]) for name in before)
+    assert main(["sft", "@", str(file)]) == 2
+    assert "a policy is there already" in capsys.readouterr().err
