@@ -72,7 +72,8 @@ class Comparison:
             opening = self._play.format.opening(self._world.standing(left))
             self._text(0, "prompt", self._start.prompt, describe(self._world.task) + opening)
             self._taught()
-        for step in trajectory.steps[skip:]:
+        for number, step in enumerate(trajectory.steps[skip:], skip + 1):
+            self._done.differs(values(number, "turn", step.turn, number))
             await self._step(step)
             self._done.steps += 1
         if trajectory.end is None:
@@ -125,6 +126,12 @@ class Comparison:
 
     def _malformed(self, step: Step) -> None:
         """A reply that was no action: it must still be none, for the same reason."""
+        self._done.differs(
+            values(step.turn, "observation", step.observation, None),
+            values(step.turn, "exit code", step.code, None),
+            values(step.turn, "timed out", step.timed_out, False),
+            values(step.turn, "truncated", step.truncated, False),
+        )
         if step.problem == "length" or (self._old and not step.shown):
             self._cut(step)
             return
@@ -220,9 +227,9 @@ class Comparison:
 
     def _grade(self, turn: int, old: Validation, new: worlds.Validation) -> None:
         self._score(turn, "score", old.score, new.score)
-        if old.score is None and new.score is None:
+        if (old.score is None) == (new.score is None):
             self._text(turn, "problem with the artefact", old.problem, new.problem)
-        elif old.score == new.score:
+        if old.score is not None and old.score == new.score:
             self._done.differs(
                 values(turn, "delta", old.delta, new.delta),
                 values(turn, "standard error", old.stderr, new.stderr),

@@ -118,6 +118,8 @@ class Replayer:
         """A play that stands after the first `skip` steps, in a box that `stack` holds."""
         spec = task.box_spec(provider)
         if image := self._options.image or start.image:
+            if not image.isprintable():
+                raise ConfigError(f"{image!r} is no image", where=str(trajectory.path))
             spec = spec.model_copy(update={"image": image})
         await asyncio.to_thread(tasks.data.prepare, task)
         grader = self._grader(provider)

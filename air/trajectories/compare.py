@@ -108,7 +108,7 @@ RULES: tuple[Rule, ...] = (
 )
 """All that is not compared of a text."""
 NEVER: tuple[str, ...] = (
-    "when anything was done, and how long it took",
+    "when anything was done, how long it took, and whether a grade was remembered",
     "who played: model, tokens, trace, worker, versions of packages",
     "names and hashes of the episode, its settings and its image (a note says where the image differs)",
     "what a reply says around its action, and the system prompt before the action format",

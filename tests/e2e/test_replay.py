@@ -127,6 +127,7 @@ async def test_from_a_step_on_by_snapshot(mlgym: Path) -> None:
         ("reward", -1, 3, "reward"),
         ("truncated", 3, 2, "truncated"),
         ("floor", 4, 2, "floor"),
+        ("problem", 4, 2, "problem with the artefact"),
     ],
 )
 async def test_one_changed_character_is_caught_at_its_step(
@@ -137,7 +138,7 @@ async def test_one_changed_character_is_caught_at_its_step(
         if field == "reply":
             data[field] = old.replace("method=2", "method=3")
         elif isinstance(old, str):
-            data[field] = one_character(old)
+            data[field] = one_character(old) if old else "x"
         else:
             data[field] = old + 1
 
@@ -162,6 +163,8 @@ async def test_a_reply_that_was_no_action_is_compared(tmp_path: Path) -> None:
         (1, {"shown": ""}, (1, "shown, line 1")),
         (1, {"problem": "length"}, (1, "problem")),
         (1, {"problem": "x"}, (1, "problem")),
+        (1, {"observation": "x"}, (1, "observation")),
+        (1, {"turn": 2}, (1, "turn")),
         (2, {"problem": "x"}, (2, "problem")),
         (4, {"problem": "length"}, (3, "shown")),
     ):
@@ -188,6 +191,7 @@ ODD: tuple[tuple[int, Callable[[dict[str, Any]], None], str], ...] = (
     (0, inside("settings", window=0), "`window`"),
     (0, inside("settings", tokenizer=5), "`tokenizer`"),
     (0, updated({"format": "fencef"}), "fencef"),
+    (0, updated({"image": "air\ud800"}), "is no image"),
     (3, inside("call", tool={"name": "open"}), "step 2: fenced has no tool 'open'"),
 )
 """A line of `episode`, how it is changed, and what is said of it."""
