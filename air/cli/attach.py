@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from air.cli import typed
 from air.cli.box import told
 from air.cli.screen import Screen
 from air.errors import ConfigError, UsageError
@@ -25,7 +26,14 @@ USAGE = """\
   :quit         leave; so does Ctrl-D. The episode goes on."""
 _EVENTS = 20
 _SHELL = ["sh", "-c", "command -v bash >/dev/null && exec bash --norc; exec sh"]
-_NO_TRACES = ["env", "HISTFILE=/dev/null", "PYTHON_HISTORY=/dev/null", "LESSHISTFILE=-", "ENV="]
+_NO_TRACES = [
+    "env",
+    "HISTFILE=/dev/null",
+    "PYTHON_HISTORY=/dev/null",
+    "LESSHISTFILE=-",
+    "ENV=",
+    "INPUTRC=/dev/null",
+]
 """The home folder is the agent's workspace: a visitor's history must not appear there, nor what the agent
 put there be run."""
 
@@ -57,14 +65,13 @@ class Visit:
     def log(self, rest: str) -> None:
         from air.sandbox import events
 
-        if rest and not rest.isdigit():
-            raise UsageError(f"{rest!r} is no number", where=":log")
+        count = typed.number(rest, ":log") if rest else _EVENTS
         file = events.folder() / f"{self._box.name}.jsonl"
         try:
             found, _ = events.read(file)
         except OSError as error:
             raise UsageError(f"no record of it can be read: {error}") from None
-        last = found[-int(rest or _EVENTS) :]
+        last = found[max(0, len(found) - count) :]
         text = "\n".join(told(event) for event in last)
         self._screen.tell("log", text, events=last)
 

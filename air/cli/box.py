@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from air.cli.screen import safe
 from air.errors import MissingError, UsageError
 
 HELP = "list boxes, look into one, or remove what dead runs left"
@@ -152,5 +153,4 @@ def told(event: dict[str, Any]) -> str:
 
 def _printable(text: str) -> str:
     """An agent's words, without what a terminal would obey."""
-    shown = (c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-    return "".join(shown).replace("\n", "\n" + " " * 14)
+    return safe(text).replace("\n", "\n" + " " * 14)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from air.errors import AirError
+from air.errors import AirError, UsageError
 
 
 def safe(text: str) -> str:
@@ -81,8 +81,11 @@ class Screen:
         """Fails unless what was printed since `forget` holds `wanted`.
 
         Raises:
+            UsageError: `wanted` is empty, which everything holds.
             AirError: it does not.
         """
+        if not wanted:
+            raise UsageError("names no text", where=":expect")
         said = "\n".join(self._said)
         if wanted not in said:
             raise AirError(f"expected {wanted!r} in {said[-400:]!r}")

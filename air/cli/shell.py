@@ -17,15 +17,17 @@ from air.cli import attach, typed
 from air.cli.keyvalue import key_value
 from air.cli.loop import Loop
 from air.cli.screen import Screen
-from air.errors import AirError, ConfigError, UsageError
+from air.errors import AirError, ConfigError, UsageError, boundary
 
 if TYPE_CHECKING:
+    from air.env.config import ResearchEnvConfig
     from air.env.interactive import Interactive
+    from air.trajectories import Trajectory
 
 HELP = "play a task by hand and see what a model would see; --attach: look into a running box"
 USAGE = """\
 A line is an action: a command, `validate`, `submit`, or one of the format's tools.
-An action of several lines stands between fences, ``` and ```.
+An action of several lines, or that begins with : or #, stands between fences, ``` and ```.
   :reply        a whole reply, as a model would write it, up to a line with a single dot
   :prompt       what the model is shown first
   :reward       the reward so far, by its terms
@@ -37,6 +39,8 @@ An action of several lines stands between fences, ``` and ```.
   :help         this
   :quit         leave; so does Ctrl-D. Ctrl-C stops a running action, which is then taken back."""
 COMMANDS = ("prompt", "reward", "diff", "undo", "bash", "save", "expect", "help", "quit")
+_OF_A_NEW_EPISODE = ("format", "seed")
+_OF_AN_EPISODE = (*_OF_A_NEW_EPISODE, "runtime", "max_turns", "env", "task_root", "mlgym_root")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="box: docker (default), or subprocess for the process box",
     )
     parser.add_argument("--max-turns", type=int, help="turns of the episode (10); 0: no limit")
-    parser.add_argument("--seed", type=int, default=0, help="of the episode (0)")
+    parser.add_argument("--seed", type=int, help="of the episode (0)")
     parser.add_argument(
         "--env",
         action="append",
@@ -83,12 +87,13 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("name a task, or --from TRAJECTORY, or --attach BOX", where="air shell")
     if args.step is not None and args.origin is None:
         raise ConfigError("has no effect without --from", where="--step")
+    _refuse_idle(args)
     screen = Screen(as_json=args.json)
-    commands = attach.COMMANDS if args.attach else COMMANDS
+    commands = COMMANDS if args.attach is None else attach.COMMANDS
     entries = None if args.script is None else _script(args.script, commands)
     if entries is None and not sys.stdin.isatty():
         raise ConfigError("standard input is no terminal", remedy="give a script: --exec -")
-    if args.attach:
+    if args.attach is not None:
         return _turns(attach.Visit(args.attach, screen), screen, entries, args.script)
     with Loop() as loop:
         session = _session(args)
@@ -101,12 +106,25 @@ def run(args: argparse.Namespace) -> int:
             loop.run(session.__aexit__(None, None, None))
 
 
+def _refuse_idle(args: argparse.Namespace) -> None:
+    """Refuses flags that would have no effect."""
+    if args.task is not None:
+        return
+    mode, idle = (
+        ("--attach", _OF_AN_EPISODE) if args.attach is not None else ("--from", _OF_A_NEW_EPISODE)
+    )
+    for name in idle:
+        if getattr(args, name) not in (None, []):
+            flag = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"has no effect with {mode}", where=flag)
+
+
 def _script(name: str, commands: Sequence[str]) -> list[typed.Entry]:
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return typed.script(data.decode(), name, commands)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read: {error}", where=name) from None
-    return typed.script(text, name, commands)
 
 
 def _session(args: argparse.Namespace) -> Interactive:
@@ -114,10 +132,9 @@ def _session(args: argparse.Namespace) -> Interactive:
     from air.env.config import ResearchEnvConfig
     from air.env.interactive import Interactive, recorded_config
     from air.sandbox.base import NOT_ISOLATED
-    from air.trajectories import load
 
-    origin = None
-    if args.origin is None:
+    origin = None if args.origin is None else _origin(args.origin, args.step)
+    if origin is None:
         data: dict[str, Any] = {
             "taskset": {"id": "air", "tasks": [args.task]},
             "agent": {
@@ -127,26 +144,51 @@ def _session(args: argparse.Namespace) -> Interactive:
             },
         }
     else:
-        if args.format:
-            raise ConfigError("is the recorded one with --from", where="--format")
-        trajectory = load(args.origin)
-        steps = len(trajectory.steps) if args.step is None else args.step
-        if not 0 <= steps <= len(trajectory.steps):
-            raise ConfigError(f"it has {len(trajectory.steps)} steps", where=f"--step {steps}")
-        origin = (trajectory, steps)
-        data = recorded_config(trajectory, args.runtime)
+        data = recorded_config(origin[0], args.runtime)
+        again = recorded_config(origin[0], args.runtime)  # validating takes it apart
+        recorded = validate(ResearchEnvConfig, again, where=str(args.origin))
     if args.max_turns is not None:
         data["agent"]["max_turns"] = args.max_turns or None
     if args.task_root:
-        data["taskset"]["task_roots"] = args.task_root
+        roots = data["taskset"].get("task_roots", [])
+        data["taskset"]["task_roots"] = [*args.task_root, *roots]
     if args.mlgym_root:
         data["taskset"]["mlgym_root"] = args.mlgym_root
     for change in args.env:
         _set(data, change)
     config = validate(ResearchEnvConfig, data, where="--env")
+    if origin is not None:
+        _check_as_recorded(config, recorded)
     if config.provider == "process":
         print(NOT_ISOLATED, file=sys.stderr)
-    return Interactive(config, origin=origin, seed=args.seed)
+    return Interactive(config, origin=origin, seed=args.seed or 0)
+
+
+def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
+    """A recorded episode, and after how many of its steps to begin."""
+    from air.trajectories import load
+
+    trajectory = load(path)
+    steps = len(trajectory.steps) if step is None else step
+    if not 0 <= steps <= len(trajectory.steps):
+        raise ConfigError(f"it has {len(trajectory.steps)} steps", where=f"--step {steps}")
+    return trajectory, steps
+
+
+def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -> None:
+    """Refuses settings that would not hold for the recorded steps: one record tells one set for all."""
+    from air.env.recording import PAY, SETTINGS
+
+    harness, then = config.agent.harness, recorded.agent.harness
+    changed = [name for name in PAY if getattr(config, name) != getattr(recorded, name)]
+    changed += [
+        f"agent.harness.{name}"
+        for name in ("id", "format", *SETTINGS)
+        if getattr(harness, name, None) != getattr(then, name, None)
+    ]
+    if changed:
+        said = f"{changed[0]} stays as it was recorded, for all steps"
+        raise ConfigError(said, where="--env with --from")
 
 
 def _set(data: dict[str, Any], change: str) -> None:
@@ -170,6 +212,7 @@ class _Shell:
     def __init__(self, session: Interactive, loop: Loop, screen: Screen, *, stop: bool) -> None:
         self._session, self._loop, self._screen = session, loop, screen
         self._on_interrupt = session.interrupt if stop else None
+        self._in_undo = (lambda: None) if stop else None  # half done, there would be no box
 
     @property
     def ready(self) -> str:
@@ -198,13 +241,12 @@ class _Shell:
         self._screen.reward(terms)
 
     def diff(self, rest: str) -> None:
-        if rest and not rest.isdigit():
-            raise UsageError(f"{rest!r} is no step", where=":diff")
-        diff = self._session.record.diff(int(rest) if rest else None)
+        turn = typed.number(rest, ":diff") if rest else None
+        diff = self._session.record.diff(turn)
         self._screen.diff(diff)
 
     def undo(self, _: str) -> None:
-        self._screen.note("undo", self._loop.run(self._session.undo()))
+        self._screen.note("undo", self._loop.run(self._session.undo(), self._in_undo))
 
     def bash(self, rest: str) -> None:
         session = self._session
@@ -235,11 +277,12 @@ class _Shell:
     def save(self, rest: str) -> None:
         session = self._session
         folder = Path("outputs", "shell", "trajectories")
-        path = Path(rest).expanduser() if rest else folder / f"{session.episode.id}.jsonl"
+        with boundary(ConfigError, ":save", RuntimeError):  # `~name` of nobody
+            path = Path(rest).expanduser() if rest else folder / f"{session.episode.id}.jsonl"
         session.save(path)
         said = f"saved {path}: play it again by `air replay {path}`"
         if session.outside:
-            said += "; what was done outside steps is not in it, so a replay may differ"
+            said += "; after :bash, :undo or another --max-turns a replay may differ"
         self._screen.note("save", said, path=str(path))
 
     def help(self, _: str) -> None:
@@ -267,7 +310,7 @@ def _do(shell: Any, screen: Screen, one: typed.Entry, seconds: float) -> None:
         screen.expect(one.rest)
         return
     screen.forget()
-    if one.command == "":
+    if one.command is None:
         shell.act(one.reply, seconds)
     else:
         getattr(shell, one.command)(one.rest)
@@ -285,6 +328,9 @@ def _asked(shell: Any, screen: Screen) -> int:
             except EOFError:
                 print()
                 return 0
+            except UnicodeDecodeError as error:
+                screen.note("error", f"what was typed cannot be read: {error}")
+                continue
             except KeyboardInterrupt:
                 print()
                 continue
@@ -293,7 +339,7 @@ def _asked(shell: Any, screen: Screen) -> int:
             if one.command == "quit":
                 return 0
             with _told(screen):
-                if one.command and one.command not in commands:
+                if one.command is not None and one.command not in commands:
                     raise UsageError(f"there is no :{one.command}", remedy=":help lists them")
                 _do(shell, screen, one, time.monotonic() - began)
 

@@ -8,6 +8,7 @@ One entry is one of:
     :NAME …             a command of the shell itself
 
 Blank lines, and lines that begin with `#`, are nothing.
+Only `\\n` ends a line: whatever else stands in one is the action's.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from air.errors import ConfigError
+from air.errors import ConfigError, UsageError
 
 _FENCE = re.compile(r"^ {0,3}(`{3,})[^`]*$")
+_NUMBER = re.compile("[0-9]{1,9}")
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,8 @@ class Entry:
 
     reply: str = ""
     """What the model would have said; empty where it is a command of the shell."""
-    command: str = ""
-    """Its name."""
+    command: str | None = None
+    """Its name, as it was typed: empty after a lone colon. None where it is a reply."""
     rest: str = ""
     """What follows the name."""
     line: int = 0
@@ -64,6 +66,17 @@ def entry(next_line: Callable[[bool], str]) -> Entry | None:
     return Entry(reply=f"```\n{line}\n```")
 
 
+def number(text: str, where: str) -> int:
+    """A number, as it is typed after a command.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not _NUMBER.fullmatch(text):
+        raise UsageError(f"{text!r} is no number", where=where)
+    return int(text)
+
+
 def _closes(line: str, fence: str) -> bool:
     mark = line.strip()
     return len(mark) >= len(fence) and not mark.strip("`")
@@ -75,7 +88,7 @@ def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
     Raises:
         ConfigError: one does not end, or a command is not known.
     """
-    lines, at, found = text.splitlines(), 0, []
+    lines, at, found = text.split("\n"), 0, []
 
     def next_line(_: bool) -> str:
         nonlocal at
@@ -92,7 +105,7 @@ def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
             raise ConfigError("what begins here does not end", where=f"{where}:{began}") from None
         if one is None:
             continue
-        if one.command and one.command not in commands:
+        if one.command is not None and one.command not in commands:
             raise ConfigError(
                 f"there is no command :{one.command}",
                 where=f"{where}:{began}",

@@ -5,7 +5,6 @@ It rides on the lent runtime, since verifiers shares task and harness objects be
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,10 +92,9 @@ class Episode:
     async def start_diffs(self) -> None:
         """Looks at the workspace as the agent finds it, where changes are to be recorded."""
         if self.format and self.recorder.path is not None and self.config.record_diffs:
-            began = time.monotonic()
             self.differ = Differ(self.world.box)
-            await self.differ.start()
-            self.world.times.recording += time.monotonic() - began
+            with self.world.times.as_recording():
+                await self.differ.start()
 
     async def record_step(
         self,
@@ -145,10 +143,8 @@ class Episode:
     async def _diff(self) -> Diff | None:
         if self.differ is None:
             return None
-        began = time.monotonic()
-        diff = await self.differ.diff()
-        self.world.times.recording += time.monotonic() - began
-        return diff
+        with self.world.times.as_recording():
+            return await self.differ.diff()
 
     def record_validation(self, validation: Validation) -> None:
         """Writes one grading."""

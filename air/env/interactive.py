@@ -2,12 +2,14 @@
 
 What is shown, graded, paid and recorded is what `AirHarness` makes of a reply; only the model is missing,
 so no context fills up. Time that a person takes counts as the model's, and so as the agent's.
+What copying and taking back take is nobody's.
 
 Before each reply the workspace is copied out of the box, which goes on undisturbed (a `Box.snapshot` would
 end what runs in it, and empty `/tmp`: the next observation would not be the model's). Taking a step back
 starts a fresh box with that copy. It takes back the workspace, the tools' view, shell and notes, validates,
 rewards, turns and the record; it does not bring back files elsewhere (`/tmp`) nor processes, and the time
 that was used stays used. Grades are remembered by artefact, so the same one is not graded twice.
+Where that fails there is no box any more, and taking the same step back again starts another.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-import time
 import uuid
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -34,17 +35,11 @@ from air.env.lines import Lines
 from air.env.played import Play, ReplayOptions, begin, format_of, load_task
 from air.env.points import Point, unpack
 from air.env.tokens import counter_for
-from air.errors import (
-    AirError,
-    ConfigError,
-    InfrastructureError,
-    UsageError,
-    boundary,
-)
+from air.errors import AirError, ConfigError, InfrastructureError, UsageError, boundary
 from air.sandbox.base import ExecResult
 from air.sandbox.kinds import OF_ISOLATION
 from air.tasks.spec import TaskSpec
-from air.trajectories import TokenRef, Trajectory
+from air.trajectories import Step, TokenRef, Trajectory
 from air.worlds.research import ResearchWorld, describe
 
 MOST_POINTS = 50
@@ -119,7 +114,7 @@ class Interactive:
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
         self.outside = False
-        """Whether something was done that is in no step: a replay of the record may come out differently."""
+        """Whether the box is not what its steps alone make of it: a replay may come out differently."""
 
     async def __aenter__(self) -> Interactive:
         """Lays the task out in a box.
@@ -156,7 +151,8 @@ class Interactive:
         self._begin(play)
         if play is not None:
             await self._go(play)
-        await self._watch()
+        with world.times.as_recording():
+            await self._watch(self.episode)
         self.shell = world.box.session()
 
     @asynccontextmanager
@@ -168,12 +164,12 @@ class Interactive:
             await self._env.stop()
 
     def _task(self) -> TaskSpec:
+        given = self.config.taskset
         if self._origin is None:
-            given = self.config.taskset
             return tasks.load(given.tasks[0], given.task_roots, mlgym_root=given.mlgym_root)
         trajectory = self._origin[0]
         assert trajectory.start is not None
-        options = ReplayOptions(mlgym_root=self.config.taskset.mlgym_root)
+        options = ReplayOptions(task_roots=tuple(given.task_roots), mlgym_root=given.mlgym_root)
         return load_task(trajectory.start, trajectory.path, options)
 
     async def _played(self, world: ResearchWorld) -> Play:
@@ -200,6 +196,8 @@ class Interactive:
         """Writes the first line."""
         episode, turns = self.episode, self.max_turns
         task = episode.world.task
+        if play is not None and turns != play.start.max_turns:
+            self.outside = True  # the recorded prompt may name the turns of then
         self.record.write(
             "start",
             **recording.started(episode),
@@ -219,31 +217,35 @@ class Interactive:
         assert self._origin is not None
         trajectory, steps = self._origin
         await play.go(steps)
-        counters, episode = self.episode.counters, self.episode
         for step in trajectory.steps[:steps]:
-            counters.turns = step.turn
-            counters.format_errors += bool(step.problem)
-            counters.cut_replies += step.problem == "length"
-            episode.malformed_in_a_row = (episode.malformed_in_a_row + 1) if step.problem else 0
+            self._count(step)
             for line in (step, *trajectory.validations_of(step)):
                 kind = "step" if line is step else "validate"
                 self.record.write(kind, **line.model_dump(mode="json"))
+        episode, left = self.episode, self.left
         episode.recorded = len(episode.world.validations)
-        left = self.left
-        episode.why_ended = (
-            "submit"
-            if episode.world.submitted
-            else "turns"
-            if left is not None and left <= 0
-            else ""
-        )
+        if episode.world.submitted:
+            episode.why_ended = "submit"
+        elif left is not None and left <= 0:
+            episode.why_ended = "turns"
 
-    async def _watch(self) -> None:
+    def _count(self, step: Step) -> None:
+        """Counts a recorded step as `AirHarness.act` counted it."""
+        episode, used = self.episode, step.tokens or TokenRef()
+        counters, limit = episode.counters, self._harness.config.max_context_tokens
+        cut = step.problem == "length"
+        full = cut and limit is not None and used.prompt + used.completion >= limit
+        counters.turns = step.turn
+        counters.cut_replies += cut
+        counters.context_ends += full
+        counters.format_errors += bool(step.problem) and not full
+        if not cut:
+            episode.malformed_in_a_row = (episode.malformed_in_a_row + 1) if step.problem else 0
+
+    async def _watch(self, episode: Episode) -> None:
         """Looks at the workspace as it is, so that what the next step changes is known."""
-        world, began = self.episode.world, time.monotonic()
-        self.episode.differ = Differ(world.box)
-        await self.episode.differ.start()
-        world.times.recording += time.monotonic() - began
+        episode.differ = Differ(episode.world.box)
+        await episode.differ.start()
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -269,22 +271,33 @@ class Interactive:
 
         Raises:
             UsageError: the episode is over.
-            Interrupted: `interrupt` stopped it; it is taken back.
-            InfrastructureError: we failed; it is taken back.
+            Interrupted: `interrupt` stopped it; it is taken back, or the text says why not.
+            InfrastructureError: we failed; likewise.
         """
         if why := self.episode.why_ended:
             raise UsageError(f"the episode is over ({why})", remedy="`:undo` takes a step back")
-        point = await self._interruptible(Point.of(self.episode, len(self.lines), self._folder))
+        with self.episode.world.times.as_recording():
+            point = await self._interruptible(Point.of(self.episode, len(self.lines), self._folder))
         try:
             await self._interruptible(self._turn(reply, seconds))
         except InfrastructureError as error:
-            raise InfrastructureError(f"{error} — {await self._back(point)}") from error
+            raise InfrastructureError(f"{error} — {await self._give_up(point)}") from error
         except Interrupted:
-            raise Interrupted(f"stopped; {await self._back(point)}") from None
+            raise Interrupted(f"stopped; {await self._give_up(point)}") from None
         self._points.append(point)
         if len(self._points) > MOST_POINTS:
             self._points.pop(0).forget()
         return self.lines[point.lines :]
+
+    async def _give_up(self, point: Point) -> str:
+        """Takes back a turn that was not played to its end; says what came of that."""
+        del self.lines[point.lines :]
+        self._points.append(point)
+        try:
+            return await self._back()
+        except AirError as error:  # the first error is the one to be raised
+            turn = self.episode.counters.turns
+            return f"step {turn} is not taken back: {error} — `:undo` tries again"
 
     async def _turn(self, reply: str, seconds: float) -> None:
         episode = self.episode
@@ -305,7 +318,8 @@ class Interactive:
 
         Raises:
             UsageError: there is none, or its workspace could not be kept.
-            InfrastructureError: the box failed.
+            MissingError: no engine, or no image.
+            InfrastructureError: the box failed; the step can be taken back again.
         """
         if not self._points:
             raise UsageError("there is no step to take back")
@@ -313,8 +327,7 @@ class Interactive:
         if point.copy is None:
             turn = self.episode.counters.turns
             raise UsageError(f"step {turn} cannot be taken back: {point.why_not}")
-        self._points.pop()
-        return await self._back(point)
+        return await self._back()
 
     async def bash(self, command: str) -> ExecResult:
         """A command of the person's own, in the box but in no step; working directory and exported variables
@@ -346,20 +359,24 @@ class Interactive:
         finally:
             self._running = None
 
-    async def _back(self, point: Point) -> str:
-        """Goes back to a point; says in half a line what was taken back."""
-        turn = self.episode.counters.turns
-        world = replace(point.world)
-        del self.lines[point.lines :]
+    async def _back(self) -> str:
+        """Goes back to the last point, which stays where that fails; says in half a line what was taken
+        back."""
+        point, turn = self._points[-1], self.episode.counters.turns
+        world = replace(point.world, grading=False)
+        with world.times.as_recording():
+            if point.copy is not None:
+                world = await self._refilled(world, point.copy)
+            episode = self._episode(world, replace(point.counters))
+            episode.malformed_in_a_row = point.malformed
+            await self._watch(episode)
         if point.copy is not None:
-            world = await self._refilled(world, point.copy)
-        world.grading = False
-        self.episode = self._episode(world, replace(point.counters))
-        self.episode.malformed_in_a_row = point.malformed
-        await self._watch()
-        point.forget()
+            self.shell = world.box.session()
+        self.episode = episode
+        del self.lines[point.lines :]
+        self._points.pop().forget()
+        self.outside = True
         if point.copy is None:
-            self.outside = True
             return f"step {turn} is not recorded, but what it did stays: {point.why_not}"
         return (
             f"step {turn} is taken back: workspace, scores, rewards, turns; not what it left "
@@ -372,7 +389,6 @@ class Interactive:
         box = await self._boxes.enter_async_context(self._env.lease(world.task))
         await unpack(kept, box)
         tools = None if world.tools is None else world.tools.carried(box)
-        self.shell = box.session()
         return replace(world, box=box, tools=tools)
 
     def save(self, path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-import shutil
+import os
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from air.errors import ConfigError, InfrastructureError, UsageError, boundary
 from air.trajectories import VERSION, Recorder
+from air.trajectories.artefacts import copy_artefact
 
 
 class Lines(Recorder):
@@ -42,36 +44,45 @@ class Lines(Recorder):
     def save(self, path: Path, sources: Sequence[Path]) -> None:
         """Writes a trajectory, with the artefacts that were graded beside it; blocks. It may be saved again.
 
+        The file appears whole or not at all: one that was saved before stays until then.
+
         Args:
             sources: folders in which the artefacts lie.
 
         Raises:
-            ConfigError: the name cannot be used, or is another's.
+            ConfigError: the name cannot be used, or is another's; or a line holds what no file can.
             InfrastructureError: the disk is full or the folder cannot be written.
         """
         if path.suffix != ".jsonl":
             raise ConfigError("must end in .jsonl", where=str(path))
-        if path.exists():
-            if path.resolve() not in self._saved:
+        doing = f"cannot save to {path}"
+        with (
+            boundary(ConfigError, doing, RuntimeError, ValueError),  # of `resolve`, and NaN
+            boundary(InfrastructureError, doing, OSError),
+        ):
+            target = path.resolve()
+            if os.path.lexists(path) and target not in self._saved:
                 raise ConfigError("is there already", where=str(path), remedy="give another name")
-            path.unlink()
-        with Recorder(path.parent, path.stem) as recorder:
-            self._saved.add(path.resolve())
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as folder:
+                new = self._write(Path(folder), target, sources)
+                new.replace(target)
+            self._saved.add(target)
+
+    def _write(self, folder: Path, target: Path, sources: Sequence[Path]) -> Path:
+        """The trajectory in a folder, its artefacts where it is going to lie."""
+        with Recorder(folder, target.stem) as recorder:
             for line in copy.deepcopy(self.lines):
                 graded = line if line["type"] == "validate" else line.get("test") or {}
                 if graded.get("kept"):
-                    graded["kept"] = _kept(graded["kept"], sources, path.parent)
+                    graded["kept"] = _kept(graded["kept"], sources, target.parent)
                 fields = {name: line[name] for name in line if name not in ("v", "type")}
                 recorder.write(line["type"], **fields)
+        assert recorder.path is not None
+        return recorder.path
 
 
 def _kept(name: str, sources: Sequence[Path], folder: Path) -> str:
-    """Copies a kept artefact to a folder; its name there, empty where it is no longer kept."""
-    for source in sources:
-        if (source / name).is_file():
-            with boundary(InfrastructureError, f"cannot keep {folder / name}", OSError):
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                if not (folder / name).exists():
-                    shutil.copyfile(source / name, folder / name)
-            return name
-    return ""
+    """Copies a kept artefact to a folder; its name there, empty where it is no longer kept, or is none."""
+    kept = any(copy_artefact(source, name, folder) for source in sources)
+    return name if kept else ""

@@ -90,8 +90,10 @@ async def unpack(kept: Path, box: Box) -> None:
 
     Raises:
         BoxDiedError: it could not be put back, or the box is gone.
+        InfrastructureError: the copy cannot be read.
     """
-    data = await asyncio.to_thread(kept.read_bytes)
+    with boundary(InfrastructureError, "a copy of the workspace", OSError):
+        data = await asyncio.to_thread(kept.read_bytes)
     done = await box.exec(_UNPACK, timeout=COPY_SECONDS, stdin=data)
     if not done.ok:
         last = " ".join(done.text.split())[-200:]

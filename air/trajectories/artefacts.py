@@ -74,6 +74,51 @@ class ArtefactStore:
         return self._total
 
 
+def artefact_path(folder: Path, kept: str) -> Path:
+    """Where an artefact lies that was kept below a folder of trajectories; it need not be there.
+
+    Args:
+        kept: what `ArtefactStore.keep` answered, as a trajectory tells it: whoever wrote the file chose it.
+
+    Raises:
+        ConfigError: `kept` is no such answer, or leads out of the folder.
+    """
+    path = folder / kept
+    if not _NAME.fullmatch(kept):
+        raise ConfigError("is no name of a kept artefact", where=str(path))
+    # `Path.resolve` would raise at a link to itself.
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        raise ConfigError("is a link to outside of the run's folder", where=str(path))
+    return path
+
+
+def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
+    """Copies a kept artefact to another folder of trajectories, where it is not there yet.
+
+    Args:
+        source: the folder of trajectories below which it was kept.
+        kept: as in `artefact_path`.
+
+    Returns:
+        Whether it was kept at all: False where `kept` names nothing below `source`.
+
+    Raises:
+        ConfigError: it would be written outside of `folder`.
+        InfrastructureError: it cannot be read, the disk is full or the folder cannot be written.
+    """
+    try:
+        path = artefact_path(source, kept)
+    except ConfigError:
+        return False
+    if not path.is_file():
+        return False
+    target = artefact_path(folder, kept)
+    with boundary(InfrastructureError, f"cannot keep {target}", OSError):
+        if not target.exists():
+            _write_whole(target, path.read_bytes())
+    return True
+
+
 def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
     """The files of an artefact that was kept below a folder of trajectories, by their path relative to the
     workspace.
@@ -84,11 +129,7 @@ def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
     Raises:
         ConfigError: `kept` is no such answer, it is not there, or no such archive.
     """
-    path = folder / kept
-    if not _NAME.fullmatch(kept):
-        raise ConfigError("is no name of a kept artefact", where=str(path))
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise ConfigError("is a link to outside of the run's folder", where=str(path))
+    path = artefact_path(folder, kept)
     files: dict[str, bytes] = {}
     left = READ_BYTES
     try:

@@ -27,6 +27,11 @@ class Run:
         except OSError:
             return {}
 
+    def recorded(self) -> int:
+        """How many trajectories it has."""
+        folder = self.folder / "trajectories"
+        return sum(1 for _ in (folder if folder.is_dir() else self.folder).glob("*.jsonl"))
+
     def changed(self) -> float:
         """When something in it was last written, in seconds since the epoch; 0 where nothing is there."""
         times = [0.0]

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,10 +39,19 @@ class Times:
     exec: float = 0.0
     grading: float = 0.0
     recording: float = 0.0
-    """Looking at what steps changed; nobody's time."""
+    """Looking at what steps changed, and what else is done for the record; nobody's time."""
     agent: float = 0.0
     """From the task laid out to the agent's end, less `grading` and `recording`; known once the episode is
     finished."""
+
+    @contextmanager
+    def as_recording(self) -> Iterator[None]:
+        """What is done inside counts as `recording`."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.recording += time.monotonic() - began
 
 
 @dataclass

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
-import errno
-import json
 import os
-import pty
-import select
 import shutil
-import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -21,16 +14,15 @@ from typing import Any
 import pytest
 
 from air import tasks
-from air.cli import typed
 from air.cli.main import main
 from air.cli.screen import safe
 from air.env.played import ReplayOptions
 from air.env.replay import Replayer
-from air.errors import ConfigError
 from air.sandbox import events, live, open_box
 from air.sandbox.base import BoxSpec
 from air.testing import Message, replies
 from air.trajectories import load, trajectory_files
+from tests.e2e.by_hand import Terminal, printed, shell, solve
 from tests.e2e.conftest import attempt, played_by, research
 
 REPLIES = (
@@ -49,17 +41,6 @@ REPLIES = (
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def shell(script: str, *flags: str, code: int = 0) -> None:
-    """Runs a script; it must end with that exit code."""
-    Path("script").write_text(script)
-    assert main(["shell", *flags, "--exec", "script"]) == code
-
-
-def printed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """What `--json` printed."""
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 async def replayed(path: Path) -> None:
@@ -117,11 +98,6 @@ async def test_a_person_sees_what_a_model_would_see(runtime: str, tmp_path: Path
 
         one = load(by_hand)
         assert (await rescore(one, replayer.grader_of(one), {}, ReplayOptions())).matched
-
-
-def solve(method: int, level: int) -> str:
-    """An action that makes the artefact."""
-    return f'echo "method={method} level={level}" > config; python3 solve.py'
 
 
 UNDO = (
@@ -336,72 +312,6 @@ def test_output_is_shown_safely(capsys: pytest.CaptureFixture[str]) -> None:
     assert safe("\x9b\u202e\x00") == "\\x9b\\u202e\\x00"
 
 
-def test_what_is_typed() -> None:
-    text = "ls\n\n# no\n```bash\na\n\n# b\n```\n:reply\nI\n```\nx\n```\n.\n:undo\n:save a b\n````\n```\n````"
-    found = typed.script(text, "s", ("undo", "save"))
-    assert [one.reply for one in found] == [
-        "```\nls\n```",
-        "```bash\na\n\n# b\n```",
-        "I\n```\nx\n```",
-        "",
-        "",
-        "````\n```\n````",
-    ]
-    assert [(one.command, one.rest) for one in found][3:5] == [("undo", ""), ("save", "a b")]
-    assert [one.line for one in found] == [1, 4, 9, 15, 16, 17]
-    for wrong in ("```\nls", ":reply\nx", ":other"):
-        with pytest.raises(ConfigError):
-            typed.script(wrong, "s", ("undo",))
-
-
-class Terminal:
-    """A person at a pseudo-terminal."""
-
-    def __init__(self, *argv: str) -> None:
-        self._pid, self._fd = pty.fork()
-        if not self._pid:
-            os.environ["TERM"] = "dumb"
-            os.execv(sys.executable, [sys.executable, "-m", "air.cli.main", *argv])
-        self.seen = ""
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def expect(self, text: str, seconds: float = 60.0) -> str:
-        """Waits for `text`; gives what came up to it, and forgets that."""
-        until = time.monotonic() + seconds
-        while text not in self.seen:
-            left = until - time.monotonic()
-            if left <= 0 or not select.select([self._fd], [], [], left)[0]:
-                raise AssertionError(f"no {text!r} in {self.seen!r}")
-            self.seen += self._read()
-        before, _, self.seen = self.seen.partition(text)
-        return before
-
-    def type(self, text: str) -> None:
-        """Keys."""
-        os.write(self._fd, text.encode())
-
-    def end(self) -> int:
-        """Waits for its end; gives the exit code."""
-        while self._read():
-            pass
-        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-
-    def kill(self) -> None:
-        """Ends it if it still runs."""
-        try:
-            os.kill(self._pid, signal.SIGTERM)
-        except ProcessLookupError:
-            return
-
-    def _read(self) -> str:
-        try:
-            return self._decoder.decode(os.read(self._fd, 1 << 16))
-        except OSError as error:
-            if error.errno != errno.EIO:  # which says that the other end is closed
-                raise
-            return ""
-
-
 @pytest.fixture
 def person(runtime: str) -> Iterator[Terminal]:
     """A person who plays titanic."""
@@ -447,12 +357,14 @@ async def test_a_visitor_at_a_terminal(runtime: str) -> None:
     async with await open_box(BoxSpec(provider=provider)) as box:
         await box.write("hello.txt", b"hi")
         await box.write(".bashrc", b"touch trap")
+        await box.write(".inputrc", rb'"e": "\C-utouch trap\C-m"')  # for the key e
         terminal = Terminal("shell", "--attach", box.id)
         try:
             await asyncio.to_thread(_look_around, terminal)
         finally:
             terminal.kill()
-        assert (await box.exec("ls -A", timeout=10)).text.split() == [".bashrc", "hello.txt"]
+        left = (await box.exec("ls -A", timeout=10)).text.split()
+        assert left == [".bashrc", ".inputrc", "hello.txt"]
 
 
 def _look_around(terminal: Terminal) -> None:

@@ -188,9 +188,16 @@ def open_row(page: Page, row: int) -> None:
     raise AssertionError("no click on the row opened it")
 
 
+def drawn(page: Page) -> None:
+    """Waits until the first table, a canvas, has what a screen reader reads."""
+    table = page.get_by_test_id("stDataFrame").first
+    expect(table.locator("canvas tbody tr").first).to_be_attached()
+
+
 def cells(page: Page, column: str) -> list[str]:
     """What a column of the first table holds, as a screen reader would read it."""
     grid = page.get_by_test_id("stDataFrame").first
+    drawn(page)
     heads = grid.locator("canvas th").all_inner_texts()
     at = heads.index(column)
     return [row.locator("td").nth(at).inner_text() for row in grid.locator("canvas tbody tr").all()]
@@ -209,6 +216,10 @@ def test_a_run_opens_with_its_curves_and_figures(page: Page, viewer: str, output
         assert page.locator(".split .legend").get_by_text(name).count() == 1
     page.get_by_role("radio", name="Runs").click()
     expect(page.get_by_text("3 runs")).to_be_visible()
+    settled(page)
+    counted = dict(zip(cells(page, "run"), cells(page, "episodes"), strict=True))
+    assert counted[RUN] == "16"
+    assert counted["scripted"] == "3"  # not trained: its trajectories are counted
 
 
 def test_episodes_are_filtered_and_opened(page: Page, viewer: str, outputs: Path) -> None:
@@ -240,8 +251,8 @@ def test_sorting_by_reward_brings_the_best_first(page: Page, viewer: str, output
     page.get_by_role("combobox", name="Sort by").click()
     page.get_by_role("option", name="reward, best first").click()
     rewards = sorted((of[-1]["reward"] for of in episodes(outputs).values()), reverse=True)
-    expect(page.get_by_test_id("stDataFrame").locator("canvas tbody tr").first).to_be_attached()
     settled(page)
+    drawn(page)
     page.wait_for_function(
         "best => parseFloat(document.querySelector('canvas tbody tr').cells[1].innerText) === best",
         arg=rewards[0],

@@ -64,7 +64,7 @@ def _row(run: Run, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "model": str(look_up(config, "model", "name") or "–"),
         "tasks": ", ".join(sorted(tasks)) or "–",
         "steps": f"{metrics[-1]['step'] if metrics else 0}/{look_up(config, 'max_steps') or '–'}",
-        "episodes": sum(int(row.get("episodes") or 0) for row in metrics),
+        "episodes": sum(int(row.get("episodes") or 0) for row in metrics) or run.recorded(),
         "first ¼": first,
         "last ¼": last,
         "reward": [value for _, value in figures.series(metrics, "reward")],

@@ -1,0 +1,88 @@
+"""What tests of `air shell` share: scripts, and a person at a pseudo-terminal."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import json
+import os
+import pty
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air.cli.main import main
+
+
+def shell(script: str, *flags: str, code: int = 0) -> None:
+    """Runs a script in the working folder; it must end with that exit code."""
+    Path("script").write_bytes(script.encode())
+    assert main(["shell", *flags, "--exec", "script"]) == code
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """What `--json` printed."""
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def solve(method: int, level: int) -> str:
+    """An action that makes the artefact of a shipped task."""
+    return f'echo "method={method} level={level}" > config; python3 solve.py'
+
+
+class Terminal:
+    """A person at a pseudo-terminal."""
+
+    def __init__(self, *argv: str) -> None:
+        self._pid, self._fd = pty.fork()
+        if not self._pid:
+            os.environ["TERM"] = "dumb"
+            os.execv(sys.executable, [sys.executable, "-m", "air.cli.main", *argv])
+        self.seen = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def expect(self, text: str, seconds: float = 60.0) -> str:
+        """Waits for `text`; gives what came up to it, and forgets that."""
+        until = time.monotonic() + seconds
+        while text not in self.seen:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self._fd], [], [], left)[0]:
+                raise AssertionError(f"no {text!r} in {self.seen!r}")
+            self.seen += self._read()
+        before, _, self.seen = self.seen.partition(text)
+        return before
+
+    def type(self, text: str) -> None:
+        """Keys."""
+        os.write(self._fd, text.encode("utf-8", "surrogateescape"))
+
+    def end(self) -> int:
+        """Waits for its end; gives the exit code."""
+        while self._read():
+            pass
+        return self._reaped()
+
+    def kill(self) -> None:
+        """Ends it if it still runs."""
+        if self._pid:  # once it is reaped, the number may be another's
+            os.kill(self._pid, signal.SIGTERM)
+            self._reaped()
+        os.close(self._fd)
+
+    def _reaped(self) -> int:
+        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        self._pid = 0
+        return code
+
+    def _read(self) -> str:
+        try:
+            return self._decoder.decode(os.read(self._fd, 1 << 16))
+        except OSError as error:
+            if error.errno != errno.EIO:  # which says that the other end is closed
+                raise
+            return ""
