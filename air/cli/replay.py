@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -74,6 +75,7 @@ _FROM = (
 
 def run(args: argparse.Namespace) -> int:
     """Replays; 0: all matched, 1: something differs or failed, 2: something could not be replayed."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # it asks nobody for a tokenizer; read at imports
     from air.env import rescore
     from air.env.played import ReplayOptions
     from air.errors import ConfigError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from air.testing import replies
 from air.train.demos import demonstrate
 from air.trajectories import load, trajectory_files
 from tests.e2e.conftest import attempt, played_by, research
+from tests.e2e.test_commands import command
 
 
 async def replayed(path: Path, **options: Any) -> Replayed:
@@ -222,6 +224,15 @@ async def test_from_a_step_on_by_the_command(
 ) -> None:
     assert await asyncio.to_thread(main, ["replay", str(episode), "--from", "3"]) == 0
     assert f"matched {episode} titanic: 1 steps, 2/2 scores equal" in capsys.readouterr().out
+
+
+async def test_a_tokenizer_that_is_not_here_is_noted_and_asked_of_nobody(episode: Path) -> None:
+    other = changed(episode, 0, inside("settings", tokenizer="nobody/nothing"))
+    began = time.monotonic()
+    done = await asyncio.to_thread(command, "air", "replay", other, cwd=other.parent)
+    assert time.monotonic() - began < 60  # a hub that does not answer is tried for longer
+    assert done.returncode == 0, done.stderr
+    assert "cut observations are not compared: tokenizer nobody/nothing" in done.stdout
 
 
 async def test_a_score_that_is_none_is_named_where_it_is_only_taken_over(episode: Path) -> None:
