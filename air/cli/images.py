@@ -16,7 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument("name", nargs="?", default="base", help="a folder under images/, or a path")
     build.add_argument("--base", help="image to start from, instead of the Dockerfile's")
     build.add_argument(
-        "--ca-bundle", type=Path, help="PEM file that the build trusts; not left in the image"
+        "--ca-bundle",
+        type=Path,
+        help="PEM file that the build trusts (this machine's); not left in the image",
     )
 
 

@@ -38,6 +38,7 @@ STAGE_LABEL = "air.stage=build"
 _PREFIX = "air-"
 _PING_SECONDS = 10
 _BUILD_SILENCE_SECONDS = 600
+_SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
 
 
@@ -163,7 +164,7 @@ def ensure(name: str, *, say: Say = print) -> str:
     with _locked():
         if (found := look(name)).current:
             return found.id
-        return _build(name, base=None, ca_bundle=_env_bundle(), say=say)
+        return _build(name, base=None, ca_bundle=trusted(), say=say)
 
 
 def build(
@@ -173,12 +174,12 @@ def build(
 
     Args:
         base: the image to start from, instead of the Dockerfile's.
-        ca_bundle: PEM file of certificate authorities that the build trusts; else the file that
-            `AIR_CA_BUNDLE` names. Not left in the image.
+        ca_bundle: PEM file of certificate authorities that the build trusts; else `trusted()`. Not left
+            in the image.
         say: told, one line each, what is being done.
     """
     with _locked():
-        return _build(name, base=base, ca_bundle=ca_bundle or _env_bundle(), say=say)
+        return _build(name, base=base, ca_bundle=ca_bundle or trusted(), say=say)
 
 
 def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> str:
@@ -245,9 +246,13 @@ def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:
     return buffer
 
 
-def _env_bundle() -> Path | None:
-    given = os.environ.get("AIR_CA_BUNDLE")
-    return Path(given).expanduser() if given else None
+def trusted() -> Path | None:
+    """The certificate authorities that a build trusts: the bundle that `AIR_CA_BUNDLE` names, else those of
+    this machine, by `SSL_CERT_FILE` or where Debian and Red Hat keep them; None where there are none."""
+    if given := os.environ.get("AIR_CA_BUNDLE"):
+        return Path(given).expanduser()
+    own = [os.environ.get("SSL_CERT_FILE", ""), *_SYSTEM_BUNDLES]
+    return next((Path(name) for name in own if name and Path(name).is_file()), None)
 
 
 def _proxies() -> dict[str, str]:

@@ -72,3 +72,17 @@ def test_no_engine_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert images.unready() == (
         "no Docker engine answers: no such file or directory — run `air setup`"
     )
+
+
+def test_a_build_trusts_what_is_named_and_else_what_this_machine_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, named = tmp_path / "own.pem", tmp_path / "named.pem"
+    own.touch()
+    monkeypatch.delenv("AIR_CA_BUNDLE", raising=False)
+    monkeypatch.setenv("SSL_CERT_FILE", str(own))
+    assert images.trusted() == own
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "gone.pem"))
+    assert images.trusted() != own
+    monkeypatch.setenv("AIR_CA_BUNDLE", str(named))
+    assert images.trusted() == named  # though it is not there: the build then says so
