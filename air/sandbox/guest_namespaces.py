@@ -101,6 +101,10 @@ def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
         os.dup2(folder, WORKSPACE_FD)
         os.write(go, b"1")
     os.close(go)
+    # A dead harness both closes the guest's input and, by SIGTERM, has us end it: once it is dead, a late
+    # signal would find no such process, and leave the folder.
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     status = os.waitpid(child, 0)[1]
     try:
         os.rmdir(config["folder"])

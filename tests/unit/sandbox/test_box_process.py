@@ -183,6 +183,35 @@ async def test_sigkill_of_the_harness_leaves_nothing(
             os.kill(int(child), signal.SIGKILL)
 
 
+MANY = """
+import asyncio
+from air.sandbox import open_box
+from air.sandbox.base import BoxSpec
+
+async def main():
+    boxes = [await open_box(BoxSpec(provider="process")) for _ in range(32)]
+    print(*(box._root for box in boxes), flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def test_sigkill_of_the_harness_leaves_no_folder_of_many_boxes(
+    mode: str, tmp_path: Path
+) -> None:
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    harness = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", MANY, env=env, stdout=asyncio.subprocess.PIPE
+    )
+    assert harness.stdout is not None
+    folders = [Path(name) for name in (await harness.stdout.readline()).decode().split()]
+    assert len(folders) == 32
+    harness.send_signal(signal.SIGKILL)  # each is told twice: its input ends, and a signal comes
+    await harness.wait()
+    await _until(lambda: not any(folder.exists() for folder in folders))
+
+
 async def _until(holds: Callable[[], bool]) -> None:
     for _ in range(400):
         if holds():
