@@ -73,9 +73,7 @@ def _export(args: argparse.Namespace) -> int:
         document = to_atif(load(file), tokens=args.tokens)
         if wrong := problems(document):
             raise ConfigError(f"cannot be ATIF: {wrong[0]}", where=str(file))
-        with boundary(
-            ConfigError, f"{file}: cannot be ATIF", ValueError
-        ):  # a score that is no number
+        with boundary(ConfigError, f"{file}: cannot be ATIF", ValueError):  # of NaN
             text = json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
         target = args.out / f"{file.stem}.json"
         with boundary(ConfigError, f"cannot write {target}", OSError):
