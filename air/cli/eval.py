@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-key-var", default="OPENAI_API_KEY", help="variable that holds the key"
     )
-    parser.add_argument("--tasks", nargs="+", metavar="ID", help="default: all shipped tasks")
+    parser.add_argument(
+        "--tasks", nargs="+", metavar="ID", help="default: all shipped tasks without a GPU"
+    )
     parser.add_argument("--episodes", type=int, default=8, help="episodes of each task (8)")
     parser.add_argument("--max-turns", type=int, default=4, help="turns of an episode (4)")
     parser.add_argument("--max-tokens", type=int, default=512, help="longest reply in tokens (512)")
@@ -51,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from air import tasks
     from air.train.evaluate import table_rows
 
-    names = args.tasks or tasks.available()
+    names = args.tasks or _without_gpu(tasks.available())
     baselines = {name: tasks.load(name, mlgym_root=args.mlgym_root).baseline for name in names}
     rollouts = asyncio.run(_play(args, names))
     console = Console()
@@ -60,6 +63,16 @@ def run(args: argparse.Namespace) -> int:
     for error in sorted({r.error for r in failed}):
         console.print(f"failed: {error}", highlight=False, soft_wrap=True)
     return 1 if len(failed) == len(rollouts) else 0
+
+
+def _without_gpu(names: list[str]) -> list[str]:
+    """Those that need no GPU, since none is given to boxes here; says which are left out."""
+    from air import tasks
+
+    left_out = [name for name in names if tasks.load(name).gpus]
+    if left_out:
+        print(f"left out, as they need a GPU: {', '.join(left_out)}", file=sys.stderr)
+    return [name for name in names if name not in left_out]
 
 
 async def _play(args: argparse.Namespace, names: list[str]) -> list[Rollout]:

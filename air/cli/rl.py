@@ -114,6 +114,7 @@ def train(config: RunConfig) -> int:
     """Runs a checked config with the display on."""
     from rich.console import Console
 
+    from air import tasks
     from air.train.progress import Progress, further, last_table
     from air.train.rl import EmbeddedRun, summary
 
@@ -132,8 +133,11 @@ def train(config: RunConfig) -> int:
         except (KeyboardInterrupt, asyncio.CancelledError):
             progress.say(f"interrupted; what is done is kept; {engine.go_on}")
             return 130
-    last_table(console, summary(outcome.rows, baselines))
-    further(console, config.folder, outcome.checkpoint)
+    rows = summary(outcome.rows, baselines)
+    last_table(console, rows)
+    ours = set(tasks.available())
+    shipped = [row["task"] for row in rows if row["task"] in ours]
+    further(console, config.folder, outcome.checkpoint, shipped)
     return 0
 
 

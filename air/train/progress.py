@@ -156,14 +156,21 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     console.print(table)
 
 
-def further(console: Console, folder: Path, checkpoint: Path | None) -> None:
-    """What to look at next, as commands that can be pasted."""
+def further(
+    console: Console, folder: Path, checkpoint: Path | None, shipped: Sequence[str]
+) -> None:
+    """What to look at next, as commands that can be pasted.
+
+    Args:
+        shipped: those of its tasks that air ships.
+    """
     run = shlex.quote(str(folder))
     lines = [
         f"\nThe run is in {folder}: config.json metrics.jsonl log.txt trajectories/ checkpoints/"
     ]
     if checkpoint is not None:
-        lines.append(f"  play it:      air eval {shlex.quote(str(checkpoint))}")
+        which = f" --tasks {shlex.join(shipped)}" if shipped else ""
+        lines.append(f"  play it:      air eval {shlex.quote(str(checkpoint))}{which}")
     lines.append(f"  look at it:   air view {run}")
     lines.append(f"  or here:      air show {run}")
     lines.append(f"  replay it:    air replay {run}")

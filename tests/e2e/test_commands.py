@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from air import tasks
 from air.testing import ScriptedServer, replies
 from air.trajectories import read
 from tests.e2e.conftest import attempt
@@ -66,6 +67,19 @@ def test_eval_of_an_endpoint_prints_the_scores(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "titanic" in result.stdout
     assert "100%" in result.stdout
+
+
+def test_eval_plays_what_needs_no_gpu_unless_told_otherwise(tmp_path: Path) -> None:
+    flags = ["--episodes", "1", "--max-turns", "1", "--runtime", "subprocess"]
+    with ScriptedServer(replies("Done.\n```bash\nsubmit\n```")) as server:
+        result = command("air", "eval", server.url, *flags, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "left out, as they need a GPU: " in result.stderr
+    rows = [line.split()[0] for line in result.stdout.splitlines() if line.strip()]
+    shown = {
+        name: any(name.startswith(row.rstrip("…")) for row in rows) for name in tasks.available()
+    }
+    assert shown == {name: not tasks.load(name).gpus for name in shown}
 
 
 def test_demos_are_trajectories_and_conversations(runtime: str, tmp_path: Path) -> None:
