@@ -175,6 +175,6 @@ def further(
     lines.append(f"  or here:      air show {run}")
     lines.append(f"  replay it:    air replay {run}")
     if recorded := sorted((folder / "trajectories").glob("*.jsonl")):
-        lines.append(f"  step into it: air shell --from {shlex.quote(str(recorded[-1]))} --step 1")
+        lines.append(f"  step into it: air shell --from {shlex.quote(str(recorded[-1]))} --step 0")
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True, markup=False)
