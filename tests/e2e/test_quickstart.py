@@ -24,11 +24,10 @@ def test_the_whole_way_without_docker(tmp_path: Path) -> None:
     assert row["failed_episodes"] == 0
     assert f"air eval {Path('outputs') / run.name / 'checkpoints' / 'step_1'}" in first.stdout
     line = next(line for line in first.stdout.splitlines() if " air shell " in line)
-    (tmp_path / "script").write_text(":bash ls\n:expect solve.py\n")
+    (tmp_path / "script").write_text("ls\n:expect solve.py\n")  # an action: it is not over
     flags = [*shlex.split(line.partition(" air ")[2]), "--exec", "script"]
     entered = command("air", *flags, cwd=tmp_path, **settings)
     assert entered.returncode == 0, entered.stdout + entered.stderr
-    assert "# after step 1, which showed:" in entered.stdout
     again = command("air", "quickstart", *SMALL, "--prepare", cwd=tmp_path, **settings)
     assert again.returncode == 0
     assert "cached" in again.stdout
