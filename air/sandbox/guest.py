@@ -18,6 +18,7 @@ What it holds to:
 from __future__ import annotations
 
 import collections
+import gc
 import json
 import os
 import select
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 18
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
 QUIET = 4  # looks at which nothing new turns up
+FRAMES = 12
+"""Frames that are worked off before the loop looks at what is done meanwhile, and answers it."""
 SILENCE_SECONDS = 300.0
 
 
@@ -61,7 +64,7 @@ class Guest:
         self.pipes: dict[int, processes.Command | None] = {}
         self.deadline: float | None = None
         self.silence, self.heard = config.get("silence", SILENCE_SECONDS), time.monotonic()
-        self.writing = self.over = self.frozen = self.unsent = False
+        self.writing = self.over = self.frozen = self.unsent = self.behind = False
         self._prepare()
 
         for fd in config.get("locks", ()):  # held until this process ends, by no command
@@ -95,7 +98,7 @@ class Guest:
         while not self.over:
             for fd, events in self.epoll.poll(self._patience()):
                 if fd == 0:
-                    if not self._receive():
+                    if not self.behind and not self._receive():
                         return
                 elif fd == 1:
                     if events & (select.EPOLLERR | select.EPOLLHUP):
@@ -107,6 +110,7 @@ class Guest:
                     self._drain(fd)
                 elif self.relay.event(fd, events):
                     self._flush()
+            self._work()
             self._reap()
             now = time.monotonic()
             for command in list(self.commands.values()):
@@ -121,6 +125,8 @@ class Guest:
                 self._flush()
 
     def _patience(self) -> float:
+        if self.behind:
+            return 0.0
         times = [command.drain_until or command.deadline for command in self.commands.values()]
         times += [self.heard + self.silence] + ([] if self.deadline is None else [self.deadline])
         return max(0.0, min(times) - time.monotonic())
@@ -131,15 +137,19 @@ class Guest:
         data = os.read(0, 1 << 20)
         self.heard = time.monotonic()
         self.inbox += data
-        while len(self.inbox) >= 8:
+        return bool(data)
+
+    def _work(self) -> None:
+        """Does what the next frames ask; `behind` tells whether more of them are there."""
+        for _ in range(FRAMES):
             head = 8 + int.from_bytes(self.inbox[:4], "big")
             end = head + int.from_bytes(self.inbox[4:8], "big")
-            if len(self.inbox) < end:
-                break
-            header, body = json.loads(self.inbox[8:head]), bytes(self.inbox[head:end])
+            self.behind = len(self.inbox) >= max(end, 8)
+            if not self.behind:
+                return
+            header, body = json.loads(self.inbox[8:head].decode()), bytes(self.inbox[head:end])
             del self.inbox[:end]
             self.handle(header, body)
-        return bool(data)
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
         """Queues one frame; those of one turn of the loop are written at once."""
@@ -406,6 +416,7 @@ def configuration() -> dict[str, Any]:
 def main() -> None:
     """Runs the guest until its end."""
     guest = Guest(configuration())
+    gc.freeze()  # a collection looks at what was made since
     try:
         guest.run()
     except BrokenPipeError:

@@ -48,6 +48,7 @@ class Starter:
         self.env, self.mark, self.limits = dict(os.environ, **env), mark, limits
         self.spawns = os.getpid() == 1 and not limits
         self.stillborn = mmap.mmap(-1, STILLBORN)
+        self.nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         if self.spawns:
             self.score = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
             self.own_score = os.pread(self.score, 20, 0)
@@ -78,10 +79,13 @@ class Starter:
         argv = arguments(header, fds)
         for fd in fds:
             os.set_inheritable(fd, True)  # until it is closed; nothing else starts meanwhile
-        fds.append(memory_file(body) if body else os.open("/dev/null", os.O_RDONLY))
+        source = self.nothing
+        if body:
+            source = memory_file(body)
+            fds.append(source)
         fds += os.pipe2(os.O_CLOEXEC)
         fds += os.pipe2(os.O_CLOEXEC)
-        source, out, out_end, err, err_end = fds[-5:]
+        out, out_end, err, err_end = fds[-4:]
         env = dict(self.env, **header["env"])
         env[MARK] = f"{self.mark}-{ident}"
         begin = self._spawn if self.spawns else self._fork

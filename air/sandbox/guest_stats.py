@@ -35,12 +35,17 @@ class Cgroup:
             self.events = os.open(f"{self.memory}/{events}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             self.events = -1
+        self.seen = b""  # the events as they stood last, and in `killed` what they told
+        self.killed: int | None = None
 
     def out_of_memory(self) -> int | None:
         """How many processes the kernel has killed here for want of memory; None where it is not told."""
         if self.events < 0:
             return None
-        return _field(os.pread(self.events, 4096, 0).decode(), "oom_kill")
+        events = os.pread(self.events, 4096, 0)
+        if events != self.seen:
+            self.seen, self.killed = events, _field(events.decode(), "oom_kill")
+        return self.killed
 
     def usage(self) -> dict[str, Any]:
         """Memory and its limit in bytes, CPU seconds, processes and threads beside the guest."""

@@ -164,7 +164,7 @@ class Connection:
         self._waiting: dict[int, asyncio.Queue[Reply | None]] = {}
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._stderr, self._unsent = bytearray(), list[bytes]()
-        self._reason = ""
+        self._reason, self._gathers = "", False
         self.relay: Relay | None = None
         self._pump = asyncio.create_task(self._read())
         self._beat, self._unheard = beat, 0
@@ -272,15 +272,18 @@ class Connection:
         return queue
 
     def _write(self, data: bytes) -> None:
-        """Sends what is written in one turn of the event loop at once: everything between here and
-        the guest wakes for each write."""
-        if not self._unsent:
-            asyncio.get_running_loop().call_soon(self._flush)
+        """Sends the first frame of a turn of the event loop at once, so that the guest begins, and what
+        follows in the same turn together: everything between here and the guest wakes for each write."""
         self._unsent.append(data)
+        if not self._gathers:
+            self._flush()
+            self._gathers = True
+            asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         data = b"".join(self._unsent)
         self._unsent.clear()
+        self._gathers = False
         if data and not self._reason:
             self._writer.write(data)
 

@@ -63,3 +63,15 @@ async def test_a_silent_guest_is_given_up() -> None:
             heard += piece
         assert heard.count(b'"beat"') == BEATS_MISSED
     await connection.close()
+
+
+async def test_what_is_done_is_answered_while_more_begins() -> None:
+    process, connection = await _guest(silence=60, beat=600)
+    request = {"op": "exec", "argv": ["true"], "timeout": 60, "max_bytes": 9, "cwd": "/", "env": {}}
+    begun = time.monotonic()
+    replies = await asyncio.gather(*(connection.request(request) for _ in range(200)))
+    took = time.monotonic() - begun
+    assert all(header["code"] == 0 for header, _ in replies)
+    assert replies[1][0]["seconds"] < took / 2  # the guest has them all before the second begins
+    await connection.close()
+    assert await asyncio.wait_for(process.wait(), 60) == 0

@@ -135,3 +135,24 @@ async def test_docker_stream_pieces_are_put_together() -> None:
             theirs.sendall(_mixed(2, b"noise") + _mixed(1, answer[start : start + 3]))
         assert await waiting == ({"id": 1, "code": 0}, b"body")
     await connection.close()
+
+
+async def test_the_first_frame_of_a_turn_goes_at_once_and_the_others_together() -> None:
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    connection = Connection(reader, writer, stderr=None, name="b")
+    theirs.setblocking(False)
+    with theirs:
+        for turn in range(2):
+            waiting = [asyncio.create_task(connection.request({"op": "exec"})) for _ in range(5)]
+            await asyncio.sleep(0)
+            first = bytearray(theirs.recv(1000))
+            assert take(first) == ({"op": "exec", "id": 5 * turn + 1}, b"")
+            assert not first
+            await asyncio.sleep(0)
+            rest = bytearray(theirs.recv(1000))
+            for ident in range(5 * turn + 2, 5 * turn + 6):
+                assert take(rest) == ({"op": "exec", "id": ident}, b"")
+            theirs.sendall(b"".join(_mixed(1, frame({"id": 5 * turn + n})) for n in range(1, 6)))
+            await asyncio.gather(*waiting)
+    await connection.close()
