@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import logging
 import os
 import re
 import secrets
+import select
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -120,6 +122,93 @@ class Ours(Live):
         await self.box.close()
 
 
+@dataclass(eq=False)
+class _Spawned:
+    """A process that runs, what it printed, and how many of its pipes are open."""
+
+    pid: int
+    status: asyncio.Future[int]
+    printed: bytearray = field(default_factory=bytearray)
+    open: int = 2
+
+
+class Bare(Live):
+    """No sandbox: processes of this machine, with what no harness can do without. Each has a pipe for its
+    output and one for its errors, which are read to their end, and its exit is waited for."""
+
+    def __init__(self) -> None:
+        self._true = os.fspath(shutil.which("true") or "/bin/true")
+        self._loop = asyncio.get_running_loop()
+        # All that is awaited is in one epoll, of which asyncio watches no more than the one descriptor.
+        self._epoll = select.epoll()
+        self._of: dict[int, _Spawned] = {}
+        self._asked: collections.deque[asyncio.Future[int]] = collections.deque()
+        self._loop.add_reader(self._epoll.fileno(), self._serve)
+
+    async def true(self) -> None:
+        status = self._loop.create_future()
+        self._asked.append(status)
+        if len(self._asked) == 1:
+            self._loop.call_soon(self._next)
+        assert await status == 0
+
+    def _next(self) -> None:
+        """Starts one process a turn of the loop: what has ended meanwhile is noticed in between."""
+        status = self._asked[0]
+        try:
+            self._spawn(status)
+        except OSError as error:
+            status.set_exception(error)
+        self._asked.popleft()
+        if self._asked:
+            self._loop.call_soon(self._next)
+
+    def _spawn(self, status: asyncio.Future[int]) -> None:
+        (out, out_end), (err, err_end) = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
+        actions = ((os.POSIX_SPAWN_DUP2, out_end, 1), (os.POSIX_SPAWN_DUP2, err_end, 2))
+        pid = os.posix_spawn(self._true, ("true",), {}, file_actions=actions)
+        spawned = _Spawned(pid, status)
+        for end, fd in ((out_end, out), (err_end, err)):
+            os.close(end)
+            self._watch(fd, spawned)
+
+    def _watch(self, fd: int, spawned: _Spawned) -> None:
+        self._of[fd] = spawned
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def _serve(self) -> None:
+        for fd, _ in self._epoll.poll(0):
+            spawned = self._of[fd]
+            if spawned.open:
+                if data := os.read(fd, 1 << 16):
+                    spawned.printed += data
+                    continue
+                spawned.open -= 1
+            del self._of[fd]
+            self._epoll.unregister(fd)  # a process that is just starting may still hold it open
+            os.close(fd)
+            if not spawned.open:
+                self._reap(spawned)
+
+    def _reap(self, spawned: _Spawned) -> None:
+        """Takes its status, at once or, where it is still about to end, when it has."""
+        pid, status = os.waitpid(spawned.pid, os.WNOHANG)
+        if pid:
+            spawned.status.set_result(os.waitstatus_to_exitcode(status))
+        else:
+            self._watch(os.pidfd_open(spawned.pid), spawned)
+
+    async def put(self, source: Path) -> None:
+        raise NotImplementedError("without a sandbox only commands are timed")
+
+    async def get(self, dest: Path) -> None:
+        raise NotImplementedError("without a sandbox only commands are timed")
+
+    async def end(self) -> None:
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+
+
 @dataclass(frozen=True)
 class Side:
     """One way to do it all."""
@@ -156,8 +245,14 @@ async def _process_box() -> Ours:
     return Ours(await open_box(SPEC.model_copy(update={"provider": "process"})))
 
 
+async def _bare() -> Bare:
+    return Bare()
+
+
 AIR, PROCESS, DOCKER = "air, Docker box", "air, process box", "docker"
 PEERS = (Side(DOCKER, run_detached), Side("verifiers", _verifiers))
+BARE = Side("no sandbox", _bare)
+"""What this machine can do at most; only for commands."""
 OURS = (Side(AIR, _docker_box), Side(PROCESS, _process_box))
 
 

@@ -13,6 +13,7 @@ host sends a beat every `BEAT_SECONDS`, which the guest answers; whoever hears n
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import itertools
@@ -93,7 +94,7 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
     for name, source in _sources(modules):
         parts += [
             f"m = p.{name} = sys.modules['air.sandbox.{name}'] = type(sys)('air.sandbox.{name}')",
-            f"exec(compile({source!r}, 'air/{name}.py', 'exec'), m.__dict__)",
+            f"exec(compile({without_docstrings(source)!r}, 'air/{name}.py', 'exec'), m.__dict__)",
         ]
     return "\n".join([*parts, "m.main()"]).encode()
 
@@ -115,6 +116,27 @@ def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for name in modules:
         text = (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")
         yield name, re.sub(r"(?m)(^ *|  )# .*$", "", text)  # a pipe has no room for comments
+
+
+def without_docstrings(source: str) -> str:
+    """The same program, in which every string that is a statement is empty, and each line where it was.
+
+    Cut out of the text: what `ast.unparse` writes, an older Python may not read.
+    """
+    lines = source.encode().splitlines(keepends=True)  # columns are counted in bytes
+    found = [
+        node.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node.value.value, str)
+    ]
+    for text in sorted(found, key=lambda text: (text.lineno, text.col_offset), reverse=True):
+        assert text.end_lineno is not None
+        first, last = text.lineno - 1, text.end_lineno - 1
+        rest = lines[last][text.end_col_offset :]
+        lines[first] = lines[first][: text.col_offset] + b'""' + rest
+        lines[first + 1 : last + 1] = [b"\n"] * (last - first)
+    return b"".join(lines).decode()
 
 
 def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:

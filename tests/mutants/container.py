@@ -62,6 +62,12 @@ MUTANTS = (
         *in_docker("memory-is-bounded"),
     ),
     _mutant(
+        "every folder that is memory counts on top of a box's own",
+        "limits.disk_mb * (1 + extra)",
+        "limits.disk_mb",
+        *in_docker("stats-tell-the-limit-of-memory"),
+    ),
+    _mutant(
         "swap is not added to memory",
         "memswap_limit=memory",
         "memswap_limit=-1",

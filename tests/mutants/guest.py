@@ -10,6 +10,7 @@ _START = "air/sandbox/guest_start.py"
 _WIRE = "air/sandbox/protocol.py"
 _DEFENCES = "tests/unit/sandbox/test_box_defences.py"
 _PROCESS = "tests/unit/sandbox/test_box_process.py"
+_SIGNALS = "a-command-begins-with-no-signal-blocked-or-ignored"
 _TREE = as_process("a-timeout-kills-the-whole-tree")
 _KILLED = tuple(
     f"{_PROCESS}::test_sigkill_of_the_harness_leaves_nothing[plain-{attempt}-]"
@@ -144,6 +145,23 @@ MUTANTS = (
         "            pass",
         as_process("exit-codes-are-data"),
         PROCESS_WORKS,
+    ),
+    Mutant(
+        "a command begins with no signal blocked",
+        _LOOP,
+        "processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)\n",
+        "processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)\n"
+        "        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n",
+        (*in_docker(_SIGNALS), *as_process(_SIGNALS)),
+        DOCKER_WORKS,
+    ),
+    Mutant(
+        "a command is not given another one's environment",
+        _START,
+        'env = dict(self.env, **header["env"])',
+        'env = self.env = dict(self.env, **header["env"])',
+        as_process("commands-at-once-have-each-their-own-folder-environment-and-input"),
+        as_process("commands-run-at-once")[0],
     ),
     Mutant(
         "a command dies with a guest that is killed",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants import PROCESS_WORKS, Mutant, as_process
+from tests.mutants import DOCKER_WORKS, PROCESS_WORKS, Mutant, as_process, in_docker
 
 _FILE = "air/sandbox/session.py"
 _PARSED = "tests/unit/sandbox/test_session.py::test_what_no_shell_of_ours_left"
@@ -98,5 +98,13 @@ MUTANTS = (
         "used",
         (f"{_GROUPS}[v1]", f"{_GROUPS}[v2]"),
         f"{_GROUPS}[hidden]",
+    ),
+    Mutant(
+        "the limit of memory is told as it is kept",
+        "air/sandbox/guestbox.py",
+        'memory_limit_bytes=said["memory_limit"]',
+        "memory_limit_bytes=self.spec.limits.memory_mb << 20",
+        in_docker("stats-tell-the-limit-of-memory"),
+        DOCKER_WORKS,
     ),
 )

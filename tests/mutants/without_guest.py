@@ -56,6 +56,14 @@ _LIFE = (
         ),
         _WORKS,
     ),
+    Mutant(
+        "without a guest, the limit of memory is told as it is kept",
+        _BOX,
+        'memory_limit_bytes=memory.get("limit")',
+        "memory_limit_bytes=self.spec.limits.memory_mb << 20",
+        _without("stats-tell-the-limit-of-memory"),
+        _WORKS,
+    ),
 )
 
 _ENDS = (

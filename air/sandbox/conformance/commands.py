@@ -163,6 +163,23 @@ async def commands_run_at_once(box: Box) -> None:
     expect(time.monotonic() - begun < 8, time.monotonic() - begun)
 
 
+@CHECKS.add(pids=256)
+async def commands_at_once_have_each_their_own_folder_environment_and_input(box: Box) -> None:
+    numbers = range(24)
+    await sh(box, f"for i in $(seq 0 {numbers[-1]}); do mkdir -p at/$i; done")
+    script = "pwd; env | grep ^OF_; cat"
+    jobs = [
+        box.exec(script, cwd=f"at/{i}", env={f"OF_{i}": f"{i} {i}"}, stdin=b"in %d" % i, timeout=60)
+        for i in numbers
+    ]
+    astray = box.exec(script, cwd="at/nowhere", env={"OF_none": ""}, stdin=b"none", timeout=60)
+    missing, *results = await asyncio.gather(astray, *jobs)
+    for i, result in zip(numbers, results, strict=True):
+        same(result.text, f"{box.workspace}/at/{i}\nOF_{i}={i} {i}\nin {i}")
+        same(result.code, 0)
+    expect(missing.code == 126 and b"No such file" in missing.stderr, missing)
+
+
 @CHECKS.add()
 async def long_commands(box: Box) -> None:
     text = "x" * 10_000_000

@@ -11,6 +11,8 @@ from air.sandbox.conformance.check import Checks, expect, line, same, sh
 
 CHECKS = Checks()
 MIB = 1 << 20
+_INTERNAL = 0b111 << 31
+"""Signals 32 to 34, which C libraries keep for themselves: glibc spawns programs that ignore two of them."""
 _CGROUP = """
 cd /sys/fs/cgroup
 for f in cpu.max memory.max memory.swap.max pids.max cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us \\
@@ -100,6 +102,16 @@ async def a_command_gets_nothing_but_its_streams(box: Box) -> None:
     await sh(box, "until [ -e up ]; do sleep 0.02; done")
     same((await line(box, "ls /proc/self/fd")).split(), ["0", "1", "2", "3"])  # 3: ls reads it
     expect((await other).ok, await other)
+
+
+@CHECKS.add(pids=256)
+async def a_command_begins_with_no_signal_blocked_or_ignored(box: Box) -> None:
+    ask = ["grep", "-E", "^Sig(Blk|Ign):", "/proc/self/status"]
+    # Several at once: what starts them may block signals while it does.
+    for result in await asyncio.gather(*(box.exec(ask, timeout=60) for _ in range(8))):
+        rows = dict(row.split() for row in result.text.splitlines())
+        masks = {name: int(mask, 16) & ~_INTERNAL for name, mask in rows.items()}
+        same(masks, {"SigBlk:": 0, "SigIgn:": 0})
 
 
 @CHECKS.add()

@@ -142,3 +142,14 @@ async def stats_tell_what_is_used(box: Box) -> None:
         same(after.workspace_limit_bytes, box.spec.limits.disk_mb << 20)
     if after.memory_bytes is not None:
         expect(1 << 20 < after.memory_bytes < 1 << 30, after)
+
+
+@CHECKS.add(container=True, memory_mb=64, disk_mb=16, shm_mb=8)
+async def stats_tell_the_limit_of_memory(box: Box) -> None:
+    """It has room for all that may lie in the folders, which are memory, too."""
+    sizes = await line(
+        box, f"df -Pk {box.workspace} /scratch /tmp /dev/shm | awk 'NR > 1 {{print $2}}'"
+    )
+    folders = sum(map(int, sizes.split())) << 10
+    usage = await box.stats()
+    same(usage.memory_limit_bytes, (box.spec.limits.memory_mb << 20) + folders)

@@ -59,6 +59,48 @@ def test_only_comments_are_left_out_of_what_is_sent() -> None:
         assert len(sent[path.stem]) < len(here)
 
 
+def _emptied(source: str) -> str:
+    """What `source` says, with nothing in its docstrings, and in which line each part of it does."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            value.value = ""
+    lines = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    return f"{lines} {ast.dump(tree)}"
+
+
+@pytest.mark.parametrize("path", GUEST, ids=lambda path: path.stem)
+def test_a_source_without_docstrings_says_the_same_in_the_same_lines(path: Path) -> None:
+    here = path.read_text(encoding="utf-8")
+    sent = protocol.without_docstrings(here)
+    assert _emptied(sent) == _emptied(here)
+    docstring = ast.get_docstring(ast.parse(here), clean=False)
+    assert docstring
+    assert docstring not in sent
+    assert len(sent) < len(here)
+
+
+@pytest.mark.parametrize(
+    ("source", "left"),
+    [
+        ('"""A.\n\nB."""\nfrom __future__ import annotations\n',
+         '""\n\n\nfrom __future__ import annotations\n'),
+        ('def f():\n    """A."""\n', 'def f():\n    ""\n'),
+        ('def f(): "A"; return 1', 'def f(): ""; return 1'),
+        ('class A:\n    """ü\n    """; x = 1\n    y = """B"""\n',
+         'class A:\n    ""; x = 1\n\n    y = """B"""\n'),
+        ('"ü"; """A\n"""; "B"; x = (\n1)\n', '""; ""; ""; x = (\n\n1)\n'),
+        ("x = 1\nr'A' 'B' \\\n'C'\nb'D'", "x = 1\n\"\"\n\nb'D'"),
+        ('("A")\nf"{1}"\n', '("")\nf"{1}"\n'),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_only_strings_that_are_statements_are_emptied(source: str, left: str) -> None:
+    assert protocol.without_docstrings(source) == left
+    assert _emptied(left).partition("]")[2] == _emptied(source).partition("]")[2]
+
+
 def test_a_compiled_program_and_its_frames_fit_into_a_pipe() -> None:
     """Nobody may have to wait for the harness's event loop to send the rest."""
     assert len(protocol.compiled(MODULES)) + 8_000 < 1 << 16
