@@ -76,6 +76,7 @@ class Guest:
             processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
         for number in processes.SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])  # a command begins with what the guest has
         if self.me != 1:
             signal.signal(signal.SIGTERM, self._interrupted)
         signal.signal(signal.SIGCHLD, lambda *_: None)

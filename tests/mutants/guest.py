@@ -149,9 +149,8 @@ MUTANTS = (
     Mutant(
         "a command begins with no signal blocked",
         _LOOP,
-        "processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)\n",
-        "processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)\n"
-        "        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n",
+        "signal.SIG_SETMASK, []",
+        "signal.SIG_BLOCK, [signal.SIGUSR1]",
         (*in_docker(_SIGNALS), *as_process(_SIGNALS)),
         DOCKER_WORKS,
     ),

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import sys
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,8 +14,11 @@ from air.errors import BoxDiedError
 from air.sandbox.protocol import BEATS_MISSED, Connection, interpreter, opening
 
 
-async def _guest(silence: float, beat: float) -> tuple[asyncio.subprocess.Process, Connection]:
+async def _guest(
+    silence: float, beat: float, before: Sequence[str] = ()
+) -> tuple[asyncio.subprocess.Process, Connection]:
     process = await asyncio.create_subprocess_exec(
+        *before,
         *interpreter(sys.executable),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -63,6 +67,17 @@ async def test_a_silent_guest_is_given_up() -> None:
             heard += piece
         assert heard.count(b'"beat"') == BEATS_MISSED
     await connection.close()
+
+
+async def test_a_signal_that_the_harness_blocks_no_command_blocks() -> None:
+    block = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]);"
+    block += "os.execv(sys.argv[1], sys.argv[1:])"
+    process, connection = await _guest(60, 600, before=[sys.executable, "-c", block])
+    request = {"op": "exec", "argv": ["grep", "SigBlk", "/proc/self/status"], "timeout": 60}
+    _, body = await connection.request(request | {"max_bytes": 99, "cwd": "/", "env": {}})
+    assert int(body.split()[1], 16) == 0
+    await connection.close()
+    assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 async def test_what_is_done_is_answered_while_more_begins() -> None:
