@@ -341,8 +341,10 @@ def test_many_leases_in_a_row_leave_nothing_behind(
     assert process.wait(60) == 0
     warm, last = samples[2], samples[-1]
     assert last["leases"] == LEASES
-    for what in ("threads", "descriptors", "tasks", "children"):
+    for what in ("threads", "tasks", "children"):
         assert last[what] <= warm[what], samples
+    # Some connections to the engine more may be pooled; a leak is one of every lease.
+    assert last["descriptors"] <= warm["descriptors"] + 3, samples
     assert last["megabytes"] < warm["megabytes"] + 5, samples
     assert not engine.containers()
     assert not engine.volumes()
