@@ -119,9 +119,9 @@ class Starter:
             os.pwrite(self.score, self.own_score, 0)
             os.chdir("/")
         try:
-            os.setpriority(os.PRIO_PGRP, pid, NICER)
-        except ProcessLookupError:
-            pass  # it has left its group already
+            os.setpriority(os.PRIO_PGRP, pid, os.nice(0) + NICER)
+        except (ProcessLookupError, PermissionError):
+            pass  # it has left its group already, or is nicer or another user by itself
         return pid
 
     def _fork(
