@@ -24,7 +24,14 @@ from air.sandbox import allow, cleanup, daemon, keeper
 from air.sandbox.attached import Attached, abandon
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.failure import TransientStartError, lacks_python
-from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders
+from air.sandbox.guestbox import (
+    BOUNDS,
+    SECOND_UID,
+    START_SECONDS,
+    GuestBox,
+    base_env,
+    folders,
+)
 from air.sandbox.leases import GpuLease
 from air.sandbox.protocol import interpreter, opening
 
@@ -96,6 +103,7 @@ class DockerBox(GuestBox):
             "roots": list(self._folders.items()),
             "remove": None,
             "cgroup": True,
+            "bounds": BOUNDS,
             "rlimits": [],
             "env": (allow.environment() if self.spec.network else {}) | base_env(self.spec),
         }
@@ -165,10 +173,6 @@ def container(spec: BoxSpec, name: str, run: str, gpus: GpuLease | None = None) 
         shm_size=limits.shm_mb * MIB,
         device_requests=_devices(gpus),
         tmpfs=_tmpfs(spec),
-        ulimits=[
-            docker.types.Ulimit(name="core", soft=0, hard=0),
-            docker.types.Ulimit(name="nofile", soft=4096, hard=4096),
-        ],
         log_config=daemon.no_log(),
     )
     return {

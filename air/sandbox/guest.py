@@ -30,7 +30,7 @@ from air.sandbox import guest_exec as processes
 from air.sandbox import guest_stats as stats
 from air.sandbox.guest_files import Files, Refused
 from air.sandbox.guest_relay import Relay
-from air.sandbox.guest_start import NotStarted, Starter
+from air.sandbox.guest_start import NotStarted, Starter, bound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Guest:
     """The loop: one epoll over standard input, standard output, and the pipes of all commands."""
 
     def __init__(self, config: dict[str, Any]) -> None:
+        bound(config.get("bounds", []))
         self.me, self.mark = os.getpid(), os.urandom(8).hex()
         self.starter = Starter(config["env"], self.mark, config["rlimits"])
         processes.prctl(processes.PR_SET_DUMPABLE, 0)

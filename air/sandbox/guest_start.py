@@ -183,7 +183,7 @@ def become(
         score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         os.write(score, b"1000")  # out of memory ends commands, never the guest
         if limits:
-            _limit(limits)
+            bound(limits)
         os.nice(NICER)
         if guest != 1:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -197,7 +197,8 @@ def become(
     os._exit(126)
 
 
-def _limit(limits: list[tuple[int, int]]) -> None:
+def bound(limits: list[tuple[int, int]]) -> None:
+    """Sets rlimits of this process, by kind and value, within those that it has."""
     import resource
 
     for number, most in limits:

@@ -245,6 +245,8 @@ FEW = {
     "the-guest-cannot-be-killed-stopped-or-traced",
     "the-time-to-live-ends-the-box",
     "a-second-user-is-kept-apart",
+    "open-files-are-bounded",
+    "a-crash-leaves-no-core",
 }
 
 
