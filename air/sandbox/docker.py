@@ -99,15 +99,16 @@ class DockerBox(GuestBox):
         return box
 
     async def _start(self) -> None:
+        arguments = container(self.spec, self.id, self._run, self._gpus)
+        host = arguments["host_config"]
         config = {
             "roots": list(self._folders.items()),
             "remove": None,
-            "cgroup": True,
+            "cgroup": {"memory": host["Memory"], "pids": host["PidsLimit"]},
             "bounds": BOUNDS,
             "rlimits": [],
             "env": (allow.environment() if self.spec.network else {}) | base_env(self.spec),
         }
-        arguments = container(self.spec, self.id, self._run, self._gpus)
         self._connection = await self._attached.start(arguments, opening(config))
         await self._connection.ready(seconds=START_SECONDS)
         if self.spec.network:

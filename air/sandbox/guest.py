@@ -53,7 +53,7 @@ class Guest:
         processes.prctl(processes.PR_SET_DUMPABLE, 0)
         self.files = Files(config["roots"])
         self.remove: str | None = config["remove"]
-        self.cgroup = stats.Cgroup() if config.get("cgroup") else None
+        self.cgroup = stats.own_group(config["cgroup"]) if config.get("cgroup") else None
         self.inbox = bytearray()
         self.outbox: collections.deque[memoryview] = collections.deque()
         self.streams: collections.deque[tuple[int, Iterator[tuple[dict[str, Any], bytes]]]]

@@ -182,7 +182,6 @@ class ProcessBox(GuestBox):
         return {
             "roots": list(self._folders.items()),
             "remove": str(self._root) if plain else None,
-            "cgroup": False,
             "locks": self._gpus.fds,
             "env": self._env(),
             "rlimits": rlimits,
