@@ -142,20 +142,23 @@ class Snapshot(ABC):
 
 @dataclass(frozen=True)
 class BoxUsage:
-    """What a box uses of what it may use. A field is None where it cannot be known; see each."""
+    """What a box uses of what it may use. A field is None where it cannot be known; see each.
+
+    A container that has no control group of its own, or does not see it, is told of as a process box is;
+    where its image has no Python, only its workspace is.
+    """
 
     memory_bytes: int | None
     """Memory in use, without the pages of files that can be dropped at any time. In a container this
     includes what lies in its tmpfs folders; in a process box it is the sum over its processes, the guest
-    too, and a page that several share counts for each. None where the engine hides the control group."""
+    too, and a page that several share counts for each."""
     memory_limit_bytes: int | None
     """Its limit, with tmpfs folders on top of `memory_mb`; None in a process box, where it is each
-    process's by itself, and where the engine hides the control group."""
+    process's by itself."""
     cpu_seconds: float | None
-    """CPU time since the box began. In a process box without that of children that nobody waited for.
-    None where the engine hides the control group."""
+    """CPU time since the box began. In a process box without that of children that nobody waited for."""
     processes: int | None
-    """Processes and threads beside the guest. None where the engine hides the control group."""
+    """Processes and threads beside the guest."""
     workspace_bytes: int | None
     """Bytes in the workspace. None where it is no file system of its own and holds more than 20,000 files,
     changes while it is counted, or holds what the guest may not read."""

@@ -24,7 +24,14 @@ from air.sandbox import allow, cleanup, daemon, keeper
 from air.sandbox.attached import Attached, abandon
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.failure import TransientStartError, lacks_python
-from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, folders
+from air.sandbox.guestbox import (
+    BOUNDS,
+    SECOND_UID,
+    START_SECONDS,
+    GuestBox,
+    base_env,
+    folders,
+)
 from air.sandbox.leases import GpuLease
 from air.sandbox.protocol import interpreter, opening
 
@@ -92,14 +99,16 @@ class DockerBox(GuestBox):
         return box
 
     async def _start(self) -> None:
+        arguments = container(self.spec, self.id, self._run, self._gpus)
+        host = arguments["host_config"]
         config = {
             "roots": list(self._folders.items()),
             "remove": None,
-            "cgroup": True,
+            "cgroup": {"memory": host["Memory"], "pids": host["PidsLimit"]},
+            "bounds": BOUNDS,
             "rlimits": [],
             "env": (allow.environment() if self.spec.network else {}) | base_env(self.spec),
         }
-        arguments = container(self.spec, self.id, self._run, self._gpus)
         self._connection = await self._attached.start(arguments, opening(config))
         await self._connection.ready(seconds=START_SECONDS)
         if self.spec.network:
@@ -165,10 +174,6 @@ def container(spec: BoxSpec, name: str, run: str, gpus: GpuLease | None = None) 
         shm_size=limits.shm_mb * MIB,
         device_requests=_devices(gpus),
         tmpfs=_tmpfs(spec),
-        ulimits=[
-            docker.types.Ulimit(name="core", soft=0, hard=0),
-            docker.types.Ulimit(name="nofile", soft=4096, hard=4096),
-        ],
         log_config=daemon.no_log(),
     )
     return {

@@ -23,9 +23,10 @@ import posixpath
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from air.errors import BoxDiedError, BoxFileError, BoxStartError, ConfigError
-from air.sandbox import daemon, docker, failure, podman, shell
+from air.sandbox import daemon, docker, failure, held, podman, shell
 from air.sandbox.base import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, BoxUsage, Command, ExecResult
 from air.sandbox.docker import DockerBox
 from air.sandbox.events import recorded
@@ -257,21 +258,30 @@ class ExecBox(DockerBox):
 
     async def stats(self) -> BoxUsage:
         """What the box uses now, as the engine counts it; see `Box.stats`."""
-        ask = {"container": self._attached.container, "stream": False, "one_shot": True}
         with daemon.translating(self.id):
-            told = await daemon.in_thread(lambda: daemon.client().stats(**ask))
-        memory, detail = told["memory_stats"], told["memory_stats"].get("stats", {})
+            told = await daemon.in_thread(self._counted)
+        memory, cpu = told.get("memory_stats", {}), told.get("cpu_stats")
+        detail, tasks = memory.get("stats", {}), told.get("pids_stats", {}).get("current")
         dropped = detail.get("total_inactive_file", detail.get("inactive_file", 0))
         room = await self.exec(["df", "-Pk", WORKSPACE], timeout=START_SECONDS)
         total, used = map(int, room.stdout.split()[-5:-3]) if room.ok else (None, None)
         return BoxUsage(
             memory_bytes=memory["usage"] - dropped if "usage" in memory else None,
             memory_limit_bytes=memory.get("limit"),
-            cpu_seconds=told["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9,
-            processes=max(0, told["pids_stats"]["current"] - OWN_PROCESSES),
+            cpu_seconds=None if cpu is None else cpu["cpu_usage"]["total_usage"] / 1e9,
+            processes=None if tasks is None else max(0, tasks - OWN_PROCESSES),
             workspace_bytes=used if used is None else used << 10,
             workspace_limit_bytes=total if total is None else total << 10,
         )
+
+    def _counted(self) -> dict[str, Any]:
+        """What the engine counts; nothing where the box has no control group of its own, since what is
+        counted then is of others, too. Blocks."""
+        engine, name = daemon.client(), self._attached.container
+        if {"memory", "processes"} <= set(held.unheld(engine.inspect_container(name))):
+            return {}
+        counted: dict[str, Any] = engine.stats(name, stream=False, one_shot=True)
+        return counted
 
     # Files
 

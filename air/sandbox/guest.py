@@ -31,7 +31,7 @@ from air.sandbox import guest_exec as processes
 from air.sandbox import guest_stats as stats
 from air.sandbox.guest_files import Files, Refused
 from air.sandbox.guest_relay import Relay
-from air.sandbox.guest_start import NotStarted, Starter
+from air.sandbox.guest_start import NotStarted, Starter, bound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,12 +50,13 @@ class Guest:
     """The loop: one epoll over standard input, standard output, and the pipes of all commands."""
 
     def __init__(self, config: dict[str, Any]) -> None:
+        bound(config.get("bounds", []))
         self.me, self.mark = os.getpid(), os.urandom(8).hex()
         self.starter = Starter(config["env"], self.mark, config["rlimits"])
         processes.prctl(processes.PR_SET_DUMPABLE, 0)
         self.files = Files(config["roots"])
         self.remove: str | None = config["remove"]
-        self.cgroup = stats.Cgroup() if config.get("cgroup") else None
+        self.cgroup = stats.own_group(config["cgroup"]) if config.get("cgroup") else None
         self.inbox = bytearray()
         self.outbox: collections.deque[memoryview] = collections.deque()
         self.streams: collections.deque[tuple[int, Iterator[tuple[dict[str, Any], bytes]]]]

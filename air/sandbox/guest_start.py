@@ -123,9 +123,9 @@ class Starter:
             os.pwrite(self.score, self.own_score, 0)
             os.chdir("/")
         try:
-            os.setpriority(os.PRIO_PGRP, pid, NICER)
-        except ProcessLookupError:
-            pass  # it has left its group already
+            os.setpriority(os.PRIO_PGRP, pid, os.nice(0) + NICER)
+        except (ProcessLookupError, PermissionError):
+            pass  # it has left its group already, or is nicer or another user by itself
         return pid
 
     def _fork(
@@ -187,7 +187,7 @@ def become(
         score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         os.write(score, b"1000")  # out of memory ends commands, never the guest
         if limits:
-            _limit(limits)
+            bound(limits)
         os.nice(NICER)
         if guest != 1:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -201,7 +201,8 @@ def become(
     os._exit(126)
 
 
-def _limit(limits: list[tuple[int, int]]) -> None:
+def bound(limits: list[tuple[int, int]]) -> None:
+    """Sets rlimits of this process, by kind and value, within those that it has."""
     import resource
 
     for number, most in limits:

@@ -17,6 +17,20 @@ MOST_ENTRIES = 20_000
 _NO_LIMIT = 1 << 60
 
 
+def own_group(
+    limits: dict[str, int], mount: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup"
+) -> Cgroup | None:
+    """The container's control group; None where it has none, by the `limits` that the engine was told."""
+    # Rootless Podman whose user may make no group leaves a container in that of its session, with others.
+    # No path tells the two apart: a namespace of control groups calls either `/`. The limits do.
+    group = Cgroup(mount, own)
+    if any(group.limit(name) == most for name, most in limits.items()):
+        return group
+    if group.events >= 0:
+        os.close(group.events)
+    return None
+
+
 class Cgroup:
     """The container's control group, as seen from inside: version 1 or 2, whichever counts memory.
 
@@ -38,6 +52,13 @@ class Cgroup:
         self.seen = b""  # the events as they stood last, and in `killed` what they told
         self.killed: int | None = None
 
+    def limit(self, name: str) -> int | None:
+        """The limit of `memory` or `pids`; None where there is none."""
+        if name == "pids":
+            return _number(f"{self.pids}/pids.max")
+        most = _number(f"{self.memory}/memory.{'max' if self.second else 'limit_in_bytes'}")
+        return most if most is not None and most < _NO_LIMIT else None
+
     def out_of_memory(self) -> int | None:
         """How many processes the kernel has killed here for want of memory; None where it is not told."""
         if self.events < 0:
@@ -49,15 +70,14 @@ class Cgroup:
 
     def usage(self) -> dict[str, Any]:
         """Memory and its limit in bytes, CPU seconds, processes and threads beside the guest."""
-        names = ("current", "max") if self.second else ("usage_in_bytes", "limit_in_bytes")
-        used, most = (_number(f"{self.memory}/memory.{name}") for name in names)
+        used = _number(f"{self.memory}/memory.{'current' if self.second else 'usage_in_bytes'}")
         cache = "inactive_file" if self.second else "total_inactive_file"
         kept = _field(_text(f"{self.memory}/memory.stat"), cache)
         tasks = _number(f"{self.pids}/pids.current")
         return {
             # Pages of files that can be dropped at any time are nothing that a process holds.
             "memory": None if used is None else max(0, used - (kept or 0)),
-            "memory_limit": most if most is not None and most < _NO_LIMIT else None,
+            "memory_limit": self.limit("memory"),
             "cpu": self._cpu_seconds(),
             "processes": None if tasks is None else tasks - 1,
         }

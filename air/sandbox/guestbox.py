@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import posixpath
+import resource
 import secrets
 import time
 from abc import abstractmethod
@@ -29,6 +30,11 @@ START_SECONDS = 60.0
 GRACE_SECONDS = 30.0
 PIECE = 1 << 20
 PIPELINE = 64
+MOST_FILES = 4096
+"""How many files a process may have open."""
+BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]
+"""What a guest that is process 1 holds itself to, and so every command. The engine is not told: Podman
+before 5.5 drops it."""
 SECOND_UID = 65533
 """The uid as which a grader runs an agent's code."""
 _TAKEN = ("", "workspace", "tmp", "proc", "sys", "dev", "etc", "usr", "bin", "lib", "lib64", "sbin")

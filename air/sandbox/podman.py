@@ -2,13 +2,12 @@
 
 Rootless Podman runs boxes where nobody may run Docker: `podman system service` under one's own user,
 and `DOCKER_HOST` with its socket. Everything else is as with Docker; that Podman 4.3 does this was
-tested. Four things it does not hold (`conformance.KNOWN_GAPS` has them by check):
+tested. Three things it does not hold (`conformance.KNOWN_GAPS` has them by check):
 
 - A limit of memory, CPU or processes holds only where its user has these controllers of cgroup v2
   delegated. Where they do not hold, that is said once; see `held`.
 - A folder of a box may hold any number of files, since a tmpfs takes no `nr_inodes` from it.
 - Its seccomp profile lets anybody make a user namespace. That gains no privilege outside of it.
-- Ulimits that come through the socket are dropped by versions before 5.5.
 """
 
 from __future__ import annotations

@@ -36,13 +36,19 @@ from air.sandbox import allow, cleanup, guest_namespaces
 from air.sandbox import namespaces as modes
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.copied import CopiedSnapshot
-from air.sandbox.guestbox import SECOND_UID, START_SECONDS, GuestBox, base_env, to_the_end
+from air.sandbox.guestbox import (
+    MOST_FILES,
+    SECOND_UID,
+    START_SECONDS,
+    GuestBox,
+    base_env,
+    to_the_end,
+)
 from air.sandbox.leases import GpuLease
 from air.sandbox.protocol import Connection, compiled, frame, interpreter
 
 MIB = 1 << 20
 END_SECONDS = 10.0
-MOST_FILES = 4096
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -176,7 +182,6 @@ class ProcessBox(GuestBox):
         return {
             "roots": list(self._folders.items()),
             "remove": str(self._root) if plain else None,
-            "cgroup": False,
             "locks": self._gpus.fds,
             "env": self._env(),
             "rlimits": rlimits,

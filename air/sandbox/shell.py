@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 
+from air.sandbox.guestbox import MOST_FILES
 from air.sandbox.protocol import PATIENCE, frame
 
 NEEDED = ["cat", "chmod", "find", "head", "mkdir", "mv", "readlink", "rm", "sleep", "tar", "wc"]
@@ -19,6 +20,9 @@ NEEDED = ["cat", "chmod", "find", "head", "mkdir", "mv", "readlink", "rm", "slee
 BEAT_SECONDS = 10
 FAILED = 9
 """The status of a file program that refuses; why is the last line of its standard error."""
+BOUND = f"{{ ulimit -Sn {MOST_FILES} && ulimit -Hn {MOST_FILES}; ulimit -Sc 0; ulimit -Hc 0; }} 2>/dev/null"
+"""What a guest's `BOUNDS` are, for a shell and all that it starts. A soft limit above the hard one is
+refused, so the soft one comes first; a hard one that is lower already stays."""
 
 
 def escaped(text: bytes) -> str:
@@ -33,6 +37,7 @@ def _says(header: dict[str, str]) -> str:
 
 INIT = f"""
 trap 'exit 0' TERM
+{BOUND}
 exec 3<&0 </dev/null
 live() {{
   left=$1
@@ -69,6 +74,7 @@ told nothing for `PATIENCE` seconds, or when the time of the last `lease` is ove
 while, and so collects every orphan. Frames that come to it end with a line feed."""
 
 HAND = f"""
+{BOUND}
 missing=
 for need in {" ".join(NEEDED)}; do command -v $need >/dev/null || missing="$missing $need"; done
 command -v bash >/dev/null && shell=bash || shell=sh
@@ -115,7 +121,8 @@ never forks: a fork bomb leaves it able to end the bomb. `scan BOX COMMAND` tell
 newest first: pid, state (`X`: it was gone before it was looked at), parent, group, session, and whose
 mark is in its environment; of one that ends meanwhile only a part may be read."""
 
-WRAPPER = """
+WRAPPER = f"""
+{BOUND}
 token=$1 folder=$2 fed=$3
 shift 3
 exec 3>&1 4>&2 2>/dev/null

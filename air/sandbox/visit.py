@@ -24,10 +24,12 @@ from air.errors import BoxDiedError, UsageError
 from air.sandbox import images
 from air.sandbox.base import WORKSPACE, BoxLimits, BoxSpec
 from air.sandbox.guestbox import base_env
+from air.sandbox.shell import BOUND
 
 _MARK = "AIR_VISIT"
-_BECOME = '{ echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"'
+_BECOME = f'{BOUND}; {{ echo 1000 >/proc/self/oom_score_adj; }} 2>/dev/null; exec "$@"'
 _END = (
+    f"{BOUND}; "
     'for p in /proc/[0-9]*; do [ "$p" != "/proc/$$" ] && tr "\\0" "\\n" <$p/environ 2>/dev/null'
     ' | grep -qx "$1" && kill -9 "${p#/proc/}"; done 2>/dev/null'
 )

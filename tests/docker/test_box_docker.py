@@ -7,10 +7,12 @@ import asyncio
 import pytest
 
 from air.errors import BoxDiedError, BoxStartError, MissingError
-from air.sandbox import cleanup, conformance, daemon, docker_available, open_box
+from air.sandbox import cleanup, conformance, daemon, docker, docker_available, open_box
+from air.sandbox.attached import Attached
 from air.sandbox.base import BoxLimits, BoxSpec
 from air.sandbox.failure import TransientStartError
 from air.sandbox.pool import Pool
+from air.sandbox.protocol import opening
 
 pytestmark = pytest.mark.docker
 SPEC = BoxSpec()
@@ -79,6 +81,28 @@ async def test_a_closed_stream_ends_the_container() -> None:
         await asyncio.sleep(0.05)
     assert not _ours("closed")
     await box.close()
+
+
+async def test_commands_start_where_the_guest_itself_has_a_low_priority() -> None:
+    arguments = docker.container(SPEC, "air-niced", "niced")
+    arguments["entrypoint"] = ["nice", "-n", "10", *arguments["entrypoint"]]
+    config = {"roots": [("/workspace", "/workspace")], "remove": None, "rlimits": [], "env": {}}
+    attached = Attached("air-niced")
+    try:
+        guest = await attached.start(arguments, opening(config))
+        await guest.ready(seconds=60)
+        request = {"op": "exec", "max_bytes": 100, "timeout": 60, "env": {}, "cwd": "/"}
+        header, body = await guest.request({**request, "script": "sleep 0.1; nice"})
+        assert (header["code"], body) == (0, b"15\n")
+    finally:
+        await attached.close()
+    assert not _ours("niced")
+
+
+async def test_a_command_may_be_nicer_by_itself_before_the_guest_sees_to_it() -> None:
+    async with await open_box(SPEC) as box:
+        nicest = [box.exec(["nice", "-n", "19", "true"], timeout=60) for _ in range(100)]
+        assert {(done.code, done.stderr) for done in await asyncio.gather(*nicest)} == {(0, b"")}
 
 
 async def test_the_pool_over_containers() -> None:

@@ -48,10 +48,11 @@ async def _exec(*args: str, stdin: bytes | None = None) -> tuple[int | None, str
 async def test_a_command_sees_what_the_agent_sees(box: Box) -> None:
     await box.write("mine", b"kept")
     script = "id -u; pwd; cat mine; cat /proc/self/oom_score_adj; echo $HOME $OMP_NUM_THREADS $LANG"
+    script += "; ulimit -Hn; ulimit -Hc"
     agent = (await box.exec(script, timeout=20)).text
     code, out, err = await _exec(box.id, "--", "sh", "-c", f"{script}; echo err >&2; exit 7")
     assert (code, err) == (7, "err\n")
-    assert out == agent == "1000\n/workspace\nkept1000\n/workspace 1 C.UTF-8\n"
+    assert out == agent == "1000\n/workspace\nkept1000\n/workspace 1 C.UTF-8\n4096\n0\n"
 
 
 async def test_exit_codes_and_options_are_the_commands_own(box: Box) -> None:

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -245,6 +245,9 @@ FEW = {
     "the-guest-cannot-be-killed-stopped-or-traced",
     "the-time-to-live-ends-the-box",
     "a-second-user-is-kept-apart",
+    "open-files-are-bounded",
+    "a-crash-leaves-no-core",
+    "stats-tell-what-is-used",
 }
 
 
@@ -254,6 +257,25 @@ FEW = {
 )
 async def test_boxes_without_a_guest(check: conformance.Check) -> None:
     await asyncio.wait_for(conformance.run(check, SPEC, start=_exec_box), 240)
+
+
+@pytest.mark.usefixtures("podman")
+@pytest.mark.parametrize("start", [open_box, _exec_box], ids=["guest", "exec"])
+async def test_what_a_box_uses_is_not_what_its_session_uses(
+    start: Callable[[BoxSpec], Awaitable[Box]], unheld: list[str]
+) -> None:
+    async with await start(SPEC) as box:
+        await box.exec("sleep 60 & sleep 60 &", timeout=60)
+        usage = await box.stats()
+    if start is _exec_box and {"memory", "processes"} <= set(unheld):
+        assert (usage.memory_bytes, usage.cpu_seconds, usage.processes) == (None, None, None)
+        return
+    assert usage.memory_bytes is not None
+    assert usage.cpu_seconds is not None
+    assert 1 << 19 < usage.memory_bytes < 100 << 20
+    assert 0 < usage.cpu_seconds < 20
+    assert usage.processes == 2
+    assert (usage.memory_limit_bytes is None) == ("memory" in unheld)
 
 
 @pytest.mark.usefixtures("podman")

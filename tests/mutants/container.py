@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants import DOCKER_WORKS, Mutant, in_docker
 
 _FILE = "air/sandbox/docker.py"
+_BOX = "air/sandbox/guestbox.py"
 _CLOSED = "tests/docker/test_box_closed.py"
 
 
@@ -115,17 +116,29 @@ MUTANTS = (
         'USER = "0:0"',
         *in_docker("nobody-in-it-has-privileges"),
     ),
-    _mutant(
+    Mutant(
         "a crash leaves no core",
-        'Ulimit(name="core", soft=0, hard=0)',
-        'Ulimit(name="core", soft=-1, hard=-1)',
-        *in_docker("a-crash-leaves-no-core"),
+        _BOX,
+        ", (resource.RLIMIT_CORE, 0)]",
+        "]",
+        in_docker("a-crash-leaves-no-core"),
+        DOCKER_WORKS,
     ),
-    _mutant(
+    Mutant(
         "open files are limited",
-        'Ulimit(name="nofile", soft=4096, hard=4096)',
-        'Ulimit(name="nofile", soft=8192, hard=8192)',
-        *in_docker("open-files-are-bounded"),
+        _BOX,
+        "[(resource.RLIMIT_NOFILE, MOST_FILES), ",
+        "[",
+        in_docker("open-files-are-bounded"),
+        DOCKER_WORKS,
+    ),
+    Mutant(
+        "the guest takes its bounds on",
+        "air/sandbox/guest.py",
+        'bound(config.get("bounds", []))',
+        "pass",
+        in_docker("open-files-are-bounded", "a-crash-leaves-no-core"),
+        DOCKER_WORKS,
     ),
     Mutant(
         "the engine keeps no log of the stream",

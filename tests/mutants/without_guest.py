@@ -66,6 +66,25 @@ _LIFE = (
     ),
 )
 
+_BOUNDS = (
+    Mutant(
+        "without a guest, open files are limited",
+        _SHELL,
+        "ulimit -Sn {MOST_FILES} && ulimit -Hn {MOST_FILES}; ",
+        "",
+        _without("open-files-are-bounded"),
+        _WORKS,
+    ),
+    Mutant(
+        "without a guest, a crash leaves no core",
+        _SHELL,
+        "ulimit -Sc 0; ulimit -Hc 0; ",
+        "",
+        _without("a-crash-leaves-no-core"),
+        _WORKS,
+    ),
+)
+
 _ENDS = (
     Mutant(
         "without a guest, orphans that show no mark end with the command that timed out",
@@ -145,4 +164,4 @@ _FILES = (
     ),
 )
 
-MUTANTS = (*_LIFE, *_ENDS, *_FILES)
+MUTANTS = (*_LIFE, *_BOUNDS, *_ENDS, *_FILES)

@@ -90,8 +90,8 @@ async def test_a_command_dies_with_a_guest_that_is_killed(monkeypatch: pytest.Mo
     async with await open_box(SPEC) as box:
         assert isinstance(box, process.ProcessBox)
         assert box._process is not None
-        running = asyncio.create_task(box.exec("exec sleep 600", timeout=600))
-        await box.exec("true", timeout=20)
+        running = asyncio.create_task(box.exec("touch up; exec sleep 600", timeout=600))
+        await box.exec("until [ -e up ]; do sleep 0.02; done", timeout=20)
         root = Path(box.workspace)
         assert _below(root)
         box._process.kill()

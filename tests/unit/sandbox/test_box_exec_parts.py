@@ -87,6 +87,23 @@ def test_every_shell_takes_the_programs(argv: list[str], name: str) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("argv", SHELLS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("ulimit -Sc 0", "4096 4096 0 0"),
+        ("ulimit -Sn 99", "4096 4096 0 0"),
+        ("ulimit -Sn 300; ulimit -Hn 300; ulimit -Sc 0; ulimit -Hc 0", "300 300 0 0"),
+        ("ulimit -Sn 200; ulimit -Hn 300", "200 300 0 0"),
+    ],
+)
+def test_a_shell_bounds_itself_and_what_it_starts(argv: list[str], before: str, after: str) -> None:
+    tell = "echo $(ulimit -Sn) $(ulimit -Hn) $(ulimit -Sc) $(ulimit -Hc)"
+    script = f'{before}\n{shell.BOUND}\nsh -c "$0"'
+    done = subprocess.run([*argv, "-c", script, tell], capture_output=True, text=True, check=True)
+    assert (done.stdout.strip(), done.stderr) == (after, "")
+
+
 FOLDERS = {"/workspace": "/workspace", "/workspace-2": "/workspace-2", "/tmp": "/tmp"}
 
 

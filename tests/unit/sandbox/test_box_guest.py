@@ -13,7 +13,8 @@ import pytest
 
 from air.errors import BoxDiedError
 from air.sandbox import guest_exec, keeper, protocol
-from air.sandbox.protocol import Connection, frame, take
+from air.sandbox.guestbox import BOUNDS
+from air.sandbox.protocol import Connection, frame, interpreter, opening, take
 
 SOURCES = sorted(Path(protocol.__file__).parent.glob("guest*.py"))
 MODULES = (*protocol.GUEST, "guest_namespaces", *keeper.PROGRAM)
@@ -49,6 +50,34 @@ def test_output_keeps_its_head_and_tail(cap: int, pieces: list[bytes], kept: byt
     for piece in pieces:
         output.add(piece)
     assert output.bytes() == kept
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("ulimit -Sn 99", b"4096 4096 0 0"), ("ulimit -n 300", b"300 300 0 0")],
+)
+async def test_a_guest_bounds_itself_within_the_limits_that_it_finds(
+    before: str, after: bytes
+) -> None:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", f'{before}; exec "$@"', "sh", *interpreter(sys.executable)),
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+    )
+    assert process.stdin
+    assert process.stdout
+    guest = Connection(process.stdout, process.stdin, stderr=process.stderr, name="bounded")
+    config = {"roots": [], "remove": None, "bounds": BOUNDS, "rlimits": [], "env": {}}
+    process.stdin.write(opening(config))
+    await guest.ready(seconds=60)
+    script = "echo $(ulimit -Sn) $(ulimit -Hn) $(ulimit -Sc) $(ulimit -Hc)"
+    request = {"op": "exec", "script": script, "timeout": 60, "max_bytes": 100}
+    _, body = await guest.request({**request, "cwd": "/", "env": {}})
+    assert body.strip() == after
+    await guest.close()
+    assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 def test_only_comments_are_left_out_of_what_is_sent() -> None:

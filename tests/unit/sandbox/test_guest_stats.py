@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from air.sandbox import guest_stats
-from air.sandbox.guest_stats import Cgroup
+from air.sandbox.guest_stats import Cgroup, own_group
 
 FIRST = {
     "memory/memory.usage_in_bytes": "50000000\n",
@@ -30,17 +30,46 @@ SECOND = {
 OWN_FIRST = (
     "9:name=systemd:/docker/x\n4:memory:/docker/x\n3:pids:/docker/x\n2:cpu,cpuacct:/docker/x\n"
 )
+ASKED = {"memory": 218_103_808, "pids": 129}
+"""What the engine was told of the box whose group `FIRST` is."""
+PODMAN = """9:name=systemd:/
+8:pids:/
+7:blkio:/
+6:freezer:/
+5:devices:/
+4:memory:/session/b8376f8121d1333d0e136f2e7d1b85dd
+3:cpuset:/
+2:cpuacct:/
+1:cpu:/
+0::/
+"""
+"""What a box under rootless Podman 4.3 sees on a host with the first version."""
+SESSION = {
+    "memory/memory.usage_in_bytes": "590368768\n",
+    "memory/memory.limit_in_bytes": "9223372036854771712\n",
+    "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n",
+    "cpuacct/cpuacct.usage": "834372876690\n",
+}
 USED = {"memory": 49_000_000, "cpu": 2.5, "processes": 3}
 UNKNOWN = {"memory": None, "memory_limit": None, "cpu": None, "processes": None}
 
 
-def _cgroup(folder: Path, files: dict[str, str], own: str, below: str = "") -> Cgroup:
+def _laid(folder: Path, files: dict[str, str], own: str, below: str = "") -> tuple[str, str]:
+    """Where control groups are mounted, and the file that says which is one's own."""
     for name, text in files.items():
         file = folder / "mount" / below / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     (folder / "own").write_text(own)
-    return Cgroup(str(folder / "mount"), str(folder / "own"))
+    return str(folder / "mount"), str(folder / "own")
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def _cgroup(folder: Path, files: dict[str, str], own: str, below: str = "") -> Cgroup:
+    return Cgroup(*_laid(folder, files, own, below))
 
 
 @pytest.mark.parametrize(
@@ -66,6 +95,32 @@ def test_control_groups(
 def test_no_limit_of_the_first_version_is_none(tmp_path: Path) -> None:
     files = FIRST | {"memory/memory.limit_in_bytes": "9223372036854771712\n"}
     assert _cgroup(tmp_path, files, OWN_FIRST).usage()["memory_limit"] is None
+
+
+@pytest.mark.parametrize(
+    ("files", "own", "is_own"),
+    [
+        (FIRST, OWN_FIRST, True),
+        (SECOND | {"memory.max": "218103808\n", "pids.max": "max\n"}, "0::/\n", True),
+        (SECOND | {"pids.max": "129\n"}, "0::/\n", True),
+        (SESSION, PODMAN, False),
+        (SECOND, "0::/\n", False),
+        (SECOND | {"memory.max": "8589934592\n", "pids.max": "9000\n"}, "0::/\n", False),
+        ({}, "0::/\n", False),
+    ],
+    ids=["v1", "v2", "v2-pids-alone", "podman-v1", "v2-loose", "v2-a-sessions", "hidden"],
+)
+def test_a_group_is_a_boxs_own_where_it_holds_it_to_its_limits(
+    tmp_path: Path, files: dict[str, str], own: str, is_own: bool
+) -> None:
+    where = _laid(tmp_path, files, own)
+    before = _open_files()
+    group = own_group(ASKED, *where)
+    assert (group is not None) == is_own
+    if group is not None:
+        assert group.out_of_memory() == 3
+        os.close(group.events)
+    assert _open_files() == before
 
 
 def test_a_workspace_on_a_disk_is_measured(tmp_path: Path) -> None:
