@@ -366,23 +366,8 @@ class Guest:
 
     def _tree(self, command: processes.Command | None = None) -> set[int]:
         """The live processes of one command, or of all."""
-        table = processes.processes()
         leaders = {other.pid for other in self.commands.values()}
-        tree = {self.me} if command is None else set()
-        for pid, (parent, group, session) in table.items():
-            if command is None or pid == self.me:
-                continue
-            ours = command.status is None and command.pid in (pid, group, session)
-            lost = parent != 0 and parent not in table  # its parent ended while we looked
-            orphan = (parent == self.me or lost) and pid not in leaders
-            strict = lost and self.me != 1  # it may be anybody's
-            if ours or (orphan and processes.is_marked(pid, self.mark, command.ident, strict)):
-                tree.add(pid)
-        size = 0
-        while size != len(tree):
-            size = len(tree)
-            tree |= {pid for pid, (parent, _, _) in table.items() if parent in tree}
-        return tree - {self.me}
+        return processes.tree(self.me, self.mark, leaders, command)
 
     def end(self) -> None:
         """Kills all that is left (for process 1 the kernel does) and removes the box's folder."""

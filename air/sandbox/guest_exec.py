@@ -139,6 +139,30 @@ def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
     return ours + b"%d" % ident in parts or not any(part.startswith(ours) for part in parts)
 
 
+def tree(guest: int, mark: str, leaders: set[int], command: Command | None) -> set[int]:
+    """The live processes of one command, or of all, that descend from a guest with this mark.
+
+    Args:
+        leaders: the first processes of all commands.
+    """
+    table = processes()
+    found = {guest} if command is None else set()
+    for pid, (parent, group, session) in table.items():
+        if command is None or pid == guest:
+            continue
+        ours = command.status is None and command.pid in (pid, group, session)
+        lost = parent != 0 and parent not in table  # its parent ended while we looked
+        orphan = (parent == guest or lost) and pid not in leaders
+        strict = lost and guest != 1  # it may be anybody's
+        if ours or (orphan and is_marked(pid, mark, command.ident, strict)):
+            found.add(pid)
+    size = 0
+    while size != len(found):
+        size = len(found)
+        found |= {pid for pid, (parent, _, _) in table.items() if parent in found}
+    return found - {guest}
+
+
 def signal_all(pids: set[int], number: int) -> None:
     """Signals each; one that is gone already is fine, one that is not ours is not touched."""
     for pid in pids:

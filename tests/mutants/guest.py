@@ -44,8 +44,8 @@ MUTANTS = (
     ),
     Mutant(
         "a timeout kills orphans of the command",
-        _LOOP,
-        "if ours or (orphan and processes.is_marked(pid, self.mark, command.ident, strict)):",
+        _EXEC,
+        "if ours or (orphan and is_marked(pid, mark, command.ident, strict)):",
         "if ours:",
         _TREE,
         PROCESS_WORKS,
