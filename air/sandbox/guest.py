@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 18
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
 QUIET = 4  # looks at which nothing new turns up
-FRAMES = 12
+FRAMES = 16
 """Frames that are worked off before the loop looks at what is done meanwhile, and answers it."""
 SILENCE_SECONDS = 300.0
 
