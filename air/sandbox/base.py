@@ -108,7 +108,7 @@ class ExecResult:
     why), or where there was no process left for it."""
     out_of_memory: bool | None = None
     """Whether the kernel killed a process of the box for want of memory while the command ran, perhaps
-    another command's; None where it does not tell (in a process box)."""
+    another command's; None where it does not tell (in a process box, or without a control group)."""
 
     @property
     def ok(self) -> bool:

@@ -6,6 +6,7 @@ or a file where the guest takes 2 ms, and it holds less:
 
 - Where the processes of the box leave room for no further one, files cannot be served either.
 - A command can cut its own output short, or end it with a status of its choice.
+- Each command's own shell bounds its open files and core dumps, where other boxes' guests do.
 - A command or an environment that is not UTF-8 is refused, scripts excepted.
 
 The first process is a `sh` of the user root without any capability, which runs nothing but its own
@@ -41,7 +42,8 @@ from air.sandbox.protocol import frame
 from air.sandbox.relay import Handler
 
 OWN_PROCESSES = 7
-"""Processes of the box's own, beyond the one that a guest is."""
+"""The most processes that a box has for itself, which come on top of its limit."""
+LOOKS = 5
 END_SECONDS = 5.0
 _ARGUMENT_MAX = 131_071
 _LOG = logging.getLogger(__name__)
@@ -259,7 +261,7 @@ class ExecBox(DockerBox):
     async def stats(self) -> BoxUsage:
         """What the box uses now, as the engine counts it; see `Box.stats`."""
         with daemon.translating(self.id):
-            told = await daemon.in_thread(self._counted)
+            told, own = await self._counted()
         memory, cpu = told.get("memory_stats", {}), told.get("cpu_stats")
         detail, tasks = memory.get("stats", {}), told.get("pids_stats", {}).get("current")
         dropped = detail.get("total_inactive_file", detail.get("inactive_file", 0))
@@ -269,12 +271,22 @@ class ExecBox(DockerBox):
             memory_bytes=memory["usage"] - dropped if "usage" in memory else None,
             memory_limit_bytes=memory.get("limit"),
             cpu_seconds=None if cpu is None else cpu["cpu_usage"]["total_usage"] / 1e9,
-            processes=None if tasks is None else max(0, tasks - OWN_PROCESSES),
+            processes=None if tasks is None else max(0, tasks - own),
             workspace_bytes=used if used is None else used << 10,
             workspace_limit_bytes=total if total is None else total << 10,
         )
 
-    def _counted(self) -> dict[str, Any]:
+    async def _counted(self) -> tuple[dict[str, Any], int]:
+        """What the engine counts, and how many of these processes are the box's own: some of them come
+        and go, so their number is to be the same before and after."""
+        for _ in range(LOOKS):
+            own = await self._hand.own()
+            told = await daemon.in_thread(self._told)
+            if own == await self._hand.own():
+                break
+        return told, own
+
+    def _told(self) -> dict[str, Any]:
         """What the engine counts; nothing where the box has no control group of its own, since what is
         counted then is of others, too. Blocks."""
         engine, name = daemon.client(), self._attached.container

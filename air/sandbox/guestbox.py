@@ -33,7 +33,7 @@ PIPELINE = 64
 MOST_FILES = 4096
 """How many files a process may have open."""
 BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]
-"""What a guest that is process 1 holds itself to, and so every command. The engine is not told: Podman
+"""What a container's guest holds itself to, and so every command. The engine is not told: Podman
 before 5.5 drops it."""
 SECOND_UID = 65533
 """The uid as which a grader runs an agent's code."""

@@ -129,6 +129,15 @@ class Hand:
                 return
         raise BoxDiedError("its processes do not end")
 
+    async def own(self) -> int:
+        """How many processes the box has for itself now: its first one's session, and this shell.
+
+        Raises:
+            BoxDiedError: the box is gone.
+        """
+        table = await self._scan(0)
+        return 1 + sum(seen.session == 1 and seen.state != "X" for seen in table.values())
+
     async def answers(self) -> None:
         """Returns when the box has answered; raises BoxDiedError where it is gone."""
         await self._ask("hello")

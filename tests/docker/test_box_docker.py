@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 
@@ -84,15 +85,17 @@ async def test_a_closed_stream_ends_the_container() -> None:
 
 
 async def test_commands_start_where_the_guest_itself_has_a_low_priority() -> None:
-    arguments = docker.container(SPEC, "air-niced", "niced")
+    name = f"air-niced-{os.getpid()}"
+    arguments = docker.container(SPEC, name, "niced")
     arguments["entrypoint"] = ["nice", "-n", "10", *arguments["entrypoint"]]
     config = {"roots": [("/workspace", "/workspace")], "remove": None, "rlimits": [], "env": {}}
-    attached = Attached("air-niced")
+    attached = Attached(name)
     try:
         guest = await attached.start(arguments, opening(config))
         await guest.ready(seconds=60)
         request = {"op": "exec", "max_bytes": 100, "timeout": 60, "env": {}, "cwd": "/"}
-        header, body = await guest.request({**request, "script": "sleep 0.1; nice"})
+        script = 'until [ "$(nice)" = 15 ]; do sleep 0.05; done; nice'
+        header, body = await guest.request({**request, "script": script})
         assert (header["code"], body) == (0, b"15\n")
     finally:
         await attached.close()

@@ -7,10 +7,12 @@ from tests.mutants import DOCKER_WORKS, PROCESS_WORKS, Mutant, as_process, in_do
 _LOOP = "air/sandbox/guest.py"
 _EXEC = "air/sandbox/guest_exec.py"
 _START = "air/sandbox/guest_start.py"
+_STATS = "air/sandbox/guest_stats.py"
+_STATS_TESTS = "tests/unit/sandbox/test_guest_stats.py"
 _WIRE = "air/sandbox/protocol.py"
+_BEATS = "tests/unit/sandbox/test_box_beats.py"
 _DEFENCES = "tests/unit/sandbox/test_box_defences.py"
 _PROCESS = "tests/unit/sandbox/test_box_process.py"
-_SIGNALS = "a-command-begins-with-no-signal-blocked-or-ignored"
 _TREE = as_process("a-timeout-kills-the-whole-tree")
 _KILLED = tuple(
     f"{_PROCESS}::test_sigkill_of_the_harness_leaves_nothing[plain-{attempt}-]"
@@ -150,9 +152,35 @@ MUTANTS = (
         "a command begins with no signal blocked",
         _LOOP,
         "signal.SIG_SETMASK, []",
-        "signal.SIG_BLOCK, [signal.SIGUSR1]",
-        (*in_docker(_SIGNALS), *as_process(_SIGNALS)),
+        "signal.SIG_BLOCK, []",
+        (f"{_BEATS}::test_a_signal_that_the_harness_blocks_no_command_blocks",),
+        PROCESS_WORKS,
+    ),
+    Mutant(
+        "a command does not wait for all that begin after it",
+        _LOOP,
+        "FRAMES = 16",
+        "FRAMES = 1 << 20",
+        (f"{_BEATS}::test_what_is_done_is_answered_while_more_begins",),
+        PROCESS_WORKS,
+    ),
+    Mutant(
+        "a command that made itself nicer has started",
+        _START,
+        "except (ProcessLookupError, PermissionError):",
+        "except ProcessLookupError:",
+        (
+            "tests/docker/test_box_docker.py::test_commands_start_where_the_guest_itself_has_a_low_priority",
+        ),
         DOCKER_WORKS,
+    ),
+    Mutant(
+        "what a box uses is not told of another one's control group",
+        _STATS,
+        "if any(group.limit(name) == most for name, most in limits.items()):",
+        "if True:",
+        (f"{_STATS_TESTS}::test_a_group_is_a_boxs_own_where_it_holds_it_to_its_limits[podman-v1]",),
+        PROCESS_WORKS,
     ),
     Mutant(
         "a command is not given another one's environment",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -87,6 +88,7 @@ async def test_what_is_done_is_answered_while_more_begins() -> None:
     replies = await asyncio.gather(*(connection.request(request) for _ in range(200)))
     took = time.monotonic() - begun
     assert all(header["code"] == 0 for header, _ in replies)
-    assert replies[1][0]["seconds"] < took / 2  # the guest has them all before the second begins
+    # The guest has them all before the second begins.
+    assert statistics.median(header["seconds"] for header, _ in replies[:100]) < took / 2
     await connection.close()
     assert await asyncio.wait_for(process.wait(), 60) == 0

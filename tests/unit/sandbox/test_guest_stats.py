@@ -64,8 +64,9 @@ def _laid(folder: Path, files: dict[str, str], own: str, below: str = "") -> tup
     return str(folder / "mount"), str(folder / "own")
 
 
-def _open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+def _open_files(folder: Path) -> int:
+    links = Path("/proc/self/fd").iterdir()
+    return sum(os.path.realpath(link).startswith(f"{folder}/") for link in links)
 
 
 def _cgroup(folder: Path, files: dict[str, str], own: str, below: str = "") -> Cgroup:
@@ -114,13 +115,13 @@ def test_a_group_is_a_boxs_own_where_it_holds_it_to_its_limits(
     tmp_path: Path, files: dict[str, str], own: str, is_own: bool
 ) -> None:
     where = _laid(tmp_path, files, own)
-    before = _open_files()
+    before = _open_files(tmp_path)
     group = own_group(ASKED, *where)
     assert (group is not None) == is_own
     if group is not None:
         assert group.out_of_memory() == 3
         os.close(group.events)
-    assert _open_files() == before
+    assert _open_files(tmp_path) == before
 
 
 def test_a_workspace_on_a_disk_is_measured(tmp_path: Path) -> None:
