@@ -11,6 +11,7 @@ _STATS = "air/sandbox/guest_stats.py"
 _STATS_TESTS = "tests/unit/sandbox/test_guest_stats.py"
 _WIRE = "air/sandbox/protocol.py"
 _BEATS = "tests/unit/sandbox/test_box_beats.py"
+_DOCKER = "tests/docker/test_box_docker.py"
 _DEFENCES = "tests/unit/sandbox/test_box_defences.py"
 _PROCESS = "tests/unit/sandbox/test_box_process.py"
 _TREE = as_process("a-timeout-kills-the-whole-tree")
@@ -169,9 +170,15 @@ MUTANTS = (
         _START,
         "except (ProcessLookupError, PermissionError):",
         "except ProcessLookupError:",
-        (
-            "tests/docker/test_box_docker.py::test_commands_start_where_the_guest_itself_has_a_low_priority",
-        ),
+        (f"{_DOCKER}::test_a_command_may_be_nicer_by_itself_before_the_guest_sees_to_it",),
+        DOCKER_WORKS,
+    ),
+    Mutant(
+        "a command is nicer than its guest, whatever that is",
+        _START,
+        "os.nice(0) + NICER",
+        "NICER",
+        (f"{_DOCKER}::test_commands_start_where_the_guest_itself_has_a_low_priority",),
         DOCKER_WORKS,
     ),
     Mutant(
