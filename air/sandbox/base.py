@@ -144,8 +144,8 @@ class Snapshot(ABC):
 class BoxUsage:
     """What a box uses of what it may use. A field is None where it cannot be known; see each.
 
-    A container that has no control group of its own, or does not see it, is told of as a process box is;
-    where its image has no Python, only its workspace is.
+    A container that has no control group of its own, or does not see it, is told of as a process box is; of
+    one whose image has no Python only the workspace is told where it has no such group.
     """
 
     memory_bytes: int | None
