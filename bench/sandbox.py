@@ -25,7 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import sandbox_sides
-from sandbox_sides import AIR, BARE, DOCKER, LIMITS, PROCESS, SPEC, Live, Side
+from sandbox_sides import AIR, BARE, DOCKER, LIMITS, PROCESS, SPEC, Live, Side, WithFiles
 from sandbox_table import MS, Bench, in_turns, machine, report, timed
 
 from air.errors import AirError
@@ -91,10 +91,10 @@ async def copies(bench: Bench, sides: Sequence[Side]) -> None:
         folder = Path(name)
         (folder / "file").write_bytes(os.urandom(10_000_000))
 
-        async def put(subject: Live) -> list[float]:
+        async def put(subject: WithFiles) -> list[float]:
             return [await timed(subject.put(folder / "file"))]
 
-        async def get(subject: Live) -> list[float]:
+        async def get(subject: WithFiles) -> list[float]:
             return [await timed(subject.get(folder))]
 
         async with one_of_each(sides) as subjects:

@@ -38,14 +38,6 @@ class Live(ABC):
         """Runs `true`."""
 
     @abstractmethod
-    async def put(self, source: Path) -> None:
-        """Copies a file in."""
-
-    @abstractmethod
-    async def get(self, dest: Path) -> None:
-        """Copies that file out, into a folder."""
-
-    @abstractmethod
     async def end(self) -> None:
         """Takes it away; `gone` may become true later."""
 
@@ -54,8 +46,20 @@ class Live(ABC):
         return not self.container or not await asyncio.to_thread(exists, self.container)
 
 
+class WithFiles(Live):
+    """One that takes and gives files, too."""
+
+    @abstractmethod
+    async def put(self, source: Path) -> None:
+        """Copies a file in."""
+
+    @abstractmethod
+    async def get(self, dest: Path) -> None:
+        """Copies that file out, into a folder."""
+
+
 @dataclass
-class Cli(Live):
+class Cli(WithFiles):
     """A container by the `docker` command."""
 
     container: str
@@ -74,7 +78,7 @@ class Cli(Live):
 
 
 @dataclass
-class Verifiers(Live):
+class Verifiers(WithFiles):
     """A container by verifiers' Docker runtime."""
 
     runtime: Any
@@ -99,7 +103,7 @@ class Verifiers(Live):
 
 
 @dataclass
-class Ours(Live):
+class Ours(WithFiles):
     """A box."""
 
     box: Box
@@ -197,12 +201,6 @@ class Bare(Live):
             spawned.status.set_result(os.waitstatus_to_exitcode(status))
         else:
             self._watch(os.pidfd_open(spawned.pid), spawned)
-
-    async def put(self, source: Path) -> None:
-        raise NotImplementedError("without a sandbox only commands are timed")
-
-    async def get(self, dest: Path) -> None:
-        raise NotImplementedError("without a sandbox only commands are timed")
 
     async def end(self) -> None:
         self._loop.remove_reader(self._epoll.fileno())

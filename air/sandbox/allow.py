@@ -325,7 +325,7 @@ async def _through(parent: Parent, request: Request) -> relay.Streams:
         answer = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode("latin-1")
         if not re.match(r"HTTP/1\.[01] 2[0-9][0-9]( |$)", answer):
             raise Refusal(502, f"this machine's own proxy refuses {request.host}: {answer[:200]}")
-    except BaseException as error:
+    except BaseException as error:  # cancellation too: the connection is nobody's
         writer.transport.abort()
         if isinstance(error, asyncio.IncompleteReadError | asyncio.LimitOverrunError):
             raise Refusal(502, "this machine's own proxy does not answer") from None

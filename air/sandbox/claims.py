@@ -105,7 +105,7 @@ class Claims:
                         marker=self._waiting,
                         what=lambda: f"one of the host's {len(self._places)} places ({LIMIT_ENV})",
                     )
-        except BaseException:
+        except BaseException:  # cancellation too: what it has goes back
             claim.release()
             raise
         return claim
@@ -121,7 +121,7 @@ class Claims:
                 if claim.gpus is None:
                     return None
             claim.place = await self._place() if self._limited else None
-        except BaseException:
+        except BaseException:  # cancellation too: what it has goes back
             claim.release()
             raise
         if self._limited and claim.place is None:

@@ -33,7 +33,7 @@ class CopiedSnapshot(Snapshot):
         snapshot = cls(Path(tempfile.mkdtemp(prefix=cleanup.folder_prefix())))
         try:
             await _copied(workspace, snapshot._folder / "workspace")
-        except BaseException:
+        except BaseException:  # cancellation too: half a copy is none
             await snapshot.close()
             raise
         return snapshot

@@ -24,14 +24,7 @@ from air.sandbox import allow, cleanup, daemon, keeper
 from air.sandbox.attached import Attached, abandon
 from air.sandbox.base import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.failure import TransientStartError, lacks_python
-from air.sandbox.guestbox import (
-    BOUNDS,
-    SECOND_UID,
-    START_SECONDS,
-    GuestBox,
-    base_env,
-    folders,
-)
+from air.sandbox.guestbox import BOUNDS, SECOND_UID, START_SECONDS, GuestBox, base_env, folders
 from air.sandbox.leases import GpuLease
 from air.sandbox.protocol import interpreter, opening
 
@@ -120,7 +113,7 @@ class DockerBox(GuestBox):
         held = await keeper.hold(self._run)
         try:
             snapshot = await held.take(self, await self._attached.pid())
-        except BaseException:
+        except BaseException:  # cancellation too: nobody else lets go of it
             await held.release()
             raise
         self._end("its workspace is frozen in a snapshot")

@@ -121,7 +121,7 @@ class Keeper:
                     _attach(mount, header["path"])
             finally:
                 os.close(mount)
-        except BaseException:
+        except BaseException:  # whatever it is: half a mount stays for good
             _unmount(room)
             raise
         self.mounts[room + "/u"] = room

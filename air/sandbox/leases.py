@@ -144,7 +144,7 @@ class GpuPool:
                     what=lambda: f"{count} of the GPUs {listed(self.gpus)}: {self._held_by()}",
                     say_after=self._say_after,
                 )
-        except BaseException:
+        except BaseException:  # cancellation too: its GPUs go back
             lease.release()
             raise
         finally:
@@ -159,7 +159,7 @@ class GpuPool:
         lease = GpuLease()
         try:
             return await self._fill(lease, count, keep=False)
-        except BaseException:
+        except BaseException:  # cancellation too: its GPUs go back
             lease.release()
             raise
 

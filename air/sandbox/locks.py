@@ -96,7 +96,7 @@ def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
                     _sign(fd, run)
             except BlockingIOError:
                 os.close(fd)
-            except BaseException:
+            except BaseException:  # cancellation too: it would hold the lock
                 os.close(fd)
                 raise
             else:

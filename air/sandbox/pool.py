@@ -276,7 +276,7 @@ class Pool:
     async def _started(self, shelf: _Shelf, spare: bool) -> None:
         try:
             box = await self._claimed_box(shelf.spec, spare)
-        except BaseException as error:
+        except BaseException as error:  # cancellation too: who waits for the box is told
             self.stats.live -= 1
             if isinstance(error, AirError):
                 self._failed(shelf, error)
@@ -377,7 +377,7 @@ class Lease:
         if self._snapshot is not None:
             try:
                 await self._box.restore(self._snapshot)
-            except BaseException:
+            except BaseException:  # cancellation too: the caller never gets the box
                 self._pool.give_back(self._box)
                 raise
         return self._box

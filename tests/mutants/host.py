@@ -20,6 +20,14 @@ _BOUND = f"{_POOL_TESTS}::test_never_more_than_the_bound_and_each_box_once"
 
 _STREAM = (
     Mutant(
+        "the first request of a turn does not wait for the others",
+        _WIRE,
+        "            self._flush()\n            self._gathers = True",
+        "            self._gathers = True",
+        (f"{_GUEST_TESTS}::test_the_first_frame_of_a_turn_goes_at_once_and_the_others_together",),
+        PROCESS_WORKS,
+    ),
+    Mutant(
         "a frame of impossible lengths is refused",
         _WIRE,
         "if head > MAX_HEADER or body > MAX_BODY:",
