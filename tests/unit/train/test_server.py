@@ -7,7 +7,8 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -49,39 +50,49 @@ def ask(server: InferenceServer, **fields: Any) -> httpx.Response:
     return httpx.post(f"{server.url}/inference/v1/generate", json=body, timeout=30)
 
 
-def train_client(server: InferenceServer) -> Any:
-    return resolve_client(
-        TrainClientConfig(
-            base_url=f"{server.url}/v1",
-            renderer=default_renderer("qwen3"),
-            renderer_model_name=server.policy.name,
-        )
+def token_config(server: InferenceServer) -> TrainClientConfig:
+    return TrainClientConfig(
+        base_url=f"{server.url}/v1",
+        renderer=default_renderer("qwen3"),
+        renderer_model_name=server.policy.name,
     )
 
 
-async def test_an_episode_is_one_token_exact_branch(warm_server: InferenceServer) -> None:
+@asynccontextmanager
+async def asking(config: Any) -> AsyncIterator[Any]:
+    """A client of verifiers, closed whatever the test found: a socket left open turns a later test red."""
+    client = resolve_client(config)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize("max_tokens", [60, 3])
+async def test_an_episode_is_one_token_exact_branch(
+    warm_server: InferenceServer, max_tokens: int
+) -> None:
+    """Whether replies end by themselves or are cut short: which of the two, chance decides at 60 tokens."""
     trace: Any = vf.Trace(
         task=TraceTask(type="Task", data=vf.TaskData(idx=0, prompt="")),
         agent=AgentInfo(config=vf.AgentConfig()),
     )
-    client = train_client(warm_server)
     messages: list[Any] = [
         SystemMessage(content="You are a researcher."),
         UserMessage(content="Use depth 2."),
     ]
-    sampling = vf.SamplingConfig(temperature=0.4, max_tokens=60)
+    sampling = vf.SamplingConfig(temperature=0.4, max_tokens=max_tokens)
     seen: list[tuple[list[int], list[int]]] = []
-    for turn_number in range(4):
-        turn = prepare_turn(trace, messages)
-        response = await client.get_response(
-            ChatDialect(), {"model": warm_server.name}, sampling, "session", turn
-        )
-        assert response.finish_reason == "stop"
-        seen.append((response.tokens.prompt_ids, response.tokens.completion_ids))
-        turn.commit(response)
-        messages.append(AssistantMessage(content=response.message.content))
-        messages.append(UserMessage(content=f" observation {turn_number}\n"))
-    await client.close()
+    async with asking(token_config(warm_server)) as client:
+        for turn_number in range(4):
+            turn = prepare_turn(trace, messages)
+            response = await client.get_response(
+                ChatDialect(), {"model": warm_server.name}, sampling, "session", turn
+            )
+            seen.append((response.tokens.prompt_ids, response.tokens.completion_ids))
+            turn.commit(response)
+            messages.append(AssistantMessage(content=response.message.content))
+            messages.append(UserMessage(content=f" observation {turn_number}\n"))
 
     [branch] = trace.branches
     last_prompt, last_reply = seen[-1]
@@ -99,7 +110,6 @@ async def test_an_episode_is_one_token_exact_branch(warm_server: InferenceServer
 
 
 async def test_the_eval_client_gets_text(warm_server: InferenceServer) -> None:
-    client = resolve_client(vf.EvalClientConfig(base_url=f"{warm_server.url}/v1"))
     body = {
         "model": warm_server.name,
         "messages": [
@@ -109,8 +119,8 @@ async def test_the_eval_client_gets_text(warm_server: InferenceServer) -> None:
         "temperature": 0,
         "max_tokens": 60,
     }
-    response = await client.get_response(ChatDialect(), body, vf.SamplingConfig())
-    await client.close()
+    async with asking(vf.EvalClientConfig(base_url=f"{warm_server.url}/v1")) as client:
+        response = await client.get_response(ChatDialect(), body, vf.SamplingConfig())
     assert re.fullmatch(r"```run\ntrain --depth [123]\n```", response.message.content)
     assert response.finish_reason == "stop"
     assert response.usage.completion_tokens > 3
@@ -210,11 +220,10 @@ def test_bad_bodies(server: InferenceServer) -> None:
 
 
 async def test_a_prompt_that_is_too_long_is_a_provider_error(server: InferenceServer) -> None:
-    client = train_client(server)
     body = {"model": server.name, "messages": [{"role": "user", "content": "x y " * 300}]}
-    with pytest.raises(ProviderError, match="exceeds maximum context length") as raised:
-        await client.get_response(ChatDialect(), body, vf.SamplingConfig(max_tokens=5))
-    await client.close()
+    async with asking(token_config(server)) as client:
+        with pytest.raises(ProviderError, match="exceeds maximum context length") as raised:
+            await client.get_response(ChatDialect(), body, vf.SamplingConfig(max_tokens=5))
     assert raised.value.status_code == 400
 
 
