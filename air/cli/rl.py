@@ -112,6 +112,9 @@ def _say(lines: Sequence[str]) -> None:
 
 def train(config: RunConfig) -> int:
     """Runs a checked config with the display on."""
+    from air.train import run_folder
+
+    run_folder.start_from(config)  # says what it has to say before torch and a model are loaded
     from rich.console import Console
 
     from air import tasks

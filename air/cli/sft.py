@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from air.train.sft_config import SFTRunConfig
 
 HELP = "train on demonstrations by a run file: sft @ configs/sft/warmstart.toml"
 TAKES_REST = True
@@ -29,12 +33,27 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def train(config: object) -> Path:
+def train(config: SFTRunConfig) -> Path:
     """Trains by a checked config; returns the policy's folder.
 
     Raises:
         UsageError: the model, the demonstrations or the output folder cannot be used.
     """
+    from air.errors import UsageError
+    from air.train import run_folder
+
+    with run_folder.held(config.folder):
+        if (config.folder / run_folder.CONFIG_FILE).exists():
+            raise UsageError(
+                "a policy is there already",
+                where=str(config.folder),
+                remedy="give another --run.name, or remove it",
+            )
+        _train(config)
+    return config.folder
+
+
+def _train(config: SFTRunConfig) -> None:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -44,18 +63,10 @@ def train(config: object) -> Path:
         TimeRemainingColumn,
     )
 
-    from air.errors import UsageError
     from air.train.policy import load
+    from air.train.run_folder import METRICS_FILE
     from air.train.sft import read_examples, train_sft
-    from air.train.sft_config import SFTRunConfig
 
-    assert isinstance(config, SFTRunConfig)
-    if (config.folder / "config.json").exists():
-        raise UsageError(
-            "a policy is there already",
-            where=str(config.folder),
-            remedy="give another --run.name, or remove it",
-        )
     config.embedded.set_threads()
     console = Console()
     examples = read_examples(Path(config.data.name).expanduser())
@@ -66,7 +77,6 @@ def train(config: object) -> Path:
     )
     policy.renderer_config = config.renderer
     held_out = read_examples(Path(config.val.data.name).expanduser()) if config.val else []
-    config.folder.mkdir(parents=True, exist_ok=True)
     columns = (
         TextColumn("warm start"),
         BarColumn(),
@@ -75,7 +85,7 @@ def train(config: object) -> Path:
         TimeRemainingColumn(),
     )
     with (
-        (config.folder / "metrics.jsonl").open("w", encoding="utf-8") as log,
+        (config.folder / METRICS_FILE).open("w", encoding="utf-8") as log,
         Progress(*columns, console=console) as bars,
     ):
         bar = bars.add_task("sft", total=config.max_steps, note="")
@@ -93,4 +103,3 @@ def train(config: object) -> Path:
         highlight=False,
         soft_wrap=True,
     )
-    return config.folder

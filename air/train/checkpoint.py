@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,24 +18,11 @@ import torch
 
 from air.errors import MissingError, UsageError
 from air.train.policy import Policy
+from air.train.run_folder import step_folder, steps
 
 STATE_FILE = "training.pt"
-_NAME = re.compile(r"step_(\d+)")
 _MARGIN = 1 << 20
 """Free bytes beyond the estimated size that a checkpoint asks for."""
-
-
-def steps(root: Path) -> list[int]:
-    """The steps of the finished checkpoints under `root`, ascending."""
-    if not root.is_dir():
-        return []
-    matches = (_NAME.fullmatch(p.name) for p in root.iterdir() if (p / "config.json").is_file())
-    return sorted(int(match[1]) for match in matches if match)
-
-
-def folder(root: Path, step: int) -> Path:
-    """Where the checkpoint of `step` lies."""
-    return root / f"step_{step}"
 
 
 def save(
@@ -59,7 +45,7 @@ def save(
         UsageError: it could not be written (disk full, no permission); the earlier checkpoints are
             as they were and nothing half-written is left.
     """
-    target = folder(root, step)
+    target = step_folder(root, step)
     unfinished = root / f".{target.name}.{os.getpid()}"
     with _writing(root, unfinished):
         root.mkdir(parents=True, exist_ok=True)
@@ -74,7 +60,7 @@ def save(
         _replace(unfinished, target)
     if keep_last is not None:
         for old in steps(root)[:-keep_last]:
-            shutil.rmtree(folder(root, old))
+            shutil.rmtree(step_folder(root, old))
     return target
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import random
 import resource
 import time
@@ -22,10 +21,19 @@ from typing import Any
 import verifiers.v1 as vf
 
 from air.env.config import ResearchEnvConfig
-from air.errors import InferenceError, InfrastructureError, MissingError, UsageError
+from air.errors import InferenceError, InfrastructureError
 from air.sandbox.gpus import Gpu
 from air.sandbox.guestbox import to_the_end
-from air.train import checkpoint, group_log, inference, jsonl, metrics, policy, run_file
+from air.train import (
+    checkpoint,
+    group_log,
+    inference,
+    jsonl,
+    metrics,
+    policy,
+    run_file,
+    run_folder,
+)
 from air.train.config import RunConfig, SourceConfig
 from air.train.estimators import ESTIMATORS
 from air.train.inference import Choice, Server
@@ -64,7 +72,7 @@ class EmbeddedRun:
     Args:
         config: the run file; must be named.
         progress: where to show what happens.
-        on_open: called once everything is up and the run's folder is there.
+        on_open: called once everything is up and the run's config is in its folder.
     """
 
     def __init__(
@@ -87,11 +95,18 @@ class EmbeddedRun:
             InfrastructureError: too many steps in a row without an episode that ended well, or the
                 inference server did not start or is gone.
         """
+        with run_folder.held(self.folder):
+            self.outcome.checkpoint = run_folder.start_from(self.config)
+            await self._train()
+        return self.outcome
+
+    async def _train(self) -> None:
         choice = await asyncio.to_thread(self._choose)
         self.progress.say(str(choice))
         config = self.config = self.config.with_inference(choice.name)
         config.embedded.set_threads()
-        self._policy = await asyncio.to_thread(policy.load, self._start_from())
+        start = str(self.outcome.checkpoint or _expanded(config.model.name))
+        self._policy = await asyncio.to_thread(policy.load, start)
         self._trainer = Trainer(
             self._policy,
             config.trainer.optim,
@@ -102,8 +117,6 @@ class EmbeddedRun:
         )
         self._resume()
         async with AsyncExitStack() as stack:
-            if choice.vllm is not None:
-                open_folder(config)  # for its log
             server = inference.server(
                 choice,
                 self._policy,
@@ -120,10 +133,9 @@ class EmbeddedRun:
                     config.orchestrator.group_size,
                 )
             )
-            open_folder(config)
+            run_folder.write_config(self.folder, run_file.dump(config))
             self._on_open()
             await self._steps(sources, server)
-        return self.outcome
 
     async def _steps(self, sources: Sequence[Source], server: Server) -> None:
         try:
@@ -240,71 +252,29 @@ class EmbeddedRun:
             return "start again, nothing was done yet"
         return f"to go on: rl @ {self.folder / 'config.json'} --resume"
 
-    def _start_from(self) -> str:
-        """The folder or hub id of the first weights; with `resume`, the checkpoint's."""
-        resume, root = self.config.resume, self.folder / "checkpoints"
-        if resume is None:
-            return _expanded(self.config.model.name)
-        there = checkpoint.steps(root)
-        if not there or (resume.step is not None and resume.step not in there):
-            known = ", ".join(map(str, there)) or "none"
-            raise MissingError(
-                f"no checkpoint to go on from (there: {known})",
-                where=str(root),
-                remedy="check run.name and resume.step",
-            )
-        self.outcome.checkpoint = checkpoint.folder(root, resume.step or there[-1])
-        return str(self.outcome.checkpoint)
-
     def _resume(self) -> None:
         if self.outcome.checkpoint is None:
             return
         self._done, state = checkpoint.load_state(self.outcome.checkpoint)
         self._handed = self._done
         self._trainer.load_state_dict(state)
-        self.outcome.rows = _read_rows(self.folder / "metrics.jsonl", self._done)
+        self.outcome.rows = _read_rows(self.folder / run_folder.METRICS_FILE, self._done)
         _read_rows(self.folder / group_log.FILE, self._done)
         self.progress.say(f"going on after step {self._done}")
 
     def _log(self, row: dict[str, Any]) -> None:
         self.outcome.rows.append(row)
-        jsonl.append(self.folder / "metrics.jsonl", [row])
+        jsonl.append(self.folder / run_folder.METRICS_FILE, [row])
         self.progress.step(row)
 
     def _save(self, *, final: bool) -> None:
         root = self.folder / "checkpoints"
-        if self._done == 0 or (final and self._done in checkpoint.steps(root)):
+        if self._done == 0 or (final and self._done in run_folder.steps(root)):
             return
         keep = self.config.ckpt.keep_last if self.config.ckpt else None
         self.outcome.checkpoint = checkpoint.save(
             root, self._done, self._policy, self._trainer.state_dict(), keep_last=keep
         )
-
-
-def open_folder(config: RunConfig) -> None:
-    """Makes the run's folder and writes `config.json`.
-
-    Raises:
-        UsageError: a run of that name is there already, or cannot be made.
-    """
-    folder = config.folder
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if config.resume is None and (folder / "metrics.jsonl").exists():
-            raise FileExistsError
-        (folder / "config.json").write_text(run_file.dump(config) + "\n", encoding="utf-8")
-    except FileExistsError:
-        raise UsageError(
-            "a run of this name is there already",
-            where=str(folder),
-            remedy="give another --run.name, or --resume to go on with it",
-        ) from None
-    except OSError as error:
-        raise UsageError(
-            f"cannot be written: {os.strerror(error.errno or 0)}",
-            where=str(folder),
-            remedy="free space or give another --output-dir",
-        ) from error
 
 
 def summary(rows: Sequence[dict[str, Any]], baselines: dict[str, float]) -> list[dict[str, Any]]:

@@ -246,15 +246,22 @@ def started(file: Path) -> subprocess.Popen[str]:
 
 
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(
-    runtime: str, small: Path, tmp_path: Path
+    runtime: str, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     process = started(run_toml(tmp_path, small, runtime))
+    checkpoints = tmp_path / "outputs" / "r" / "checkpoints"
+    while not list(checkpoints.glob("step_*")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    assert main(["rl", f"@{tmp_path / 'run.toml'}", "--resume"]) == 2
+    assert "another run is under way in this folder" in capsys.readouterr().err
     process.send_signal(signal.SIGINT)
     out = process.communicate(timeout=60)[0]
     assert process.returncode == 130, out
     assert "--resume" in out
     assert "Traceback" not in out
-    assert list((tmp_path / "outputs" / "r" / "checkpoints").glob("step_*"))
+    assert list(checkpoints.glob("step_*"))
+    assert not (checkpoints.parent / ".lock").exists()
     assert not boxes_of(process.pid)
 
 

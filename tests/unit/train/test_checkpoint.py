@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from air.errors import MissingError
-from air.train import checkpoint, policy
+from air.train import checkpoint, policy, run_folder
 from air.train.options import AdamWConfig
 from air.train.policy import Policy
 from air.train.trainer import Trainer
@@ -41,18 +41,18 @@ def test_training_goes_on_as_if_never_stopped(small: Policy, tmp_path: Path) -> 
 
 def test_only_the_newest_are_kept(small: Policy, tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
-    assert checkpoint.steps(root) == []
+    assert run_folder.steps(root) == []
     for step in (5, 10, 20):
         assert checkpoint.save(root, step, small, keep_last=2) == root / f"step_{step}"
     checkpoint.save(root, 20, small, keep_last=2)
-    assert checkpoint.steps(root) == [10, 20]
+    assert run_folder.steps(root) == [10, 20]
     assert sorted(p.name for p in root.iterdir()) == ["step_10", "step_20"]
 
 
 def test_unfinished_folders_are_not_checkpoints(tmp_path: Path) -> None:
     (tmp_path / ".step_3.99").mkdir()
     (tmp_path / "step_4").mkdir()
-    assert checkpoint.steps(tmp_path) == []
+    assert run_folder.steps(tmp_path) == []
     with pytest.raises(MissingError, match=r"no training\.pt here"):
         checkpoint.load_state(tmp_path / "step_4")
 
