@@ -53,11 +53,12 @@ def run(args: argparse.Namespace) -> int:
 
     from air import tasks
     from air.train.evaluate import table_rows
+    from air.train.progress import WIDE
 
     names = args.tasks or _without_gpu(tasks.available())
     baselines = {name: tasks.load(name, mlgym_root=args.mlgym_root).baseline for name in names}
     rollouts = asyncio.run(_play(args, names))
-    console = Console()
+    console = Console(width=WIDE)
     console.print(_table(table_rows(rollouts, baselines)))
     failed = [r for r in rollouts if not r.ok]
     for error in sorted({r.error for r in failed}):

@@ -82,11 +82,10 @@ def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tupl
 def _print(runs: Sequence[Run], report: Report) -> None:
     from rich.console import Console
 
+    from air.train.progress import WIDE
     from air.view.clean import clean
 
-    console = Console(
-        highlight=False, width=1000
-    )  # a narrow terminal wraps lines, no number is cut
+    console = Console(highlight=False, width=WIDE)
     _print_runs(console, runs)
     for view, rows in report.rows.items():
         console.print()

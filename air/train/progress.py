@@ -15,6 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+WIDE = 1000
+"""Columns of a console for final tables: a narrow terminal wraps their lines, and no number is cut."""
 _SHOWN_STEPS = 8
 Row = Mapping[str, Any]
 
@@ -133,7 +135,7 @@ class Progress:
 
 
 def plain_table(title: str = "") -> Table:
-    """A table whose cells stay whole on a narrow terminal."""
+    """A table whose cells stay whole on a narrow terminal, where a console of width `WIDE` prints it."""
     return Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0))
 
 
@@ -153,7 +155,7 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
             number(row["last_best"], ".3f"),
             f"{number(row['first_reward'], '+.2f')} → {number(row['last_reward'], '+.2f')}",
         )
-    console.print(table)
+    Console(file=console.file, width=WIDE).print(table)
 
 
 def further(
