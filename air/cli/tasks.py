@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ EVALUATOR_CAVEAT = "MLGym's evaluation imports the agent's code, which can make 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`[--root DIR] [--mlgym-root DIR]`, `check [ID…] [--all] [--provider docker|process]
-    [--split-seed N] [--gpus auto|IDS] [--mlgym-root DIR]`, `record ID… [--provider …]`,
+    [--split-seed N] [--gpus auto|IDS] [--at-once N] [--mlgym-root DIR]`, `record ID… [--provider …]`,
     `new NAME [--dir DIR]`, `fetch ID…`."""
     parser.add_argument(
         "--root", type=Path, action="append", default=[], help="another folder of tasks"
@@ -45,6 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     check.add_argument("--gpus", type=wanted, metavar="auto|IDS", help=GPUS_HELP)
     check.add_argument("--split-seed", type=int, help=SPLIT_SEED_HELP)
+    cores = len(os.sched_getaffinity(0))
+    check.add_argument(
+        "--at-once", type=int, default=cores, help=f"tasks at a time (one a core: {cores})"
+    )
     new = actions.add_parser("new", help="make a new task, which runs, to be changed")
     new.add_argument("name", metavar="NAME", help="letters, digits, - and _")
     new.add_argument("--dir", type=Path, default=Path("tasks"), help="make it there (./tasks)")
@@ -130,11 +135,14 @@ async def _check(args: argparse.Namespace) -> int:
     from air import tasks
     from air.errors import ConfigError
     from air.sandbox.pool import Pool
+    from air.sandbox.waiting import together
     from air.tasks.check import check, out_of_order
     from air.tasks.grading import Grader
 
     if bool(args.ids) == args.all:
         raise ConfigError("give either task ids or --all", where="air tasks check")
+    if args.at_once < 1:
+        raise ConfigError("must be 1 or more", where="--at-once")
     ids = args.ids or [*tasks.available(args.root), *_playable(args.mlgym_root)]
     specs = [tasks.load(name, args.root, mlgym_root=args.mlgym_root) for name in ids]
     if args.all:
@@ -144,12 +152,12 @@ async def _check(args: argparse.Namespace) -> int:
     complaints: list[str] = []
     agents_gpus, graders_gpus = await asyncio.to_thread(_gpus, args.gpus, specs)
     async with (
-        Pool(1, warm=0, gpus=agents_gpus) as boxes,
-        Pool(1, gpus=graders_gpus, nested=True) as graders,
+        Pool(args.at_once, gpus=agents_gpus) as boxes,
+        Pool(args.at_once, gpus=graders_gpus, nested=True) as graders,
     ):
         grader = Grader(graders, args.provider, split_seed=split_seed)
-        for spec in specs:
-            found = await check(spec, boxes, grader, args.provider, split_seed=split_seed)
+        plays = [check(s, boxes, grader, args.provider, split_seed=split_seed) for s in specs]
+        for spec, found in zip(specs, await together(plays, args.at_once), strict=True):
             rows += [_row(spec, row) for row in found]
             complaints += [f"{r.task}, {r.solver}: {r.problem}" for r in found if r.problem]
             if problem := out_of_order(spec, found):

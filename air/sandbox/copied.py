@@ -14,7 +14,7 @@ from pathlib import Path
 from air.errors import BoxDiedError
 from air.sandbox import cleanup
 from air.sandbox.base import Snapshot
-from air.sandbox.guestbox import to_the_end
+from air.sandbox.waiting import to_the_end
 
 
 class CopiedSnapshot(Snapshot):

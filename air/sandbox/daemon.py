@@ -22,7 +22,7 @@ from docker.errors import APIError, DockerException, NotFound
 from air.errors import AirError, BoxDiedError
 from air.sandbox import cleanup, images
 from air.sandbox.failure import engine_missing, no_engine, start_error
-from air.sandbox.guestbox import to_the_end
+from air.sandbox.waiting import to_the_end
 
 REMOVE_SECONDS = 30.0
 FOREIGN = (DockerException, requests.RequestException, OSError)

@@ -35,11 +35,12 @@ from air.sandbox.execfiles import Files, pieces
 from air.sandbox.execstream import Program
 from air.sandbox.guest_exec import MARK
 from air.sandbox.guest_start import ARGUMENT_BYTES
-from air.sandbox.guestbox import START_SECONDS, base_env, to_the_end
+from air.sandbox.guestbox import START_SECONDS, base_env
 from air.sandbox.hand import Hand
 from air.sandbox.leases import GpuLease
 from air.sandbox.protocol import frame
 from air.sandbox.relay import Handler
+from air.sandbox.waiting import to_the_end
 
 OWN_PROCESSES = 7
 """The most processes that a box has for itself, which come on top of its limit."""

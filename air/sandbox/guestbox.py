@@ -14,10 +14,10 @@ import resource
 import secrets
 import time
 from abc import abstractmethod
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from air.errors import BoxDiedError, BoxFileError, ConfigError
 from air.sandbox import files
@@ -25,6 +25,7 @@ from air.sandbox.base import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, BoxUsage, Comm
 from air.sandbox.events import Events, recorded
 from air.sandbox.protocol import Connection
 from air.sandbox.relay import Handler, Relay, to
+from air.sandbox.waiting import to_the_end
 
 START_SECONDS = 60.0
 GRACE_SECONDS = 30.0
@@ -38,7 +39,6 @@ before 5.5 drops it."""
 SECOND_UID = 65533
 """The uid as which a grader runs an agent's code."""
 _TAKEN = ("", "workspace", "tmp", "proc", "sys", "dev", "etc", "usr", "bin", "lib", "lib64", "sbin")
-T = TypeVar("T")
 
 
 class GuestBox(Box):
@@ -202,22 +202,6 @@ class GuestBox(Box):
     @abstractmethod
     async def _close(self) -> None:
         """Takes everything away; called once."""
-
-
-async def to_the_end(work: Awaitable[T]) -> T:
-    """Waits for `work` even when the caller is cancelled meanwhile; the cancellation comes after."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        if not task.cancelled():
-            task.exception()  # the cancellation is what the caller gets
-        raise cancelled
-    return task.result()
 
 
 def folders(spec: BoxSpec) -> tuple[str, ...]:

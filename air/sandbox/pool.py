@@ -26,9 +26,10 @@ from air.errors import AirError, BoxStartError, ConfigError, InfrastructureError
 from air.sandbox import cleanup, keeper, start_box
 from air.sandbox.base import Box, BoxSpec, BoxStats, Snapshot
 from air.sandbox.claims import Claim, Claims
-from air.sandbox.guestbox import GuestBox, to_the_end
+from air.sandbox.guestbox import GuestBox
 from air.sandbox.leases import GpuPool
 from air.sandbox.starting import Digests, patiently
+from air.sandbox.waiting import to_the_end
 
 STARTS_AT_ONCE = 4
 GIVE_WAY_SECONDS = 1.0

@@ -42,10 +42,10 @@ from air.sandbox.guestbox import (
     START_SECONDS,
     GuestBox,
     base_env,
-    to_the_end,
 )
 from air.sandbox.leases import GpuLease
 from air.sandbox.protocol import Connection, compiled, frame, interpreter
+from air.sandbox.waiting import to_the_end
 
 MIB = 1 << 20
 END_SECONDS = 10.0

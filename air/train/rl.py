@@ -23,7 +23,7 @@ import verifiers.v1 as vf
 from air.env.config import ResearchEnvConfig
 from air.errors import InferenceError, InfrastructureError
 from air.sandbox.gpus import Gpu
-from air.sandbox.guestbox import to_the_end
+from air.sandbox.waiting import to_the_end, together
 from air.train import (
     checkpoint,
     group_log,
@@ -47,7 +47,6 @@ from air.train.rollout import (
     play_group,
     serving,
     settled,
-    together,
 )
 from air.train.samples import samples as make_samples
 from air.train.trainer import Sample, Trainer

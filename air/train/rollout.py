@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import verifiers.v1 as vf
 
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.errors import ConfigError, boundary
+from air.sandbox.waiting import together
 from air.train.config import SourceConfig
 from air.train.policy import Policy, default_renderer
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -228,22 +226,5 @@ async def play_many(
     at_once: int = 32,
 ) -> list[Rollout]:
     """Plays every prompt of the source `each` times, `at_once` episodes together."""
-    gate = asyncio.Semaphore(at_once)
-
-    async def one(task: vf.Task) -> Rollout:
-        async with gate:
-            return await play(source, task, ctx, on_done)
-
-    return await together([one(task) for task in source.tasks * each])
-
-
-async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Runs all at once; if one raises, the others are cancelled and have ended before it is raised."""
-    running = [asyncio.create_task(work) for work in works]
-    try:
-        return list(await asyncio.gather(*running))
-    except BaseException:  # cancellation too: nothing is left running
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        raise
+    plays = [play(source, task, ctx, on_done) for task in source.tasks * each]
+    return await together(plays, at_once)
