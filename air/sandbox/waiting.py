@@ -35,12 +35,17 @@ async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None 
             return await work
 
     running = [asyncio.create_task(one(work)) for work in works]
+    first: set[asyncio.Task[T]] = set()
     try:
-        return list(await asyncio.gather(*running))
-    except BaseException:  # cancellation too: nothing is left running
-        for task in running:
+        if running:
+            first, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in running:  # once: a second time would cut short what it does on its way out
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await to_the_end(asyncio.gather(*running, return_exceptions=True))
         for work in works:  # those that never began
             work.close()
-        raise
+    for task in running:
+        if task in first and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+    return [task.result() for task in running]
