@@ -23,7 +23,7 @@ from tests.e2e.test_reward_terms import MISSING
 from tests.e2e.test_train import rows
 
 SEGMENT = ["--orchestrator.train.source.0.env.credit", "segment"]
-SLOW = "Slow.\n```bash\nsleep 1\nvalidate\n```"
+SLOW = "Slow.\n```bash\nsleep 3\nvalidate\n```"
 WEIGHTS = {
     "format_penalty": 0.25,
     "validate_penalty": 0.5,
@@ -57,7 +57,7 @@ async def test_each_term_lies_in_the_segment_in_which_it_arose(tmp_path: Path) -
     assert [value(t, "test_score") for t in traces] == pytest.approx([0, 0, 0, test])
     times = [value(t, "time") for t in traces]
     assert sum(times) == pytest.approx(-100 * metrics["seconds_agent"] / 3600)
-    assert times[2] <= -100 * 1 / 3600  # a second was slept away there
+    assert times[2] <= -100 * 3 / 3600  # three seconds were slept away there
     assert max(times[0], times[1], times[3]) > times[2]
     # One record of the whole episode, whose terms the segments' add up to.
     lines = list(read(tmp_path / f"{info['episode']}.jsonl"))
