@@ -70,12 +70,13 @@ def start_from(config: RunConfig) -> Path | None:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Makes the folder and keeps other runs out of it until the block ends; one left empty is removed.
+    """Makes the folder and keeps other runs out of it until the block ends; left empty, it goes again.
 
     Raises:
         UsageError: another process has it, or it cannot be written.
     """
     try:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
         lock = _lock(folder)
     except BlockingIOError:
         raise UsageError(
@@ -90,7 +91,8 @@ def held(folder: Path) -> Iterator[None]:
     finally:
         (folder / _LOCK_FILE).unlink(missing_ok=True)
         with suppress(OSError):  # not empty: something was done
-            folder.rmdir()
+            for path in missing or [folder]:
+                path.rmdir()
         os.close(lock)
 
 

@@ -65,9 +65,9 @@ def test_processes_that_come_and_go_are_never_two_at_once(tmp_path: Path) -> Non
 
 
 def test_what_was_not_begun_leaves_no_folder(tmp_path: Path) -> None:
-    with held(tmp_path / "r"):
-        assert (tmp_path / "r").is_dir()
-    assert not (tmp_path / "r").exists()
+    with held(tmp_path / "outputs" / "r"):
+        assert (tmp_path / "outputs" / "r").is_dir()
+    assert not list(tmp_path.iterdir())
     with held(tmp_path / "r"):
         write_config(tmp_path / "r", "{}")
     assert [p.name for p in (tmp_path / "r").iterdir()] == ["config.json"]
