@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -47,6 +48,7 @@ class Reader:
         self.trajectories = inner if inner.is_dir() else self.folder
         self._lock = threading.RLock()
         self._db = opened(file_of(self.folder))
+        weakref.finalize(self, self._db.close)  # Streamlit's cache drops an index without a word
 
     def close(self) -> None:
         """Closes the file."""
