@@ -253,9 +253,12 @@ def test_sorting_by_reward_brings_the_best_first(page: Page, viewer: str, output
     rewards = sorted((of[-1]["reward"] for of in episodes(outputs).values()), reverse=True)
     settled(page)
     drawn(page)
-    page.wait_for_function(
-        "best => parseFloat(document.querySelector('canvas tbody tr').cells[1].innerText) === best",
-        arg=rewards[0],
+    page.wait_for_function(  # all of them: the first was perhaps the best before
+        """best => {
+            const rows = [...document.querySelectorAll('canvas tbody tr')];
+            return rows.length && rows.every((r, i) => parseFloat(r.cells[1].innerText) === best[i]);
+        }""",
+        arg=rewards,
     )
     shown = [float(text) for text in cells(page, "reward")]
     assert shown == sorted(shown, reverse=True)
