@@ -126,7 +126,7 @@ async def a_signal_to_its_own_group_ends_a_command_alone(box: Box) -> None:
 async def a_command_that_closes_its_output_is_awaited(box: Box) -> None:
     result = await box.exec("exec >&- 2>&-; sleep 0.3; exit 3", timeout=20)
     same((result.code, result.timed_out), (3, False))
-    expect(0.3 <= result.seconds < 10, result)
+    expect(0.2 < result.seconds < 10, result)  # a host may hear of the start a little late
 
 
 _SWAP = """
