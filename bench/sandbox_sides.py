@@ -229,7 +229,7 @@ async def _verifiers() -> Verifiers:
     runtime = DockerRuntime(DockerConfig(image=IMAGE, workdir="/workspace"))
     try:
         await runtime.start()
-    except BaseException:
+    except BaseException:  # cancellation too: its container would stay
         await runtime.stop()
         raise
     return Verifiers(runtime)

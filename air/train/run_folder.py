@@ -89,8 +89,8 @@ def held(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        (folder / _LOCK_FILE).unlink(missing_ok=True)
-        with suppress(OSError):  # not empty: something was done
+        with suppress(OSError):  # not empty: something was done; how the run ended counts for more
+            (folder / _LOCK_FILE).unlink(missing_ok=True)
             for path in missing or [folder]:
                 path.rmdir()
         os.close(lock)
@@ -114,9 +114,8 @@ def write_config(folder: Path, text: str) -> None:
 def _lock(folder: Path) -> int:
     """The descriptor of the folder's lock file, locked."""
     path = folder / _LOCK_FILE
-    for left in reversed(
-        range(100)
-    ):  # a run that ends meanwhile removes the file, and an empty folder
+    # More than once: a run that ends meanwhile removes the file, and an empty folder.
+    for left in reversed(range(100)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

@@ -102,7 +102,7 @@ class VllmServer:
             self._write()
             self._spawn()
             self._await_ready()
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no process of vLLM stays
             self.stop()
             raise
         self._serving.set()

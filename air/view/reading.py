@@ -236,7 +236,7 @@ class Reader:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
-        except BaseException:
+        except BaseException:  # Ctrl-C too: others wait for this transaction
             self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")

@@ -161,7 +161,7 @@ def _connected(file: Path) -> sqlite3.Connection:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = OFF")  # a cache, made anew where it is lost
         db.executescript(_TABLES)
-    except BaseException:
+    except BaseException:  # Ctrl-C too: nobody else has it to close
         db.close()
         raise
     return db
