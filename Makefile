@@ -63,7 +63,7 @@ bench-sandbox: $(READY)  ## time boxes beside docker and verifiers (a quarter of
 	@$(PY) bench/sandbox.py $(ARGS)
 
 schema: $(READY)  ## read prime-rl's keys anew out of a checkout (PRIME_RL=DIR)
-	@$(PY) -m air.train.schema.read "$(PRIME_RL)"
+	@$(PY) -m air.train.prime_rl.schema.read "$(PRIME_RL)"
 
 test-primerl:  ## run prime-rl's orchestrator, loader and loss on our environment: PRIME_RL=DIR (Python 3.12)
 	@PYTHON="$(PYTHON)" PRIME_RL="$(PRIME_RL)" VERIFIERS="$(VERIFIERS)" .ci/primerl $(ARGS)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from air.env.chat.harness import AirHarness
     from air.env.environment import ResearchEnv
-    from air.env.harness import AirHarness
     from air.env.taskset import AirTaskset
 
 __all__ = ["AirHarness", "AirTaskset", "ResearchEnv"]
 
 _WHERE = {
-    "AirHarness": "air.env.harness",
+    "AirHarness": "air.env.chat.harness",
     "AirTaskset": "air.env.taskset",
     "ResearchEnv": "air.env.environment",
 }

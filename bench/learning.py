@@ -24,15 +24,16 @@ from rich.console import Console
 from rich.table import Table
 
 from air import paths
-from air.cli import demos, sft
-from air.train import metrics, run_file
-from air.train import policy as policies
-from air.train.config import RunConfig
-from air.train.evaluate import evaluate, served
-from air.train.progress import Progress
-from air.train.rl import EmbeddedRun
-from air.train.rollout import Rollout, settled
-from air.train.sft_config import SFTRunConfig
+from air.cli.runs import demos, sft
+from air.train.config import overrides
+from air.train.config.run_config import RunConfig
+from air.train.config.sft_config import SFTRunConfig
+from air.train.loop import metrics
+from air.train.loop.evaluate import evaluate, served
+from air.train.loop.progress import Progress
+from air.train.loop.rollout import Rollout, settled
+from air.train.loop.run import EmbeddedRun
+from air.train.model import policy as policies
 
 CONFIGS = paths.shipped("configs")
 MEASURES = ("reward", "delta", "penalties", "well_formed", "turns", "scored", "worth")
@@ -94,7 +95,7 @@ def warm_start(folder: Path, data: Path, seed: int) -> Path:
     flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / "base")]
     flags += ["--data.name", str(data), "--data.seed", str(seed)]
     flags += ["--output-dir", str(folder), "--run.name", "warm"]
-    return sft.train(run_file.build(SFTRunConfig, run_file.parse(flags)))
+    return sft.train(overrides.build(SFTRunConfig, overrides.parse(flags)))
 
 
 def run_config(
@@ -119,7 +120,7 @@ def run_config(
     ]
     flags += ["--run.name", f"seed{seed}/{arm}"]
     flags += ["--orchestrator.train.source.0.env.agent.runtime.type", args.runtime]
-    return run_file.build(RunConfig, run_file.parse([*files, *flags, *rest]))
+    return overrides.build(RunConfig, overrides.parse([*files, *flags, *rest]))
 
 
 def measure(args: argparse.Namespace, rest: Sequence[str], model: Path) -> dict[str, Any]:

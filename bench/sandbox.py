@@ -29,9 +29,9 @@ from sandbox_sides import AIR, BARE, DOCKER, LIMITS, PROCESS, SPEC, Live, Side, 
 from sandbox_table import MS, Bench, in_turns, machine, report, timed
 
 from air.errors import AirError
-from air.sandbox import images
-from air.sandbox.base import Box, BoxSpec
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.docker import images
+from air.sandbox.pool.box_pool import Pool
 
 SIZES = {"1 MB": (10**6, 10), "100 MB": (10**8, 1000), "1 GB": (10**9, 1000)}
 """Workspaces that are frozen and copied: bytes, and files."""

@@ -18,8 +18,9 @@ from typing import Any
 
 from docker.errors import NotFound
 
-from air.sandbox import daemon, open_box
-from air.sandbox.base import Box, BoxLimits, BoxSpec
+from air.sandbox import open_box
+from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
+from air.sandbox.docker import engine
 
 IMAGE = "air-base"
 LIMITS = BoxLimits(cpus=os.cpu_count() or 1)
@@ -277,7 +278,7 @@ async def cli(*words: str) -> str:
 def exists(container: str) -> bool:
     """Whether the engine knows a container, in whatever state."""
     try:
-        daemon.client().inspect_container(container)
+        engine.client().inspect_container(container)
     except NotFound:
         return False
     return True
@@ -298,7 +299,7 @@ def memory_mb(live: Live, new: set[int]) -> float:
     `new` processes below this one (proportional set size)."""
     if not live.container:
         return sum(map(_pss, new))
-    found = daemon.client().inspect_container(live.container)
+    found = engine.client().inspect_container(live.container)
     shims = [pid for pid in _pids() if f"-id {found['Id']}" in _command(pid)]
     return _charge(found["State"]["Pid"]) + sum(map(_pss, shims))
 

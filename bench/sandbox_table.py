@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from air.sandbox import daemon
+from air.sandbox.docker import engine
 
 MS = 1000.0
 PAUSE = 0.1
@@ -128,6 +128,6 @@ def machine() -> dict[str, Any]:
         "load": os.getloadavg()[0],
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "engine": daemon.client().version()["Version"],
+        "engine": engine.client().version()["Version"],
         "verifiers": version("verifiers"),
     }

@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 here=$PWD
 pod=${POD_DIR:-$(dirname "$here")}
 url=${PRIME_RL_URL:-https://github.com/PrimeIntellect-ai/prime-rl}
-facts=air/train/schema/prime_rl.json
+facts=air/train/prime_rl/schema/prime_rl.json
 
 die() {
   echo "pod: $*" >&2

@@ -24,7 +24,7 @@ DOCKER_TESTS = Path(__file__).parent / "docker"
 @cache
 def docker_problem() -> str:
     """Why Docker tests cannot run here; empty where they can. The engine is asked once."""
-    from air.sandbox import images
+    from air.sandbox.docker import images
 
     return images.unready()
 

@@ -99,8 +99,8 @@ def chain(turns: int, payments: Sequence[dict[str, Any]], **more: Any) -> Any:
 
 async def record(model: Path) -> str:
     """Plays, and returns the file's text."""
-    from air.train import policy as policies
-    from air.train.evaluate import served
+    from air.train.loop.evaluate import served
+    from air.train.model import policy as policies
     from tests.e2e.conftest import research
 
     policy = policies.load(model)

@@ -17,24 +17,24 @@ from collections.abc import Callable, Sequence
 from air.errors import AirError, UsageError
 
 COMMANDS = {
-    "quickstart": "air.cli.quickstart",
-    "setup": "air.cli.setup",
-    "rl": "air.cli.rl",
-    "sft": "air.cli.sft",
-    "eval": "air.cli.eval",
-    "demos": "air.cli.demos",
-    "report": "air.cli.report",
-    "view": "air.cli.view",
-    "show": "air.cli.show",
-    "export": "air.cli.export",
-    "replay": "air.cli.replay",
-    "shell": "air.cli.shell",
-    "trajectories": "air.cli.trajectories",
+    "quickstart": "air.cli.runs.quickstart",
+    "setup": "air.cli.boxes.setup",
+    "rl": "air.cli.runs.rl",
+    "sft": "air.cli.runs.sft",
+    "eval": "air.cli.runs.eval",
+    "demos": "air.cli.runs.demos",
+    "report": "air.cli.runs.report",
+    "view": "air.cli.episodes.view",
+    "show": "air.cli.episodes.show",
+    "export": "air.cli.episodes.export",
+    "replay": "air.cli.episodes.replay",
+    "shell": "air.cli.episodes.shell",
+    "trajectories": "air.cli.episodes.trajectories",
     "tasks": "air.cli.tasks",
-    "images": "air.cli.images",
-    "box": "air.cli.box",
-    "doctor": "air.cli.doctor",
-    "gpus": "air.cli.gpus",
+    "images": "air.cli.boxes.images",
+    "box": "air.cli.boxes.box",
+    "doctor": "air.cli.boxes.doctor",
+    "gpus": "air.cli.boxes.gpus",
 }
 """Every command and its module, which has `HELP`, `add_arguments(parser)` and `run(args) -> int`."""
 
@@ -107,7 +107,7 @@ def _guarded(work: Callable[[], int], *, debug: bool) -> int:
         if debug:
             traceback.print_exc()
         else:
-            from air.view.clean import clean  # what a file holds may be quoted in it
+            from air.view.render.clean import clean  # what a file holds may be quoted in it
 
             print(f"error: {clean(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from air.cli.gpus import GPUS_HELP, wanted
+from air.cli.boxes.gpus import GPUS_HELP, wanted
 
 if TYPE_CHECKING:
-    from air.sandbox.gpus import Wanted
-    from air.sandbox.leases import GpuPool
+    from air.sandbox.pool.gpu_leases import GpuPool
+    from air.sandbox.pool.gpus import Wanted
     from air.tasks.check import Checked
-    from air.tasks.mlgym import Checkout, Status
+    from air.tasks.sources.mlgym import Checkout, Status
     from air.tasks.spec import Provider, TaskSpec
 
 HELP = "list the tasks, or check their baselines in boxes"
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(roots: Sequence[Path], mlgym_root: Path | None) -> int:
     from air import tasks
-    from air.tasks.find import mlgym
+    from air.tasks.sources.own import mlgym
 
     specs = [tasks.load(name, roots) for name in tasks.available(roots)]
     rows = [
@@ -133,9 +133,9 @@ def _status_row(status: Status) -> tuple[str, ...]:
 
 async def _check(args: argparse.Namespace) -> int:
     from air import tasks
+    from air.aio import together
     from air.errors import ConfigError
-    from air.sandbox.pool import Pool
-    from air.sandbox.waiting import together
+    from air.sandbox.pool.box_pool import Pool
     from air.tasks.check import check, out_of_order
     from air.tasks.grading import Grader
 
@@ -173,8 +173,8 @@ async def _check(args: argparse.Namespace) -> int:
 
 def _gpus(given: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | None, GpuPool | None]:
     """The GPUs of boxes and of graders; None where none are given."""
-    from air.sandbox.gpus import plan
-    from air.sandbox.leases import divided
+    from air.sandbox.pool.gpu_leases import divided
+    from air.sandbox.pool.gpus import plan
 
     if given is None:
         return None, None
@@ -198,7 +198,7 @@ def _whole(specs: Sequence[TaskSpec], provider: Provider) -> list[TaskSpec]:
 
 async def _record(args: argparse.Namespace) -> int:
     from air import tasks
-    from air.sandbox.pool import Pool
+    from air.sandbox.pool.box_pool import Pool
     from air.tasks.check import check
     from air.tasks.grading import Grader
     from air.tasks.record import record
@@ -228,7 +228,7 @@ def _new(name: str, root: Path) -> int:
 
 def _playable(mlgym_root: Path | None) -> list[str]:
     """MLGym's tasks that can be checked here; says of the others why they are not."""
-    from air.tasks.find import mlgym
+    from air.tasks.sources.own import mlgym
 
     checkout = mlgym(mlgym_root)
     ids = []

@@ -8,9 +8,9 @@ from typing import Literal, Self
 import verifiers.v1 as vf
 from pydantic import Field, field_validator, model_validator
 
+from air.actions import FORMATS
 from air.errors import ConfigError
-from air.formats import FORMATS
-from air.sandbox.kinds import OF_RUNTIME
+from air.sandbox.contract.kinds import OF_RUNTIME
 from air.tasks.spec import Provider, TaskSpec
 
 
@@ -35,7 +35,7 @@ class AirHarnessConfig(vf.HarnessConfig):
     id: str = "air"
     """The plugin: this one."""
     format: str = "fenced"
-    """The action format by name (`air.formats`)."""
+    """The action format by name (`air.actions`)."""
 
     @field_validator("format")
     @classmethod

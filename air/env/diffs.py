@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field
 
 from air.errors import BoxFileError
-from air.sandbox.base import Box
+from air.sandbox.contract.box import Box
 from air.trajectories import Diff, FileChange
 
 FILE_BYTES = 64_000

@@ -10,27 +10,27 @@ from contextlib import AsyncExitStack
 
 import verifiers.v1 as vf
 
-from air import formats, tasks
+from air import actions, tasks
 from air.env import recording
-from air.env.breaker import Breaker
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.env.credit import split
-from air.env.desk import Desk
 from air.env.episode import Episode
-from air.env.runtime import lend
+from air.env.failure_breaker import Breaker
+from air.env.program.gateway import Desk
+from air.env.runtimes.lent import lend
 from air.env.taskset import ResearchTask
 from air.errors import ConfigError, MissingError
 from air.rewards.delta import DeltaReward
-from air.sandbox import images
-from air.sandbox.base import Box, BoxSpec
-from air.sandbox.gpus import plan
-from air.sandbox.leases import GpuPool, divided
-from air.sandbox.pool import Lease, Pool
+from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.docker import images
+from air.sandbox.pool.box_pool import Lease, Pool
+from air.sandbox.pool.gpu_leases import GpuPool, divided
+from air.sandbox.pool.gpus import plan
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.trajectories import Recorder
-from air.worlds.research import ResearchWorld
-from air.worlds.tools import Tools, ToolSettings
+from air.worlds.research.tools import Tools, ToolSettings
+from air.worlds.research.world import ResearchWorld
 
 
 class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
@@ -81,7 +81,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         """One episode, in a box that is leased for it alone.
 
         Raises:
-            InfrastructureError: too many episodes in a row failed; see `air.env.breaker`.
+            InfrastructureError: too many episodes in a row failed; see `air.env.failure_breaker`.
         """
         await asyncio.to_thread(self._breaker.check)
         try:
@@ -171,9 +171,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             return AirHarnessConfig()
         return harness if isinstance(harness, AirHarnessConfig) else None
 
-    def _format(self) -> formats.ActionFormat | None:
+    def _format(self) -> actions.ActionFormat | None:
         harness = self._harness()
-        return None if harness is None else formats.get(harness.format)
+        return None if harness is None else actions.get(harness.format)
 
     def _tools(self, spec: TaskSpec, box: Box) -> Tools | None:
         """The tools of one episode, where the action format has any."""
@@ -224,7 +224,7 @@ def _check_docker(image: str) -> None:
 
 
 def _check_namespaces() -> None:
-    from air.sandbox import namespaces
+    from air.sandbox.process import namespaces
 
     found = namespaces.found()
     if found.mode == "plain":

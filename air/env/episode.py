@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from air.actions import Action, ActionFormat
 from air.env.config import ResearchEnvConfig
 from air.env.credit import Ledger
 from air.env.diffs import Differ
-from air.formats import Action, ActionFormat
 from air.rewards import terms
 from air.trajectories import Call, Diff, Recorder, TokenRef, ToolUse
 from air.worlds.base import Step, Validation
-from air.worlds.research import ResearchWorld
+from air.worlds.research.world import ResearchWorld
 
 EARLY_SECONDS = 0.1
 """How long before verifiers' own deadline an episode is ended: verifiers 0.3 would make it a failure,

@@ -9,13 +9,13 @@ from typing import Any
 import verifiers.v1 as vf
 
 from air import tasks
-from air.env import plain
 from air.env.config import AirTasksetConfig
 from air.env.recording import started
-from air.env.runtime import desk_of, episode_of
+from air.env.runtimes import verifiers_owned
+from air.env.runtimes.lent import desk_of, episode_of
 from air.errors import GradingError, UsageError
 from air.tasks.spec import TaskSpec
-from air.worlds.research import describe
+from air.worlds.research.world import describe
 
 
 class ResearchData(vf.TaskData):
@@ -31,16 +31,16 @@ class ResearchData(vf.TaskData):
 
 class ResearchTask(vf.Task[ResearchData]):
     """The hooks of one episode; what they need rides on the runtime, which `ResearchEnv` lends, or which
-    `vf-validate` and `vf-debug` start (`air.env.plain`)."""
+    `vf-validate` and `vf-debug` start (`air.env.runtimes.verifiers_owned`)."""
 
     spec: TaskSpec | None = None
     """The research task, where the taskset made this; never on the wire."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Lays the task out in the box and opens the record."""
-        if trace.agent.name in plain.COMMANDS and not hasattr(runtime, "episode"):
+        if trace.agent.name in verifiers_owned.COMMANDS and not hasattr(runtime, "episode"):
             spec = self.spec or tasks.load(self.data.task_id)
-            runtime.episode = await plain.visit(spec, runtime)
+            runtime.episode = await verifiers_owned.visit(spec, runtime)
         episode = episode_of(runtime)
         episode.trace = trace
         await episode.world.reset(self.data.seed)
@@ -82,7 +82,7 @@ class ResearchTask(vf.Task[ResearchData]):
     async def validate(self, runtime: vf.Runtime) -> bool:
         """Whether the recorded baseline and the best recorded solver score as recorded; see `plain`."""
         episode = episode_of(runtime)
-        if not isinstance(episode, plain.PlainEpisode):
+        if not isinstance(episode, verifiers_owned.PlainEpisode):
             raise UsageError("a lent box is an episode's: its task cannot be validated in it")
         return await episode.check()
 

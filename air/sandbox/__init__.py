@@ -8,14 +8,14 @@ from __future__ import annotations
 import importlib
 
 from air.errors import ConfigError
-from air.sandbox import cleanup
-from air.sandbox.base import Box, BoxSpec
-from air.sandbox.guestbox import GuestBox
-from air.sandbox.leases import GpuLease
+from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.ops import cleanup
+from air.sandbox.pool.gpu_leases import GpuLease
+from air.sandbox.wire.guest_box import GuestBox
 
 PROVIDERS = {
-    "docker": ("air.sandbox.docker", "DockerBox"),
-    "process": ("air.sandbox.process", "ProcessBox"),
+    "docker": ("air.sandbox.docker.box", "DockerBox"),
+    "process": ("air.sandbox.process.box", "ProcessBox"),
 }
 """Every provider: the module and the class, which has `async start(spec, *, run, gpus) -> GuestBox`."""
 
@@ -60,6 +60,6 @@ async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = Non
 
 def docker_available() -> str | None:
     """Why Docker cannot be used here, as half a line; None where it can. Blocks up to 10 s."""
-    from air.sandbox import daemon
+    from air.sandbox.docker import engine
 
-    return daemon.unusable()
+    return engine.unusable()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 
 from air.errors import InfrastructureError
-from air.sandbox.base import Box
+from air.sandbox.contract.box import Box
 from air.tasks import data
-from air.tasks.find import available, load
+from air.tasks.sources.own import available, load
 from air.tasks.spec import TaskSpec
 
 _PROTECT_SECONDS = 30.0

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from air.errors import ArtefactError, BoxFileError
-from air.sandbox.base import Box
-from air.tasks.find import walk
+from air.sandbox.contract.box import Box
+from air.tasks.sources.own import walk
 from air.tasks.spec import TaskSpec
 
 _LOOK_SECONDS = 10.0

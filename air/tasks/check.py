@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 
 from air.config import BaseConfig, read_toml, validate
 from air.errors import ArtefactError, ConfigError
-from air.sandbox.base import Box
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import Box
+from air.sandbox.pool.box_pool import Pool
 from air.tasks import data, stage
 from air.tasks.artefact import collect
 from air.tasks.grading import Grader

@@ -25,8 +25,8 @@ from typing import Any, Literal
 
 from air import paths
 from air.errors import ArtefactError, BoxFileError, GradingError
-from air.sandbox.base import Box, ExecResult
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import Box, ExecResult
+from air.sandbox.pool.box_pool import Pool
 from air.tasks import data
 from air.tasks.artefact import Artefact
 from air.tasks.spec import GRADER_DIR, Provider, TaskSpec, usable

@@ -11,7 +11,8 @@ _USUAL_IMAGE = "air-base"
 def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
     """Each with the way to get it; empty where the task can be played. The usual image does not count:
     that boxes work at all is for `air doctor` to say."""
-    from air.sandbox import gpus, images
+    from air.sandbox.docker import images
+    from air.sandbox.pool import gpus
 
     lacks = []
     wanted = max(task.gpus, task.grader.gpus)

@@ -14,8 +14,8 @@ from typing import Literal, Protocol
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from air.config import BaseConfig
-from air.sandbox.base import BoxLimits, BoxSpec
-from air.sandbox.names import Names
+from air.sandbox.contract.box import BoxLimits, BoxSpec
+from air.sandbox.contract.network_rules import Names
 
 GRADER_DIR = "/grader"
 ID_PATTERN = r"^([A-Za-z]|mlgym:[A-Za-z0-9])[A-Za-z0-9_-]{0,63}$"
@@ -164,7 +164,8 @@ class TaskSpec(RewardScale):
     image: str = "air-base"
     """The image of its boxes."""
     network: Names = ()
-    """Hosts that the agent's box may reach, by name (see `air.sandbox.names`); graders reach none."""
+    """Hosts that the agent's box may reach, by name; graders reach none.
+    See `air.sandbox.contract.network_rules`."""
     gpus: int = Field(0, ge=0)
     """GPUs of the agent's box."""
     trust: Literal["data", "code", "evaluator"] = "data"

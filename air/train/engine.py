@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from air.errors import MissingError
-from air.sandbox import gpus
-from air.train import prime_rl
-from air.train.run_file import Sources
+from air.sandbox.pool import gpus
+from air.train.config.overrides import Sources
+from air.train.prime_rl import handover
 
 Engine = Literal["embedded", "prime-rl"]
 PRIME_TABLES = ("inference", "deployment", "slurm")
@@ -33,14 +33,14 @@ def choose(
         raise MissingError(
             f"`{tables[0]}` is for prime-rl, and {problem}",
             where=sources.where([tables[0]]),
-            remedy=f"--dry-run shows the plan; {prime_rl.HOW_TO_INSTALL}; or a file for the embedded engine",
+            remedy=f"--dry-run shows the plan; {handover.HOW_TO_INSTALL}; or a file for the embedded engine",
         )
     return "prime-rl"
 
 
 def _obstacle(sources: Sources) -> str:
-    if prime_rl.interpreter() is None:
-        return prime_rl.NOT_INSTALLED
+    if handover.interpreter() is None:
+        return handover.NOT_INSTALLED
     if "slurm" not in sources.data and not gpus.inventory():
-        return prime_rl.NO_GPU
+        return handover.NO_GPU
     return ""

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from air.errors import UsageError
-from air.view import figures, markup, svg
-from air.view.facts import Facts
-from air.view.index import Episode, RunIndex
-from air.view.markup import chip, figure, line, seconds, text
-from air.view.runs import Run, look_up
-from air.view.steps import items
+from air.view.index.facts import Facts
+from air.view.index.run_index import Episode, RunIndex
+from air.view.index.runs import Run, look_up
+from air.view.index.steps import items
+from air.view.render import figures, markup, svg
+from air.view.render.markup import chip, figure, line, seconds, text
 
 MOST_TURNS = 300
 """Turns of one episode on the page; of a longer one the first so many."""

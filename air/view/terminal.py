@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from air.view import figures
-from air.view.clean import clean, cut, one_line
-from air.view.facts import Facts, number
-from air.view.index import Episode, RunIndex
-from air.view.markup import figure, seconds
-from air.view.runs import Run, look_up
-from air.view.single import Single
-from air.view.steps import Item, diff_of, outputs, thought
+from air.view.index.facts import Facts, number
+from air.view.index.run_index import Episode, RunIndex
+from air.view.index.runs import Run, look_up
+from air.view.index.single import Single
+from air.view.index.steps import Item, diff_of, outputs, thought
+from air.view.render import figures
+from air.view.render.clean import clean, cut, one_line
+from air.view.render.markup import figure, seconds
 
 PIPED_WIDTH = 160
 SHOWN_CHARACTERS = 12_000

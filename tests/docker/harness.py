@@ -17,9 +17,10 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from air.sandbox import daemon, docker
-from air.sandbox.base import BoxSpec
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.docker import box as docker
+from air.sandbox.docker import engine as daemon
+from air.sandbox.pool.box_pool import Pool
 from tests.docker.supervisor import until
 
 RUN, WARM = "chaos", 3

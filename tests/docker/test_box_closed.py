@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from air.sandbox import cleanup, daemon, open_box
-from air.sandbox.base import BoxSpec
+from air.sandbox import open_box
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.docker import engine
+from air.sandbox.ops import cleanup
 
 pytestmark = pytest.mark.docker
 
@@ -20,14 +22,14 @@ pytestmark = pytest.mark.docker
 async def test_the_engine_keeps_no_log_of_a_boxs_stream() -> None:
     async with await open_box(BoxSpec(), run="closed") as box:
         await box.exec("echo said", timeout=20)
-        found = await asyncio.to_thread(daemon.client().inspect_container, box.id)
+        found = await asyncio.to_thread(engine.client().inspect_container, box.id)
     assert found["HostConfig"]["LogConfig"]["Type"] == "none"
     assert found["LogPath"] == ""
 
 
 async def test_every_container_says_whose_it_is_and_until_when() -> None:
     async with await open_box(BoxSpec(), run="closed") as box:
-        found = await asyncio.to_thread(daemon.client().inspect_container, box.id)
+        found = await asyncio.to_thread(engine.client().inspect_container, box.id)
     labels = found["Config"]["Labels"]
     assert labels[cleanup.RUN_LABEL] == "closed"
     assert labels[cleanup.OWNER_LABEL] == cleanup.owner()
@@ -38,14 +40,15 @@ async def test_a_box_that_is_closed_is_gone() -> None:
     for _ in range(3):
         box = await open_box(BoxSpec(), run="gone")
         await box.close()
-        left = [c for c in daemon.boxes() if c["Labels"][cleanup.RUN_LABEL] == "gone"]
+        left = [c for c in engine.boxes() if c["Labels"][cleanup.RUN_LABEL] == "gone"]
         assert left == []
 
 
 PROXIED = """
 import asyncio
-from air.sandbox import daemon, open_box
-from air.sandbox.base import BoxSpec
+from air.sandbox.docker import engine as daemon
+from air.sandbox import open_box
+from air.sandbox.contract.box import BoxSpec
 
 async def main():
     async with await open_box(BoxSpec(), run="closed") as box:

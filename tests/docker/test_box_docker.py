@@ -8,12 +8,15 @@ import os
 import pytest
 
 from air.errors import BoxDiedError, BoxStartError, MissingError
-from air.sandbox import cleanup, conformance, daemon, docker, docker_available, open_box
-from air.sandbox.attached import Attached
-from air.sandbox.base import BoxLimits, BoxSpec
-from air.sandbox.failure import TransientStartError
-from air.sandbox.pool import Pool
-from air.sandbox.protocol import opening
+from air.sandbox import conformance, docker_available, open_box
+from air.sandbox.contract.box import BoxLimits, BoxSpec
+from air.sandbox.docker import box as docker
+from air.sandbox.docker import engine
+from air.sandbox.docker.container_stream import Attached
+from air.sandbox.docker.engine_errors import TransientStartError
+from air.sandbox.ops import cleanup
+from air.sandbox.pool.box_pool import Pool
+from air.sandbox.wire.connection import opening
 
 pytestmark = pytest.mark.docker
 SPEC = BoxSpec()
@@ -21,7 +24,7 @@ KEPT = [c for c in conformance.CHECKS if c.name not in conformance.KNOWN_GAPS["d
 
 
 def _ours(run: str) -> list[str]:
-    return [c["Names"][0] for c in daemon.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+    return [c["Names"][0] for c in engine.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
 
 
 @pytest.mark.parametrize("check", KEPT, ids=lambda check: check.name)
@@ -64,7 +67,7 @@ async def test_a_container_that_is_taken_away_is_a_dead_box() -> None:
     async with await open_box(SPEC, run="taken") as box:
         running = asyncio.create_task(box.exec("sleep 60", timeout=60))
         await box.exec("true", timeout=5)
-        await asyncio.to_thread(daemon.client().kill, box.id)
+        await asyncio.to_thread(engine.client().kill, box.id)
         with pytest.raises(BoxDiedError, match=box.id):
             await running
         with pytest.raises(BoxDiedError, match=box.id):
@@ -125,5 +128,5 @@ async def test_secrets_are_not_in_the_containers_description() -> None:
     async with await open_box(spec) as box:
         assert (await box.exec("echo $TOKEN", timeout=5)).text == "hunter2\n"
         assert "hunter2" not in str(
-            await asyncio.to_thread(daemon.client().inspect_container, box.id)
+            await asyncio.to_thread(engine.client().inspect_container, box.id)
         )

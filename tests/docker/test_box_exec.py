@@ -19,10 +19,14 @@ from typing import Any
 import pytest
 
 from air.errors import BoxFileError, BoxStartError
-from air.sandbox import cleanup, conformance, daemon, docker, images, open_box, shell
-from air.sandbox.base import Box, BoxLimits, BoxSpec
-from air.sandbox.execbox import ExecBox
-from air.sandbox.pool import Pool
+from air.sandbox import conformance, open_box
+from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
+from air.sandbox.docker import box as docker
+from air.sandbox.docker import engine as daemon
+from air.sandbox.docker import images, posix_shell
+from air.sandbox.docker.exec_box import ExecBox
+from air.sandbox.ops import cleanup
+from air.sandbox.pool.box_pool import Pool
 
 pytestmark = pytest.mark.docker
 KEPT = [c for c in conformance.CHECKS if c.name not in conformance.KNOWN_GAPS["docker-exec"]]
@@ -262,7 +266,7 @@ async def test_it_is_cleared_where_what_ends_commands_was_killed(bare: str) -> N
 HARNESS = """
 import asyncio, sys
 from air.sandbox import open_box
-from air.sandbox.base import BoxSpec
+from air.sandbox.contract.box import BoxSpec
 
 async def main():
     box = await open_box(BoxSpec(image=sys.argv[2]), run=sys.argv[1])
@@ -298,7 +302,7 @@ def test_a_box_whose_harness_never_speaks_ends_by_itself(
     engine = daemon.client()
     spec = BoxSpec(image=request.getfixturevalue(image))
     arguments = docker.container(spec, f"air-silent-{image}-{os.getpid()}", "any")
-    arguments |= {"user": "0:0", "entrypoint": ["sh", "-c", shell.INIT]}
+    arguments |= {"user": "0:0", "entrypoint": ["sh", "-c", posix_shell.INIT]}
     made = engine.create_container(**arguments)["Id"]
     try:
         engine.start(made)  # never attached: its stdin is open and stays silent

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from air.sandbox import open_box
-from air.sandbox.base import BoxLimits, BoxSpec
-from air.sandbox.failure import outcome
+from air.sandbox.contract.box import BoxLimits, BoxSpec
+from air.sandbox.docker.engine_errors import outcome
 
 pytestmark = pytest.mark.docker
 EAT = "x = [b'x' * (1 << 20) for _ in range(4000)]"

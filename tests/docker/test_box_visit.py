@@ -11,8 +11,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from air.sandbox import daemon, docker, open_box
-from air.sandbox.base import Box, BoxSpec
+from air.sandbox import open_box
+from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.docker import box as docker
+from air.sandbox.docker import engine
 
 pytestmark = pytest.mark.docker
 PIPE = asyncio.subprocess.PIPE
@@ -126,12 +128,12 @@ async def test_a_box_that_ends_meanwhile_is_said(box: Box) -> None:
 
 async def test_a_box_that_does_not_run_is_refused() -> None:
     name = "air-not-started"
-    daemon.client().create_container(**docker.container(BoxSpec(), name, "visited"))
+    engine.client().create_container(**docker.container(BoxSpec(), name, "visited"))
     try:
         code, _, err = await _exec(name, "--", "true")
         assert (code, "does not run (created)" in err) == (2, True)
     finally:
-        daemon.remove(name)
+        engine.remove(name)
 
 
 async def test_a_shell_at_a_terminal(box: Box) -> None:

@@ -22,9 +22,9 @@ import pytest
 from air.cli.main import main
 from air.errors import BoxDiedError, BoxFileError, BoxStartError
 from air.sandbox import open_box
-from air.sandbox.base import Box, BoxLimits, BoxSpec
-from air.sandbox.failure import EngineAwayError, TransientStartError
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
+from air.sandbox.docker.engine_errors import EngineAwayError, TransientStartError
+from air.sandbox.pool.box_pool import Pool
 from tests.docker.engine import Engine
 from tests.docker.supervisor import until
 

@@ -13,16 +13,18 @@ from typing import Any
 import pytest
 
 from air.cli.main import main
-from air.sandbox import cleanup, daemon, docker
-from air.sandbox.base import BoxSpec
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.docker import box as docker
+from air.sandbox.docker import engine as daemon
+from air.sandbox.ops import cleanup
+from air.sandbox.pool.box_pool import Pool
 
 pytestmark = pytest.mark.docker
 
 HARNESS = """
 import asyncio, sys
-from air.sandbox.base import BoxSpec
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.pool.box_pool import Pool
 
 BUSY = "(setsid bash -c \\"trap '' TERM; while true; do :; done\\" &); sleep 600"
 

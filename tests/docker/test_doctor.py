@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from air.cli.main import main
-from air.sandbox import cleanup, daemon, docker
-from air.sandbox.base import BoxSpec
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.docker import box as docker
+from air.sandbox.docker import engine as daemon
+from air.sandbox.ops import cleanup
 
 pytestmark = pytest.mark.docker
 

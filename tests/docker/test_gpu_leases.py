@@ -18,11 +18,14 @@ import pytest
 
 from air.cli.main import main
 from air.errors import AirError, BoxStartError, MissingError
-from air.sandbox import cleanup, daemon, docker, leases, locks
-from air.sandbox.base import BoxSpec
-from air.sandbox.gpus import INVENTORY_ENV, Gpu
-from air.sandbox.leases import GpuPool
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.docker import box as docker
+from air.sandbox.docker import engine as daemon
+from air.sandbox.ops import cleanup
+from air.sandbox.pool import file_locks, gpu_leases
+from air.sandbox.pool.box_pool import Pool
+from air.sandbox.pool.gpu_leases import GpuPool
+from air.sandbox.pool.gpus import INVENTORY_ENV, Gpu
 
 pytestmark = pytest.mark.docker
 GPUS = [Gpu(0, "GPU-airtest-a"), Gpu(1, "GPU-airtest-b")]
@@ -33,7 +36,7 @@ IMAGE = "air-test-rebuilt"
 @pytest.fixture(autouse=True)
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks and an inventory of the test's own."""
-    monkeypatch.setenv(locks.FOLDER_ENV, str(tmp_path / "locks"))
+    monkeypatch.setenv(file_locks.FOLDER_ENV, str(tmp_path / "locks"))
     monkeypatch.setenv(INVENTORY_ENV, ",".join(f"{gpu.index}={gpu.uuid}" for gpu in GPUS))
 
 
@@ -113,7 +116,7 @@ async def test_a_start_that_fails_leaves_the_gpu_free_and_no_container() -> None
                 "the Docker engine cannot give GPUs to containers — "
                 "install the NVIDIA Container Toolkit and restart the engine"
             )
-        assert [leases.holders(gpu) for gpu in GPUS] == [{}, {}]
+        assert [gpu_leases.holders(gpu) for gpu in GPUS] == [{}, {}]
         assert not [c for c in daemon.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == RUN]
 
 
@@ -152,7 +155,7 @@ async def test_a_container_of_nobody_known_is_waited_for(created: Callable[..., 
     assert await GpuPool(GPUS[1:]).try_take(1) is None
     assert exists("air-test-nobodys")
     assert exists("air-test-elsewhere")
-    assert [leases.holders(gpu) for gpu in GPUS] == [{}, {}]
+    assert [gpu_leases.holders(gpu) for gpu in GPUS] == [{}, {}]
 
 
 async def test_a_dead_owners_container_is_removed_first(
@@ -173,7 +176,7 @@ async def test_an_engine_that_fails_hands_nothing_on(
         script = (
             "import asyncio\n"
             "from air.errors import BoxStartError\n"
-            "from air.sandbox.leases import GpuPool, holders\n"
+            "from air.sandbox.pool.gpu_leases import GpuPool, holders\n"
             "pool = GpuPool.open('auto')\n"
             "try:\n"
             "    asyncio.run(pool.take(1))\n"

@@ -18,7 +18,8 @@ import verifiers.v1 as vf
 
 from air.env.config import AirTasksetConfig, ResearchEnvConfig
 from air.errors import ConfigError
-from air.sandbox import images, namespaces
+from air.sandbox.docker import images
+from air.sandbox.process import namespaces
 from air.testing import Script, ScriptedServer, replies, tool_calls
 from air.trajectories import read
 from air.trajectories.export import messages

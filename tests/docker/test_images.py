@@ -10,7 +10,7 @@ import pytest
 from air import paths
 from air.cli.main import main
 from air.errors import BoxStartError
-from air.sandbox import images
+from air.sandbox.docker import images
 
 pytestmark = pytest.mark.docker
 

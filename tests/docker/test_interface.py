@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from air.formats import ToolCall
+from air.actions import ToolCall
 from air.sandbox import open_box
-from air.sandbox.base import Box, BoxSpec
-from air.worlds.tools import Tools, ToolSettings
+from air.sandbox.contract.box import Box, BoxSpec
+from air.worlds.research.tools import Tools, ToolSettings
 
 pytestmark = pytest.mark.docker
 

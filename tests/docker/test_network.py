@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from air.sandbox import allow, cleanup, daemon, open_box
-from air.sandbox.base import Box, BoxSpec
+from air.sandbox import open_box
 from air.sandbox.conformance.ports import ECHO, echo, program, said
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.docker import engine as daemon
+from air.sandbox.network import egress_proxy
+from air.sandbox.ops import cleanup
+from air.sandbox.pool.box_pool import Pool
 
 pytestmark = pytest.mark.docker
 SPEC = BoxSpec()
@@ -171,7 +174,7 @@ async def test_a_tunnel_reaches_exactly_what_is_listed(site: Site) -> None:
     script = f"""
 import http.client
 for name in ("localhost", "127.0.0.1", "{socket.gethostname()}.test"):
-    c = http.client.HTTPConnection("127.0.0.1", {allow.PORT}, timeout=60)
+    c = http.client.HTTPConnection("127.0.0.1", {egress_proxy.PORT}, timeout=60)
     c.set_tunnel(name, {site.port})
     try:
         c.request("GET", "/")
@@ -225,7 +228,7 @@ print(hashlib.sha256(urllib.request.urlopen(url + "/big", timeout=300).read()).h
 async def test_garbage_and_a_flood_harm_neither_the_proxy_nor_the_box(site: Site) -> None:
     script = f"""
 import os, socket
-here = ("127.0.0.1", {allow.PORT})
+here = ("127.0.0.1", {egress_proxy.PORT})
 def say(data):
     with socket.create_connection(here, 60) as c:
         c.sendall(data)
@@ -270,7 +273,7 @@ async def test_a_box_that_closes_frees_what_was_open(site: Site) -> None:
         async with await open_box(spec, run=RUN) as box:
             before = site.hits
             url = f"http://localhost:{site.port}/big"
-            half = f"http_proxy=http://127.0.0.1:{allow.PORT} no_proxy= python3 -c '{GET}' {url}"
+            half = f"http_proxy=http://127.0.0.1:{egress_proxy.PORT} no_proxy= python3 -c '{GET}' {url}"
             await box.exec(
                 f"for i in 1 2 3 4 5 6 7 8; do ({half}) & done >/dev/null 2>&1", timeout=20
             )

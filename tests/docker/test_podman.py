@@ -24,12 +24,16 @@ from typing import Any
 import pytest
 
 from air.errors import BoxDiedError, MissingError
-from air.sandbox import cleanup, conformance, daemon, docker, images, open_box
-from air.sandbox.attached import Attached, create
-from air.sandbox.base import Box, BoxSpec
-from air.sandbox.execbox import ExecBox
-from air.sandbox.failure import lacks_python
-from air.sandbox.pool import Pool
+from air.sandbox import conformance, open_box
+from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.docker import box as docker
+from air.sandbox.docker import engine as daemon
+from air.sandbox.docker import images
+from air.sandbox.docker.container_stream import Attached, create
+from air.sandbox.docker.engine_errors import lacks_python
+from air.sandbox.docker.exec_box import ExecBox
+from air.sandbox.ops import cleanup
+from air.sandbox.pool.box_pool import Pool
 
 pytestmark = [
     pytest.mark.podman,
@@ -196,8 +200,9 @@ async def _exec_box(spec: BoxSpec) -> Box:
 
 TWO_BOXES = """
 import asyncio, json, logging
-from air.sandbox import daemon, held, open_box
-from air.sandbox.base import BoxSpec
+from air.sandbox.docker import engine as daemon, limit_check as held
+from air.sandbox import open_box
+from air.sandbox.contract.box import BoxSpec
 
 async def main():
     logging.basicConfig(format="said: %(message)s")
@@ -343,9 +348,9 @@ async def test_a_cancelled_start_leaves_nothing(delay: float) -> None:
 
 HARNESS = """
 import asyncio, sys
-from air.sandbox.base import BoxSpec
-from air.sandbox.execbox import ExecBox
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.docker.exec_box import ExecBox
+from air.sandbox.pool.box_pool import Pool
 
 BUSY = "(setsid bash -c \\"trap '' TERM; while true; do sleep 0.1; done\\" &); sleep 600"
 

@@ -10,7 +10,7 @@ import pytest
 
 from air import tasks
 from air.errors import ArtefactError
-from air.sandbox.pool import Pool
+from air.sandbox.pool.box_pool import Pool
 from air.tasks import stage
 from air.tasks.artefact import Artefact
 from air.tasks.grading import Grader

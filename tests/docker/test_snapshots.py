@@ -10,16 +10,18 @@ from typing import Any
 import pytest
 
 from air.errors import BoxDiedError, ConfigError
-from air.sandbox import cleanup, daemon, keeper, open_box
-from air.sandbox.base import Box, BoxLimits, BoxSpec
-from air.sandbox.pool import Pool
+from air.sandbox import open_box
+from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
+from air.sandbox.docker import engine, snapshot_service
+from air.sandbox.ops import cleanup
+from air.sandbox.pool.box_pool import Pool
 
 pytestmark = pytest.mark.docker
 SPEC = BoxSpec(limits=BoxLimits(disk_mb=16))
 
 
 def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in daemon.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+    return [c for c in engine.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
 
 
 def _keepers(run: str) -> list[str]:
@@ -61,7 +63,7 @@ async def test_a_keeper_that_dies_loses_its_snapshots_and_nothing_else() -> None
     async with await open_box(SPEC, run="lost") as fork, await open_box(SPEC, run="lost") as late:
         await fork.restore(snapshot)
         name = next(c["Names"][0] for c in _of("lost") if "keeper" in c["Names"][0])
-        await asyncio.to_thread(daemon.remove, name.lstrip("/"))
+        await asyncio.to_thread(engine.remove, name.lstrip("/"))
         assert await fork.read("a") == b"1"
         with pytest.raises(BoxDiedError):
             await late.restore(snapshot)
@@ -88,7 +90,7 @@ async def test_what_a_keeper_mounts_is_given_back() -> None:
     async with await open_box(SPEC, run="mounts") as box:
         await box.write("a", b"1")
         snapshot = await box.snapshot()
-    kept = await keeper.hold("mounts")
+    kept = await snapshot_service.hold("mounts")
     try:
         for _ in range(3):
             async with await open_box(SPEC, run="mounts") as fork:
@@ -134,7 +136,7 @@ async def _workspace(box: Box) -> tuple[int, set[str]]:
     return int(files), set(options.split(","))
 
 
-async def _mounts(kept: keeper.Keeper) -> list[str]:
+async def _mounts(kept: snapshot_service.Keeper) -> list[str]:
     """What is mounted in the keeper's own folder, that folder included."""
     pid = await kept._attached.pid()
     with open(f"/proc/{pid}/mounts") as table:  # noqa: ASYNC230, PTH123
@@ -144,7 +146,7 @@ async def _mounts(kept: keeper.Keeper) -> list[str]:
 HARNESS = """
 import asyncio, sys
 from air.sandbox import open_box
-from air.sandbox.base import BoxSpec
+from air.sandbox.contract.box import BoxSpec
 
 async def main():
     box = await open_box(BoxSpec(), run=sys.argv[1])

@@ -12,10 +12,10 @@ import verifiers.v1 as vf
 
 from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
 from air.testing import Script, ScriptedServer
-from air.train import policy as policies
-from air.train.config import EmbeddedConfig
-from air.train.options import SFTConfig
-from air.train.sft import train_sft
+from air.train.config.model_options import SFTConfig
+from air.train.config.run_config import EmbeddedConfig
+from air.train.model import policy as policies
+from air.train.model.sft import train_sft
 
 SYSTEM = (
     "Reply with a short thought and exactly one ```bash block. "
@@ -104,7 +104,7 @@ def warm(folder: Path, talks: Sequence[list[dict[str, str]]]) -> Path:
 
 def talk(method: int, level: int) -> list[dict[str, str]]:
     from air import tasks
-    from air.worlds.research import describe
+    from air.worlds.research.world import describe
 
     return [
         {"role": "system", "content": SYSTEM},

@@ -13,8 +13,8 @@ from air import tasks
 from air.cli.main import main
 from air.rewards.normalise import phi_on
 from air.testing import replies
-from air.train.rollout import Rollout
-from air.train.samples import samples
+from air.train.loop.rollout import Rollout
+from air.train.loop.samples import samples
 from air.trajectories import read
 from tests.e2e.conftest import attempt, played_by, research, run_toml
 from tests.e2e.test_commands import command
@@ -108,8 +108,8 @@ async def test_a_failure_after_the_first_validate_masks_all_of_the_episode(tmp_p
     lines = [line for path in (tmp_path / "r").glob("*.jsonl") for line in read(path)]
     assert [line["type"] for line in lines].count("validate") == 2  # these had been paid
     assert lines[-1]["reward"] is None
-    from air.train.estimators import grpo
-    from air.train.rollout import Group
+    from air.train.algorithms import grpo
+    from air.train.loop.rollout import Group
 
     failed = Rollout("s", "titanic", episode.traces, error="exit 7")
     assert samples([Group([failed])], grpo, 1.0) == []

@@ -10,7 +10,7 @@ import pytest
 
 from air.env.diffs import DIFF_CHARS, FILE_BYTES, Differ
 from air.sandbox import open_box
-from air.sandbox.base import Box, BoxSpec
+from air.sandbox.contract.box import Box, BoxSpec
 from air.testing import replies
 from air.trajectories import Diff, load, trajectory_files
 from tests.e2e.conftest import attempt, played_by, research

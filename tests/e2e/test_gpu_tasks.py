@@ -14,8 +14,8 @@ from air import tasks
 from air.cli.main import main
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError
-from air.sandbox import leases, locks
-from air.sandbox.gpus import INVENTORY_ENV, inventory
+from air.sandbox.pool import file_locks, gpu_leases
+from air.sandbox.pool.gpus import INVENTORY_ENV, inventory
 from air.testing import replies
 from air.trajectories import read
 from tests.e2e.conftest import played_by, research
@@ -26,7 +26,7 @@ LOOK = "Look.\n```bash\necho mine: $CUDA_VISIBLE_DEVICES\nsubmit\n```"
 @pytest.fixture(autouse=True)
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks and an inventory of the test's own."""
-    monkeypatch.setenv(locks.FOLDER_ENV, str(tmp_path / "locks"))
+    monkeypatch.setenv(file_locks.FOLDER_ENV, str(tmp_path / "locks"))
     monkeypatch.setenv(INVENTORY_ENV, "0=GPU-e2e-a,1=GPU-e2e-b,7=GPU-e2e-c")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
@@ -56,7 +56,7 @@ async def test_each_box_has_a_gpu_of_its_own_and_the_record_names_it(tmp_path: P
         assert gpu in ("GPU-e2e-c", "GPU-e2e-a")
         (step,) = (x for x in lines if x["type"] == "step")
         assert f"mine: {gpu}\n" in step["observation"]
-    assert not any(leases.holders(gpu) for gpu in inventory())
+    assert not any(gpu_leases.holders(gpu) for gpu in inventory())
 
 
 def test_an_episode_with_a_gpu_is_replayed_on_another(
@@ -76,7 +76,7 @@ def test_an_episode_with_a_gpu_is_replayed_on_another(
     assert "--gpus auto" in capsys.readouterr().err
     assert main([*command, "--gpus", "5"]) == 2
     assert "there is no GPU '5'" in capsys.readouterr().err
-    assert not any(leases.holders(gpu) for gpu in inventory())
+    assert not any(gpu_leases.holders(gpu) for gpu in inventory())
 
 
 def test_a_task_with_a_gpu_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

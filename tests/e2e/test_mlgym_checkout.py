@@ -12,9 +12,9 @@ import verifiers.v1 as vf
 from air.env.config import AirHarnessConfig
 from air.errors import ConfigError
 from air.testing import Message, ScriptedServer, replies
-from air.train import policy as policies
-from air.train.config import RunConfig
-from air.train.rollout import context
+from air.train.config.run_config import RunConfig
+from air.train.loop.rollout import context
+from air.train.model import policy as policies
 from air.trajectories import read
 from air.trajectories.export import messages
 from tests.e2e.conftest import played_by, research

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from air.cli.main import main
-from air.env.comparison import Replayed
-from air.env.played import ReplayOptions
-from air.env.replay import Replayer
-from air.env.rescore import rescore
 from air.errors import ConfigError
+from air.replay.comparison import Replayed
+from air.replay.regrade import rescore
+from air.replay.replayer import Replayer
+from air.replay.restore import ReplayOptions
 from air.testing import replies
-from air.train.demos import demonstrate
+from air.train.loop.demos import demonstrate
 from air.trajectories import load, trajectory_files
 from tests.e2e.conftest import attempt, played_by, research
 from tests.e2e.test_commands import command

@@ -10,8 +10,8 @@ import pytest
 from air import tasks
 from air.rewards.normalise import phi_on
 from air.testing import replies
-from air.train.metrics import of_rollouts
-from air.train.rollout import Rollout
+from air.train.loop.metrics import of_rollouts
+from air.train.loop.rollout import Rollout
 from air.trajectories import read
 from tests.e2e.conftest import attempt, played_by, research
 from tests.unit.tasks.conftest import DATA, GRADER, SCORE, TOML

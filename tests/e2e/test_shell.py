@@ -16,10 +16,11 @@ import pytest
 from air import tasks
 from air.cli.main import main
 from air.cli.screen import safe
-from air.env.played import ReplayOptions
-from air.env.replay import Replayer
-from air.sandbox import events, live, open_box
-from air.sandbox.base import BoxSpec
+from air.replay.replayer import Replayer
+from air.replay.restore import ReplayOptions
+from air.sandbox import open_box
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.ops import command_log, listing
 from air.testing import Message, replies
 from air.trajectories import load, trajectory_files
 from tests.e2e.by_hand import Terminal, printed, shell, solve
@@ -94,7 +95,7 @@ async def test_a_person_sees_what_a_model_would_see(runtime: str, tmp_path: Path
     assert shown[4].startswith("1\n3\n[exit 3]")  # what the step before left is there
     await replayed(by_hand)
     async with Replayer(ReplayOptions()) as replayer:  # what was graded lies beside it
-        from air.env.rescore import rescore
+        from air.replay.regrade import rescore
 
         one = load(by_hand)
         assert (await rescore(one, replayer.grader_of(one), {}, ReplayOptions())).matched
@@ -196,7 +197,7 @@ class Blocking:
 
 def own_box(runtime: str) -> str:
     """The box that this process has."""
-    boxes = live.containers() if runtime == "docker" else live.folders()
+    boxes = listing.containers() if runtime == "docker" else listing.folders()
     return next(box.name for box in boxes if box.pid == str(os.getpid()))
 
 
@@ -227,22 +228,22 @@ async def test_a_visitor_does_not_disturb_an_episode(
 def _visit(runtime: str, model: Blocking, capsys: pytest.CaptureFixture[str]) -> None:
     """Looks into the box between two turns, then while its agent's command runs."""
     name = _until(lambda: own_box(runtime))
-    file = events.folder() / f"{name}.jsonl"
-    _until(lambda: next(e for e in events.read(file)[0] if "marker" in str(e)))
-    before = events.read(file)[0]
+    file = command_log.folder() / f"{name}.jsonl"
+    _until(lambda: next(e for e in command_log.read(file)[0] if "marker" in str(e)))
+    before = command_log.read(file)[0]
     script = ":log\n:expect marker\n:files\n:expect solve.py\n:bash cat config; exit 3\n"
     shell(script + ":expect [exit 3]\n:files data\n:expect train.csv\n", "--attach", name)
     assert "method=1 level=4" in capsys.readouterr().out
-    seen = [e for e in events.read(file)[0][len(before) :] if e["type"] == "run"]
+    seen = [e for e in command_log.read(file)[0][len(before) :] if e["type"] == "run"]
     assert all(
         "find . -xdev" in e["command"] for e in seen
     )  # the recorder's: none is the visitor's
     shell("ls\n", "--attach", name, code=2)
     assert "takes no actions" in capsys.readouterr().err
     model.go.set()
-    _until(lambda: next(e for e in events.read(file)[0] if "sleep 2" in str(e)))
+    _until(lambda: next(e for e in command_log.read(file)[0] if "sleep 2" in str(e)))
     shell(":log 1\n:expect sleep 2\n:files\n:expect solve.py\n", "--attach", name)
-    assert events.read(file)[0][-1]["type"] == "run"  # it still ran
+    assert command_log.read(file)[0][-1]["type"] == "run"  # it still ran
 
 
 def _until(there: Any) -> Any:

@@ -16,9 +16,9 @@ import pytest
 
 from air import tasks
 from air.cli.main import main
-from air.env.interactive import Interactive
+from air.manual.session import Interactive
 from air.sandbox import open_box
-from air.sandbox.base import BoxSpec
+from air.sandbox.contract.box import BoxSpec
 from air.trajectories import load
 from tests.e2e.by_hand import Terminal, printed, shell
 from tests.e2e.conftest import research

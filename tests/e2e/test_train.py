@@ -17,10 +17,10 @@ import pytest
 import verifiers.v1 as vf
 
 from air.cli.main import main
-from air.train import policy as policies
-from air.train import run_file
-from air.train.config import RunConfig
-from air.train.evaluate import served
+from air.train.config import overrides
+from air.train.config.run_config import RunConfig
+from air.train.loop.evaluate import served
+from air.train.model import policy as policies
 from tests.e2e.conftest import research, run_toml
 from tests.e2e.test_commands import bad, command
 
@@ -54,7 +54,7 @@ def check_exact(policy: policies.Policy, trace: Any) -> None:
     branch, logprobs = check_tokens(policy, trace)
     import torch
 
-    from air.train.loss import token_logprobs
+    from air.train.algorithms.loss import token_logprobs
 
     ids = torch.tensor([branch.token_ids])
     with torch.no_grad():
@@ -103,7 +103,7 @@ def test_a_run_trains_and_leaves_what_it_should(runtime: str, small: Path, tmp_p
     assert len(list((folder / "trajectories").glob("*.jsonl"))) == 16
     check_groups(folder, [first, second])
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["step_1", "step_2"]
-    resolved = run_file.build(RunConfig, run_file.parse([f"@{folder / 'config.json'}"]))
+    resolved = overrides.build(RunConfig, overrides.parse([f"@{folder / 'config.json'}"]))
     assert resolved.max_steps == 2
     assert (folder / "log.txt").is_file()
     assert "step 2" in ran.stdout

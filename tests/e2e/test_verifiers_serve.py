@@ -21,10 +21,10 @@ import verifiers.v1 as vf
 from verifiers.v1.serve import EnvClient, env_config_data
 
 from air import tasks
-from air.env import breaker
+from air.env import failure_breaker
 from air.env.config import ResearchEnvConfig
-from air.sandbox import claims, locks
-from air.sandbox.gpus import INVENTORY_ENV
+from air.sandbox.pool import file_locks, host_slots
+from air.sandbox.pool.gpus import INVENTORY_ENV
 from air.testing import ScriptedServer, replies
 from air.trajectories import read
 from tests.e2e.conftest import research
@@ -52,11 +52,11 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A host of these tests' own: two GPUs, places for a few boxes, locks and a breaker."""
     folder = tmp_path_factory.mktemp("host")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(locks.FOLDER_ENV, str(folder / "locks"))
+        patch.setenv(file_locks.FOLDER_ENV, str(folder / "locks"))
         patch.setenv(INVENTORY_ENV, "0=GPU-serve-a,1=GPU-serve-b")
-        patch.setenv(claims.LIMIT_ENV, str(PLACES))
+        patch.setenv(host_slots.LIMIT_ENV, str(PLACES))
         patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        for name, value in breaker.fresh(folder / "breaker.json").items():
+        for name, value in failure_breaker.fresh(folder / "breaker.json").items():
             patch.setenv(name, value)
         yield folder
 
@@ -194,7 +194,7 @@ async def test_workers_count_failures_together_and_the_launcher_is_told(
         async with clients(sources) as (one, two):
             plays = [(one, sources[0], ["brokenTask"] * 2), (two, sources[1], ["brokenTask"])]
             failed = await asyncio.gather(*(play(c, s, model.url, names) for c, s, names in plays))
-            reason = breaker.opened(host / "breaker.json")
+            reason = failure_breaker.opened(host / "breaker.json")
             (refused,) = await play(two, sources[1], model.url, ["plainTask"])
     assert not any(episode.ok for episodes in failed for episode in episodes)
     assert re.match(r"3 episodes in a row failed .* exit 7", reason)

@@ -16,14 +16,14 @@ import pytest
 from air import tasks
 from air.cli.main import main
 from air.errors import ArtefactError
-from air.sandbox.pool import Pool
+from air.sandbox.pool.box_pool import Pool
 from air.tasks.artefact import Artefact
 from air.tasks.data import prepare
-from air.tasks.find import folder_hash, walk
 from air.tasks.grading import Grader
-from air.tasks.mlgym import Checkout
-from air.tasks.mlgym.config import read_task
-from air.tasks.mlgym.table import read_table
+from air.tasks.sources.mlgym import Checkout
+from air.tasks.sources.mlgym.config import read_task
+from air.tasks.sources.mlgym.table import read_table
+from air.tasks.sources.own import folder_hash, walk
 
 pytestmark = pytest.mark.mlgym
 

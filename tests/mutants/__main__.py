@@ -21,7 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from air.errors import InfrastructureError
-from air.sandbox import cleanup, images, namespaces
+from air.sandbox.docker import images
+from air.sandbox.ops import cleanup
+from air.sandbox.process import namespaces
 from tests.mutants import Mutant, table
 
 ROOT = Path(__file__).resolve().parents[2]

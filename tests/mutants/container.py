@@ -1,11 +1,11 @@
-"""What closes a container (`air/sandbox/docker.py`), and what removes it."""
+"""What closes a container (`air/sandbox/docker/box.py`), and what removes it."""
 
 from __future__ import annotations
 
 from tests.mutants import DOCKER_WORKS, Mutant, in_docker
 
-_FILE = "air/sandbox/docker.py"
-_BOX = "air/sandbox/guestbox.py"
+_FILE = "air/sandbox/docker/box.py"
+_BOX = "air/sandbox/wire/guest_box.py"
 _CLOSED = "tests/docker/test_box_closed.py"
 
 
@@ -134,7 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         "the guest takes its bounds on",
-        "air/sandbox/guest.py",
+        "air/sandbox/guest/main.py",
         'bound(config.get("bounds", []))',
         "pass",
         in_docker("open-files-are-bounded", "a-crash-leaves-no-core"),
@@ -142,7 +142,7 @@ MUTANTS = (
     ),
     Mutant(
         "the engine keeps no log of the stream",
-        "air/sandbox/daemon.py",
+        "air/sandbox/docker/engine.py",
         'LogConfig(type="none")',
         'LogConfig(type="json-file")',
         (f"{_CLOSED}::test_the_engine_keeps_no_log_of_a_boxs_stream",),
@@ -189,7 +189,7 @@ MUTANTS = (
     ),
     Mutant(
         "a box that is closed is gone",
-        "air/sandbox/attached.py",
+        "air/sandbox/docker/container_stream.py",
         "await daemon.in_thread(lambda: daemon.remove(self.container))",
         "await daemon.in_thread(lambda: None)",
         (f"{_CLOSED}::test_a_box_that_is_closed_is_gone",),

@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "each episode has one vote in a segment's baseline",
-        "air/train/estimators/parts.py",
+        "air/train/algorithms/episode_baselines.py",
         "found.append([advantage + (reward - mean) for reward in parts])",
         "found.append([advantage for reward in parts])",
         (
@@ -80,7 +80,7 @@ MUTANTS = (
     ),
     Mutant(
         "an episode that has ended still counts in later turns' baselines",
-        "air/train/estimators/parts.py",
+        "air/train/algorithms/episode_baselines.py",
         "left = [None if parts is None else math.fsum(parts[turn:]) for parts in rewards]",
         "left = [math.fsum(p[turn:]) if p is not None and p[turn:] else None for p in rewards]",
         (f"{_PARTS}::test_the_readmes_example",),
@@ -88,7 +88,7 @@ MUTANTS = (
     ),
     Mutant(
         "a reply that branches share is trained once",
-        "air/train/samples.py",
+        "air/train/loop/samples.py",
         "sampled and first for sampled",
         "sampled for sampled",
         (f"{_SAMPLES}::test_a_reply_that_branches_share_is_trained_in_the_first_alone",),
@@ -96,7 +96,7 @@ MUTANTS = (
     ),
     Mutant(
         "a step's reward is the sum over an episode's traces",
-        "air/train/rollout.py",
+        "air/train/loop/rollout.py",
         "return sum(float(trace.reward) for trace in self.traces) if self.ok else 0.0",
         "return float(self.trace.reward) if self.ok else 0.0",
         (f"{_SAMPLES}::test_a_steps_numbers_count_an_episode_once_in_both_credits",),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants import DOCKER_WORKS, PROCESS_WORKS, Mutant, as_process, in_docker
 
-_GUEST = "air/sandbox/guest_files.py"
-_HOST = "air/sandbox/files.py"
+_GUEST = "air/sandbox/guest/files.py"
+_HOST = "air/sandbox/wire/folders.py"
 _DEFENCES = "tests/unit/sandbox/test_box_defences.py"
 _SWAPPED = as_process("a-name-that-is-swapped-while-it-is-read-leads-nowhere")
 _OPEN = "flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC"

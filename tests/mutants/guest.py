@@ -1,15 +1,15 @@
-"""What the guest holds to with processes (`guest.py`, `guest_exec.py`), and how it is started."""
+"""What the guest holds to with processes (`air/sandbox/guest/`), and how it is started."""
 
 from __future__ import annotations
 
 from tests.mutants import DOCKER_WORKS, PROCESS_WORKS, Mutant, as_process, in_docker
 
-_LOOP = "air/sandbox/guest.py"
-_EXEC = "air/sandbox/guest_exec.py"
-_START = "air/sandbox/guest_start.py"
-_STATS = "air/sandbox/guest_stats.py"
+_LOOP = "air/sandbox/guest/main.py"
+_EXEC = "air/sandbox/guest/processes.py"
+_START = "air/sandbox/guest/spawn.py"
+_STATS = "air/sandbox/guest/usage.py"
 _STATS_TESTS = "tests/unit/sandbox/test_guest_stats.py"
-_WIRE = "air/sandbox/protocol.py"
+_WIRE = "air/sandbox/wire/connection.py"
 _BEATS = "tests/unit/sandbox/test_box_beats.py"
 _DOCKER = "tests/docker/test_box_docker.py"
 _DEFENCES = "tests/unit/sandbox/test_box_defences.py"

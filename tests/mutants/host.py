@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.mutants import PROCESS_WORKS, Mutant, as_process
 
-_WIRE = "air/sandbox/protocol.py"
-_BOX = "air/sandbox/guestbox.py"
-_PROCESS = "air/sandbox/process.py"
-_POOL = "air/sandbox/pool.py"
-_CLEANUP = "air/sandbox/cleanup.py"
+_WIRE = "air/sandbox/wire/connection.py"
+_BOX = "air/sandbox/wire/guest_box.py"
+_PROCESS = "air/sandbox/process/box.py"
+_POOL = "air/sandbox/pool/box_pool.py"
+_CLEANUP = "air/sandbox/ops/cleanup.py"
 _DEFENCES = "tests/unit/sandbox/test_box_defences.py"
 _GUEST_TESTS = "tests/unit/sandbox/test_box_guest.py"
 _PROCESS_TESTS = "tests/unit/sandbox/test_box_process.py"
@@ -224,7 +224,7 @@ _LENDING = (
     ),
     Mutant(
         "a start that failed for good is not tried again",
-        "air/sandbox/starting.py",
+        "air/sandbox/pool/start_retry.py",
         "retry=retry_if_exception_type(TransientStartError)",
         "retry=retry_if_exception_type(Exception)",
         (f"{_DEFENCES}::test_a_start_that_fails_for_good_is_tried_once",),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.mutants import DOCKER_WORKS, PROCESS_WORKS, Mutant
 
-_LOCKS = "air/sandbox/locks.py"
-_LEASES = "air/sandbox/leases.py"
-_POOL = "air/sandbox/pool.py"
-_CLAIMS = "air/sandbox/claims.py"
-_PROCESS = "air/sandbox/process.py"
-_CONTAINER = "air/sandbox/docker.py"
-_GPUS = "air/sandbox/gpus.py"
+_LOCKS = "air/sandbox/pool/file_locks.py"
+_LEASES = "air/sandbox/pool/gpu_leases.py"
+_POOL = "air/sandbox/pool/box_pool.py"
+_CLAIMS = "air/sandbox/pool/host_slots.py"
+_PROCESS = "air/sandbox/process/box.py"
+_CONTAINER = "air/sandbox/docker/box.py"
+_GPUS = "air/sandbox/pool/gpus.py"
 _LOCK_TESTS = "tests/unit/sandbox/test_locks.py"
 _LEASE_TESTS = "tests/unit/sandbox/test_leases.py"
 _CLAIM_TESTS = "tests/unit/sandbox/test_claims.py"
@@ -115,8 +115,8 @@ _OF_LOCKS = (
 _OF_LEASES = (
     _lease(
         "a GPU that is shared is nobody's alone",
-        'together = locks.acquire(f"{gpu.uuid}.0", shared=True)',
-        'together = locks.acquire(f"{gpu.uuid}.all", shared=True)',
+        'together = file_locks.acquire(f"{gpu.uuid}.0", shared=True)',
+        'together = file_locks.acquire(f"{gpu.uuid}.all", shared=True)',
         f"{_LEASE_TESTS}::test_slots",
     ),
     _lease(
@@ -146,7 +146,7 @@ _OF_LEASES = (
     ),
     _lease(
         "what a dead owner's container holds is freed first",
-        "        daemon.remove_left_behind(cleanup.GPU_LABEL)\n",
+        "        engine.remove_left_behind(cleanup.GPU_LABEL)\n",
         "",
         f"{_IN_DOCKER}::test_a_dead_owners_container_is_removed_first",
         still=DOCKER_WORKS,
@@ -166,7 +166,7 @@ _OF_LEASES = (
     ),
     Mutant(
         "an engine is knocked at before it is asked",
-        "air/sandbox/daemon.py",
+        "air/sandbox/docker/engine.py",
         "    images.knock()\n",
         "",
         (f"{_LEASE_TESTS}::test_two_hundred_leases_leave_nothing_open",),
@@ -212,13 +212,13 @@ _OF_BOXES = (
     _claim(
         "a host has so many places and no more",
         _CLAIMS,
-        "return locks.acquire(*self._places, run=self._run)",
-        'return locks.Lock("", os.dup(2))',
+        "return file_locks.acquire(*self._places, run=self._run)",
+        'return file_locks.Lock("", os.dup(2))',
         "test_a_host_has_so_many_places_and_no_more",
     ),
     _claim(
         "commands do not inherit the locks of GPUs",
-        "air/sandbox/guest.py",
+        "air/sandbox/guest/main.py",
         "            os.set_inheritable(fd, False)\n",
         "            pass\n",
         "test_commands_do_not_inherit_the_lock",
@@ -267,7 +267,7 @@ _OF_BOXES = (
     ),
     _docker(
         "an engine that cannot give GPUs is the user's to mend",
-        "air/sandbox/failure.py",
+        "air/sandbox/docker/engine_errors.py",
         'if "could not select device driver" in low:',
         "if False:",
         "test_a_start_that_fails_leaves_the_gpu_free_and_no_container",

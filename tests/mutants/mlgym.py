@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.mutants import Mutant
 
-_GRADE = "air/tasks/mlgym/grader/grade.py"
-_EVALUATOR = "air/tasks/mlgym/grader/evaluator.py"
-_PLAYER = "air/tasks/mlgym/grader/player.py"
-_SOURCE = "air/tasks/mlgym/source.py"
+_GRADE = "air/tasks/sources/mlgym/grader/grade.py"
+_EVALUATOR = "air/tasks/sources/mlgym/grader/evaluator.py"
+_PLAYER = "air/tasks/sources/mlgym/grader/player.py"
+_SOURCE = "air/tasks/sources/mlgym/source.py"
 _ATTACKS = "tests/docker/test_mlgym_attacks.py"
 _TESTS = "tests/unit/tasks/test_mlgym_grading.py"
 _CHECKOUT = "tests/unit/tasks/test_mlgym_checkout.py"

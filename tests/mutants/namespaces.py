@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tests.mutants import ROOT_WORKS, Mutant, as_root
 
-_GUEST = "air/sandbox/guest_namespaces.py"
-_HOST = "air/sandbox/namespaces.py"
+_GUEST = "air/sandbox/guest/namespaces.py"
+_HOST = "air/sandbox/process/namespaces.py"
 _TESTS = "tests/unit/sandbox/test_namespaces.py"
 _PROCESS = "tests/unit/sandbox/test_box_process.py"
 _LEFT = f"{_PROCESS}::test_sigkill_of_the_harness_leaves_nothing"
@@ -135,6 +135,6 @@ MUTANTS = (
         ' and self.mode != "user"',
         "",
         f"{_TESTS}::test_root_of_a_container_only_has_boxes_of_a_user",
-        file="air/sandbox/process.py",
+        file="air/sandbox/process/box.py",
     ),
 )

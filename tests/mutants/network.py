@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.mutants import Mutant, as_process
 
-_GUEST = "air/sandbox/guest_relay.py"
-_RELAY = "air/sandbox/relay.py"
-_WIRE = "air/sandbox/protocol.py"
-_ALLOW = "air/sandbox/allow.py"
-_NAMES = "air/sandbox/names.py"
+_GUEST = "air/sandbox/guest/relay.py"
+_RELAY = "air/sandbox/wire/port_relay.py"
+_WIRE = "air/sandbox/wire/connection.py"
+_ALLOW = "air/sandbox/network/egress_proxy.py"
+_NAMES = "air/sandbox/contract/network_rules.py"
 _RELAY_TESTS = "tests/unit/sandbox/test_relay.py"
 _ALLOW_TESTS = "tests/unit/sandbox/test_allow.py"
 _NAMES_TESTS = "tests/unit/sandbox/test_names.py"
@@ -113,7 +113,7 @@ _LISTED = (
     Mutant(
         "no address is reached by its number",
         _ALLOW,
-        "if names.is_address(host):",
+        "if network_rules.is_address(host):",
         "if False:",
         (_NOTHING_ELSE,),
         _TUNNEL,
@@ -121,7 +121,7 @@ _LISTED = (
     Mutant(
         "a listed name leads to public addresses only",
         _ALLOW,
-        "if not all(names.permits(address, private=private) for address in found):",
+        "if not all(network_rules.permits(address, private=private) for address in found):",
         "if False:",
         (_NOTHING_ELSE,),
         _TUNNEL,
@@ -140,8 +140,8 @@ _LISTED = (
     Mutant(
         "nothing is sent on past a request's body",
         _ALLOW,
-        "source.read(min(relay.PIECE, left))",
-        "source.read(relay.PIECE)",
+        "source.read(min(port_relay.PIECE, left))",
+        "source.read(port_relay.PIECE)",
         (f"{_ALLOW_TESTS}::test_nothing_is_smuggled_past_a_body_to_the_hosts_own_proxy",),
         _TUNNEL,
     ),
@@ -195,7 +195,7 @@ _LISTED = (
     ),
     Mutant(
         "a grader's box has no network",
-        "air/sandbox/base.py",
+        "air/sandbox/contract/box.py",
         "if self.second_user and self.network:",
         "if False:",
         (f"{_NAMES_TESTS}::test_a_graders_box_has_no_network",),

@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         "graders' time is not the agent's",
-        "air/worlds/research.py",
+        "air/worlds/research/world.py",
         "others = self.times.grading + self.times.recording",
         "others = self.times.recording",
         ("tests/e2e/test_reward_terms.py::test_the_agents_time_is_without_the_graders",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import DOCKER_WORKS, PROCESS_WORKS, Mutant, as_process, in_docker
 
-_FILE = "air/sandbox/session.py"
+_FILE = "air/sandbox/contract/session.py"
 _PARSED = "tests/unit/sandbox/test_session.py::test_what_no_shell_of_ours_left"
 _LEFT = "tests/unit/sandbox/test_session.py::test_what_a_shell_left"
 _OUTCOME = "tests/unit/sandbox/test_box_failure.py::test_outcome"
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "a program that cannot be run is told from one that failed",
-        "air/sandbox/guest_start.py",
+        "air/sandbox/guest/spawn.py",
         "        stillborn[0] = 1\n",
         "",
         as_process("outcomes-are-told-apart"),
@@ -85,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         "a timeout is told from other ends",
-        "air/sandbox/failure.py",
+        "air/sandbox/docker/engine_errors.py",
         '    if end.timed_out:\n        return "timed-out"\n',
         "",
         (f"{_OUTCOME}[end11-timed-out]", f"{_OUTCOME}[end12-timed-out]"),
@@ -93,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         "pages that can be dropped are not counted as memory in use",
-        "air/sandbox/guest_stats.py",
+        "air/sandbox/guest/usage.py",
         "max(0, used - (kept or 0))",
         "used",
         (f"{_GROUPS}[v1]", f"{_GROUPS}[v2]"),
@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     Mutant(
         "the limit of memory is told as it is kept",
-        "air/sandbox/guestbox.py",
+        "air/sandbox/wire/guest_box.py",
         'memory_limit_bytes=said["memory_limit"]',
         "memory_limit_bytes=self.spec.limits.memory_mb << 20",
         in_docker("stats-tell-the-limit-of-memory"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.mutants import DOCKER_WORKS, PROCESS_WORKS, Mutant, in_docker
 
-_KEEPER = "air/sandbox/guest_keeper.py"
-_HOST = "air/sandbox/keeper.py"
-_LOOP = "air/sandbox/guest.py"
-_WIRE = "air/sandbox/protocol.py"
+_KEEPER = "air/sandbox/guest/snapshots.py"
+_HOST = "air/sandbox/docker/snapshot_service.py"
+_LOOP = "air/sandbox/guest/main.py"
+_WIRE = "air/sandbox/wire/connection.py"
 _TESTS = "tests/docker/test_snapshots.py"
 _BEATS = "tests/unit/sandbox/test_box_beats.py"
 _CHAOS = "tests/docker/test_chaos.py"
@@ -49,7 +49,7 @@ _SNAPSHOTS = (
     ),
     Mutant(
         "a box that is gone keeps no fork",
-        "air/sandbox/docker.py",
+        "air/sandbox/docker/box.py",
         "await self._keeper.drop(self.id)",
         "pass",
         (_GIVEN_BACK,),
@@ -131,7 +131,7 @@ _SILENCE = (
     ),
     Mutant(
         "a start waits for an engine that is being restarted",
-        "air/sandbox/starting.py",
+        "air/sandbox/pool/start_retry.py",
         "if state.outcome and isinstance(state.outcome.exception(), EngineAwayError):",
         "if False:",
         (f"{_CHAOS}::test_a_lease_waits_for_an_engine_that_is_restarted",),
@@ -139,7 +139,7 @@ _SILENCE = (
     ),
     Mutant(
         "an engine that ends does not wait for guests",
-        "air/sandbox/docker.py",
+        "air/sandbox/docker/box.py",
         '"stop_signal": "SIGKILL"',
         '"stop_signal": "SIGTERM"',
         (f"{_CHAOS}::test_what_an_engine_that_was_killed_left_is_collected",),

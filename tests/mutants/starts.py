@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import DOCKER_WORKS, Mutant, in_docker
 
-_FILE = "air/sandbox/guest_start.py"
+_FILE = "air/sandbox/guest/spawn.py"
 
 
 def _mutant(name: str, old: str, new: str, *checks: str) -> Mutant:

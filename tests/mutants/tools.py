@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.mutants import PROCESS_WORKS, Mutant
 
-_RECORD = "air/sandbox/events.py"
-_VISIT = "air/sandbox/visit.py"
-_LEFT = "air/sandbox/leftovers.py"
+_RECORD = "air/sandbox/ops/command_log.py"
+_VISIT = "air/sandbox/ops/attach.py"
+_LEFT = "air/sandbox/ops/orphans.py"
 _EVENTS = "tests/unit/sandbox/test_box_events.py"
 _VISITS = "tests/docker/test_box_visit.py"
 _DOCTOR = "tests/unit/sandbox/test_doctor.py"
@@ -47,7 +47,7 @@ MUTANTS = (
     ),
     Mutant(
         "a terminal obeys nothing that an agent wrote",
-        "air/cli/box.py",
+        "air/cli/boxes/box.py",
         "$ {_printable(event['command'])}",
         "$ {event['command']}",
         ("tests/unit/cli/test_box.py::test_a_terminal_obeys_nothing_that_an_agent_wrote",),

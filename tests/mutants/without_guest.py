@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.mutants import Mutant
 
-_BOX = "air/sandbox/execbox.py"
-_SHELL = "air/sandbox/shell.py"
-_HAND = "air/sandbox/hand.py"
-_ARCHIVE = "air/sandbox/archive.py"
+_BOX = "air/sandbox/docker/exec_box.py"
+_SHELL = "air/sandbox/docker/posix_shell.py"
+_HAND = "air/sandbox/docker/process_reaper.py"
+_ARCHIVE = "air/sandbox/wire/archive.py"
 _TESTS = "tests/docker/test_box_exec.py"
 _PARTS = "tests/unit/sandbox/test_box_exec_parts.py"
 _WORKS = f"{_TESTS}::test_conformance[standard-input-is-what-was-given]"

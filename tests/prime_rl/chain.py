@@ -20,7 +20,7 @@ import httpx
 
 from air import paths
 from air.config import read_toml
-from air.train.vllm import Launch, find
+from air.train.serving.vllm.locate import Launch, find
 from tests.prime_rl.policy import TASKS
 from tests.prime_rl.processes import Failed, ended, free_port, run, started, wait_for_end
 from tests.prime_rl.proxy import AdminProxy

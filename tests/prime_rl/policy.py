@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from air import formats, tasks
-from air.formats import Action
-from air.train import policy as policies
-from air.train.config import EmbeddedConfig
-from air.train.options import SFTConfig
-from air.train.sft import train_sft
-from air.worlds.research import describe
+from air import actions, tasks
+from air.actions import Action
+from air.train.config.model_options import SFTConfig
+from air.train.config.run_config import EmbeddedConfig
+from air.train.model import policy as policies
+from air.train.model.sft import train_sft
+from air.worlds.research.world import describe
 
 TASKS = ("titanic", "digits")
 SCRIPT = 'echo "method={} level={}" > config\npython3 solve.py'
@@ -37,7 +37,7 @@ def make(folder: Path) -> Path:
 
 
 def _talk(name: str, method: int, level: int) -> list[dict[str, str]]:
-    task, fenced = tasks.load(name), formats.get("fenced")
+    task, fenced = tasks.load(name), actions.get("fenced")
     talk = [
         {"role": "system", "content": fenced.instructions},
         {"role": "user", "content": describe(task)},

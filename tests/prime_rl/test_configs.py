@@ -12,7 +12,8 @@ import pytest
 
 from air import tasks
 from air.config import read_toml
-from air.sandbox import gpus, images
+from air.sandbox.docker import images
+from air.sandbox.pool import gpus
 from air.testing import ScriptedServer, replies
 from tests.prime_rl.processes import Failed, free_port, run, started
 

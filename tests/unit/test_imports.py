@@ -11,33 +11,36 @@ import pytest
 import air
 
 ROOT = Path(air.__file__).parent
-BASE = {"errors", "config", "paths"}
-WORLDS = BASE | {"sandbox", "tasks", "rewards", "formats"}
+BASE = {"errors", "config", "paths", "aio"}
+WORLDS = BASE | {"sandbox", "tasks", "rewards", "actions"}
 ENV = WORLDS | {"worlds", "trajectories"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "config": {"errors"},
     "paths": {"errors"},
+    "aio": set(),
     "sandbox": BASE,
     "tasks": BASE | {"sandbox"},
     "worlds": WORLDS,
     "rewards": {"errors", "config"},
-    "formats": {"errors", "config"},
+    "actions": {"errors", "config"},
     "trajectories": {"errors", "config"},
     "env": ENV,
     "__init__": {"env", "errors"},
     "testing": ENV | {"env"},
+    "replay": ENV | {"env"},
+    "manual": ENV | {"env", "replay"},
     "train": ENV | {"env", "testing"},
     "serve": ENV | {"env", "train"},
     "view": ENV | {"env", "train"},
-    "cli": ENV | {"env", "train", "testing", "view"},
+    "cli": ENV | {"env", "replay", "manual", "train", "testing", "view"},
 }
 """What each part may import besides itself. Nobody imports serve and cli, and view only cli."""
 ONLY_IN: dict[str, set[str]] = {
-    "verifiers": {"env", "train"},
+    "verifiers": {"env", "replay", "manual", "train"},
     "torch": {"train", "cli"},
     "transformers": {"train"},
-    "renderers": {"env", "train"},
+    "renderers": {"env", "replay", "manual", "train"},
     "docker": {"sandbox"},
     "fastapi": {"serve"},
     "streamlit": {"view"},
@@ -47,7 +50,7 @@ ONLY_IN: dict[str, set[str]] = {
 
 
 def part(path: Path) -> str:
-    """The part a file belongs to: `air/sandbox/files.py` to `sandbox`."""
+    """The part a file belongs to: `air/sandbox/wire/folders.py` to `sandbox`."""
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
@@ -102,7 +105,7 @@ def test_every_part_has_a_rule() -> None:
         ("sandbox/x.py", "from air import tasks"),
         ("sandbox/x.py", "from ..tasks import spec"),
         ("sandbox/x.py", "from .. import tasks"),
-        ("formats/x.py", "from air.sandbox.base import Box"),
+        ("actions/x.py", "from air.sandbox.contract.box import Box"),
         ("train/x.py", "import importlib\nimportlib.import_module('air.cli.main')"),
         ("worlds/x.py", "import verifiers.v1 as vf"),
         ("env/x.py", "def f():\n    import torch"),
@@ -116,7 +119,7 @@ def test_a_forbidden_import_is_seen(file: str, source: str) -> None:
     ("file", "source"),
     [
         ("sandbox/x.py", "from .base import Box\nfrom air.errors import AirError\nimport json"),
-        ("tasks/x.py", "from air.sandbox.base import Box\nfrom . import spec"),
+        ("tasks/x.py", "from air.sandbox.contract.box import Box\nfrom . import spec"),
         ("cli/x.py", "def f():\n    from air.train import loop"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from air.sandbox import namespaces
+from air.sandbox.process import namespaces
 from tests.mutants import Mutant, table
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 import torch
 
-from air.train import policy as policies
-from air.train import vllm
-from air.train.config import SourceConfig
-from air.train.loss import token_logprobs
-from air.train.options import AdamWConfig
-from air.train.policy import Policy
-from air.train.rollout import Group, Source, context, play_group, serving
-from air.train.trainer import Sample, Trainer
-from air.train.vllm import Launch
-from air.train.vllm_server import VllmServer
+from air.train.algorithms.loss import token_logprobs
+from air.train.config.model_options import AdamWConfig
+from air.train.config.run_config import SourceConfig
+from air.train.loop.rollout import Group, Source, context, play_group, serving
+from air.train.loop.trainer import Sample, Trainer
+from air.train.model import policy as policies
+from air.train.model.policy import Policy
+from air.train.serving.vllm import locate
+from air.train.serving.vllm.locate import Launch
+from air.train.serving.vllm.server import VllmServer
 from tests.e2e.conftest import research
 from tests.e2e.test_train import check_tokens
 from tests.vllm.test_runs import api_server
@@ -42,7 +42,7 @@ def policy(small: Path) -> Policy:
 
 @pytest.fixture(scope="module")
 def server(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
-    installed = vllm.find()
+    installed = locate.find()
     assert installed is not None
     launch = Launch(installed, None, policy.name, 896, 16, torch.get_num_threads())
     folder = tmp_path_factory.mktemp("vllm")

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from air.sandbox import open_box
-from air.sandbox.base import Box, BoxSpec
 from air.sandbox.conformance import (
     attacks,
     commands,
@@ -22,7 +21,8 @@ from air.sandbox.conformance import (
     snapshots,
 )
 from air.sandbox.conformance.check import Check, Unmet
-from air.sandbox.namespaces import counts_by_namespace
+from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.process.namespaces import counts_by_namespace
 
 Start = Callable[[BoxSpec], Awaitable[Box]]
 

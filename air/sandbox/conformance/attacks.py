@@ -10,9 +10,9 @@ import asyncio
 import time
 
 from air.errors import BoxDiedError, BoxFileError
-from air.sandbox.base import SECOND_UID_ENV, Box
 from air.sandbox.conformance.check import Checks, expect, line, refused, same, sh
-from air.sandbox.protocol import frame
+from air.sandbox.contract.box import SECOND_UID_ENV, Box
+from air.sandbox.wire.connection import frame
 
 CHECKS = Checks()
 

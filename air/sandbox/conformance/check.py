@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from air.errors import BoxFileError
-from air.sandbox.base import Box, ExecResult
+from air.sandbox.contract.box import Box, ExecResult
 
 Play = Callable[[Box], Awaitable[None]]
 

@@ -7,8 +7,8 @@ import secrets
 import time
 
 from air.errors import BoxDiedError
-from air.sandbox.base import Box
 from air.sandbox.conformance.check import Checks, expect, line, same, sh
+from air.sandbox.contract.box import Box
 
 CHECKS = Checks()
 _NAP = secrets.randbelow(80_000) + 10_000

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from air.sandbox.base import Box
 from air.sandbox.conformance.check import Checks, expect, line, refused, same, sh
+from air.sandbox.contract.box import Box
 
 CHECKS = Checks()
 

@@ -6,8 +6,8 @@ import asyncio
 import time
 
 from air.errors import BoxFileError
-from air.sandbox.base import Box
 from air.sandbox.conformance.check import Checks, expect, line, same, sh
+from air.sandbox.contract.box import Box
 
 CHECKS = Checks()
 MIB = 1 << 20

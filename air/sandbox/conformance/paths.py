@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from air.sandbox.base import Box
 from air.sandbox.conformance.check import Checks, expect, line, refused, same, sh
+from air.sandbox.contract.box import Box
 
 CHECKS = Checks()
 

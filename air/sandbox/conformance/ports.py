@@ -7,9 +7,9 @@ import hashlib
 import os
 from pathlib import Path
 
-from air.sandbox.base import Box
 from air.sandbox.conformance.check import Checks, expect, same
-from air.sandbox.relay import CONNECTIONS, WINDOW
+from air.sandbox.contract.box import Box
+from air.sandbox.wire.port_relay import CONNECTIONS, WINDOW
 
 CHECKS = Checks()
 _SECONDS = 120

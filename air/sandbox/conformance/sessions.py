@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from air.sandbox.base import Box
 from air.sandbox.conformance.check import Checks, expect, line, same
-from air.sandbox.failure import outcome
-from air.sandbox.session import Session
+from air.sandbox.contract.box import Box
+from air.sandbox.contract.session import Session
+from air.sandbox.docker.engine_errors import outcome
 
 CHECKS = Checks()
 

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 from air.errors import BoxDiedError
 from air.sandbox import open_box
-from air.sandbox.base import Box, Snapshot
 from air.sandbox.conformance.check import Checks, Unmet, expect, line, refused, same, sh
+from air.sandbox.contract.box import Box, Snapshot
 
 CHECKS = Checks()
 _SHOW = r"find . -mindepth 1 -printf '%y %m %u %l %P\0' | sort -z | tr '\0' '|'"

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 from air.cli.main import main
-from air.sandbox import cleanup, events, open_box
-from air.sandbox.base import BoxSpec
-from air.sandbox.events import Events
+from air.sandbox import open_box
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.ops import cleanup, command_log
+from air.sandbox.ops.command_log import Events
 
 SPEC = BoxSpec(provider="process")
 HOLDER = """
 import asyncio, sys
 from air.sandbox import open_box
-from air.sandbox.base import BoxSpec
+from air.sandbox.contract.box import BoxSpec
 
 async def main():
     async with await open_box(BoxSpec(provider="process"), run="held") as box:
@@ -163,4 +164,4 @@ def test_a_terminal_obeys_nothing_that_an_agent_wrote(capsys: pytest.CaptureFixt
     assert told[1].endswith("#1 $ echo \\x1b[2J\\x07\\udcff")
     assert told[2].strip() == "cat ü"
     record.end("closed")
-    assert events.find("sly")
+    assert command_log.find("sly")

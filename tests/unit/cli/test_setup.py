@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from air.cli import setup
+from air.cli.boxes import setup
 
 CALL = "import sys; from air.cli.main import main; sys.exit(main(['setup']))"
 

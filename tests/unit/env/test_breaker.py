@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from air.env import breaker
+from air.env import failure_breaker
 from air.errors import ConfigError, InfrastructureError
 
 FAIL = """
 import sys
-from air.env.breaker import Breaker
+from air.env.failure_breaker import Breaker
 for _ in range(int(sys.argv[1])):
     Breaker.of_run(100).failed("GradingError: exit 7\\nand more")
 """
 
 
 def test_failures_in_a_row_open_it_and_a_good_episode_begins_anew() -> None:
-    counted = breaker.Breaker(3, None)
+    counted = failure_breaker.Breaker(3, None)
     for error in ("a", "b", "", "c", "d"):
         counted.failed(error) if error else counted.ended_well()
         counted.check()
@@ -35,7 +35,7 @@ def test_failures_in_a_row_open_it_and_a_good_episode_begins_anew() -> None:
 
 
 def test_a_limit_of_0_never_opens_it() -> None:
-    counted = breaker.Breaker(0, None)
+    counted = failure_breaker.Breaker(0, None)
     for _ in range(100):
         counted.failed("x")
     counted.check()
@@ -43,24 +43,24 @@ def test_a_limit_of_0_never_opens_it() -> None:
 
 def test_processes_count_together(tmp_path: Path) -> None:
     file = tmp_path / "run" / "breaker.json"
-    env = {**os.environ, **breaker.fresh(file)}
+    env = {**os.environ, **failure_breaker.fresh(file)}
     workers = [
         subprocess.Popen([sys.executable, "-c", FAIL, str(n)], env=env) for n in (30, 30, 39)
     ]
     assert [worker.wait(60) for worker in workers] == [0, 0, 0]
-    assert breaker.opened(file) == ""
+    assert failure_breaker.opened(file) == ""
     assert json.loads(file.read_text())["failures"] == 99
-    last = breaker.Breaker(100, file)
+    last = failure_breaker.Breaker(100, file)
     last.failed("GradingError: exit 7\nand more")
-    assert breaker.opened(file).endswith("the last one: GradingError: exit 7 and more")
-    breaker.fresh(file)
-    assert breaker.opened(file) == ""
+    assert failure_breaker.opened(file).endswith("the last one: GradingError: exit 7 and more")
+    failure_breaker.fresh(file)
+    assert failure_breaker.opened(file) == ""
 
 
 def test_a_file_that_is_no_breakers_is_named(tmp_path: Path) -> None:
     file = tmp_path / "breaker.json"
     file.write_text("hello")
     with pytest.raises(ConfigError, match=r"AIR_BREAKER_FILE.*breaker\.json"):
-        breaker.opened(file)
+        failure_breaker.opened(file)
     with pytest.raises(ConfigError, match="AIR_BREAKER_FILE: cannot use"):
-        breaker.Breaker(1, tmp_path).failed("x")
+        failure_breaker.Breaker(1, tmp_path).failed("x")

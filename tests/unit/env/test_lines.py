@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from air.env.lines import Lines
 from air.errors import ConfigError, InfrastructureError
+from air.manual.draft import Lines
 from air.trajectories import load
 from air.trajectories.artefacts import ArtefactStore, read_artefact
 

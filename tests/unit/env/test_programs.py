@@ -11,10 +11,10 @@ from verifiers.v1.harnesses import bash
 from verifiers.v1.harnesses.mini_swe_agent import MiniSWEAgentHarnessConfig, harness
 
 from air import paths
-from air.env.programs import interpreter, requirements
+from air.env.program.interpreters import interpreter, requirements
 from air.errors import MissingError
 from air.sandbox import open_box
-from air.sandbox.base import BoxSpec
+from air.sandbox.contract.box import BoxSpec
 
 
 def listed(name: str) -> set[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from air.actions import Action, FormatError, get
 from air.errors import ConfigError
-from air.formats import Action, FormatError, get
 
 fenced = get("fenced")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from air.formats import Action, FormatError, Standing, ToolCall, get
-from air.formats.mlgym import OPTIONAL, SIGNATURES
+from air.actions import Action, FormatError, Standing, ToolCall, get
+from air.actions.mlgym import OPTIONAL, SIGNATURES
 
 mlgym = get("mlgym")
 

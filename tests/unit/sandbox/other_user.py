@@ -48,8 +48,9 @@ def mount(*args: str) -> None:
 async def play() -> int:
     """Plays every check that is not known to fail; returns how many failed."""
     from air.errors import AirError
-    from air.sandbox import conformance, process
-    from air.sandbox.base import BoxSpec
+    from air.sandbox import conformance
+    from air.sandbox.contract.box import BoxSpec
+    from air.sandbox.process import box as process
 
     print(process.namespaces(), flush=True)
     gaps, gate = conformance.KNOWN_GAPS["process/user"], asyncio.Semaphore(AT_ONCE)

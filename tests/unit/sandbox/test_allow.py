@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from air.errors import ConfigError
-from air.sandbox import allow
-from air.sandbox.allow import Proxy
+from air.sandbox.network import egress_proxy
+from air.sandbox.network.egress_proxy import Proxy
 
 Head = tuple[list[str], bytes]
 
@@ -343,4 +343,4 @@ def test_the_hosts_own_proxy_is_read_from_its_environment(monkeypatch: pytest.Mo
 
 
 def test_the_machines_resolver_is_asked() -> None:
-    assert set(allow.addresses("localhost", 80)) <= {"127.0.0.1", "::1"}
+    assert set(egress_proxy.addresses("localhost", 80)) <= {"127.0.0.1", "::1"}

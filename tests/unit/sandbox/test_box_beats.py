@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 
 from air.errors import BoxDiedError
-from air.sandbox.protocol import BEATS_MISSED, Connection, interpreter, opening
+from air.sandbox.wire.connection import BEATS_MISSED, Connection, interpreter, opening
 
 
 async def _guest(

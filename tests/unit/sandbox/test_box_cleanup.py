@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from air.sandbox import cleanup
+from air.sandbox.ops import cleanup
 
 
 def _dead_pid() -> int:

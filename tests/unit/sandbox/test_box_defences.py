@@ -18,12 +18,17 @@ import pytest
 
 from air import sandbox
 from air.errors import BoxDiedError, BoxFileError, BoxStartError
-from air.sandbox import cleanup, files, guest_exec, open_box, pool, process
-from air.sandbox.base import BoxSpec
-from air.sandbox.files import Entry
-from air.sandbox.leases import GpuLease
-from air.sandbox.pool import Pool
-from air.sandbox.protocol import Connection, frame, interpreter, program
+from air.sandbox import open_box
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.guest import processes
+from air.sandbox.ops import cleanup
+from air.sandbox.pool import box_pool
+from air.sandbox.pool.box_pool import Pool
+from air.sandbox.pool.gpu_leases import GpuLease
+from air.sandbox.process import box as process
+from air.sandbox.wire import folders
+from air.sandbox.wire.connection import Connection, frame, interpreter, program
+from air.sandbox.wire.folders import Entry
 
 SPEC = BoxSpec(provider="process")
 
@@ -103,7 +108,7 @@ async def test_a_command_dies_with_a_guest_that_is_killed(monkeypatch: pytest.Mo
 FORKS = """
 import asyncio, os, sys, time
 from air.sandbox import open_box
-from air.sandbox.base import BoxSpec
+from air.sandbox.contract.box import BoxSpec
 
 async def main():
     box = await open_box(BoxSpec(provider="process"))
@@ -150,7 +155,7 @@ def test_a_guest_that_is_never_configured_ends() -> None:
 
 
 def test_output_that_is_cut_is_not_kept_in_memory() -> None:
-    output = guest_exec.Output(1000)
+    output = processes.Output(1000)
     for _ in range(200):
         output.add(b"x" * 10_000)
     assert len(output.head) + len(output.tail) <= 2000
@@ -164,7 +169,7 @@ def test_output_that_is_cut_is_not_kept_in_memory() -> None:
 def test_what_a_box_answers_names_no_place_elsewhere(tmp_path: Path, path: str) -> None:
     dest = tmp_path / "dest"
     with pytest.raises(BoxFileError, match="would leave"):
-        files.lay([Entry("", True), Entry(path, False, data=b"1")], dest, "name")
+        folders.lay([Entry("", True), Entry(path, False, data=b"1")], dest, "name")
     assert [p.name for p in tmp_path.iterdir()] == ["dest"]
 
 
@@ -174,12 +179,12 @@ def test_a_copy_is_not_written_through_a_link(tmp_path: Path) -> None:
     dest.mkdir()
     (dest / "x").symlink_to(victim)
     with pytest.raises(BoxFileError, match="symbolic links"):
-        files.lay([Entry("x", False, data=b"1")], dest, "name")
+        folders.lay([Entry("x", False, data=b"1")], dest, "name")
     assert victim.read_text() == "kept"
 
 
 def test_a_copy_keeps_no_mode_but_whether_it_may_be_executed(tmp_path: Path) -> None:
-    files.lay([Entry("x", False, 0o6777, b""), Entry("y", False, 0o666, b"")], tmp_path, "name")
+    folders.lay([Entry("x", False, 0o6777, b""), Entry("y", False, 0o666, b"")], tmp_path, "name")
     modes = [(tmp_path / name).stat().st_mode & 0o7777 for name in ("x", "y")]
     assert modes == [0o755, 0o644]
 
@@ -278,7 +283,7 @@ async def test_only_a_few_boxes_start_at_once(monkeypatch: pytest.MonkeyPatch) -
                 pass
 
         await asyncio.gather(*(one() for _ in range(10)))
-    assert Counted.most == pool.STARTS_AT_ONCE
+    assert Counted.most == box_pool.STARTS_AT_ONCE
 
 
 class Refused(process.ProcessBox):

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from air.sandbox import cleanup, events, open_box
-from air.sandbox.base import BoxLimits, BoxSpec, ExecResult
-from air.sandbox.events import Events
+from air.sandbox import open_box
+from air.sandbox.contract.box import BoxLimits, BoxSpec, ExecResult
+from air.sandbox.ops import cleanup, command_log
+from air.sandbox.ops.command_log import Events
 
 SPEC = BoxSpec(provider="process")
 
@@ -25,7 +26,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _of(name: str) -> list[dict[str, Any]]:
-    return events.read(events.folder() / f"{name}.jsonl")[0]
+    return command_log.read(command_log.folder() / f"{name}.jsonl")[0]
 
 
 async def test_a_record_says_what_was_run_and_what_became_of_it() -> None:
@@ -86,7 +87,7 @@ async def test_a_box_that_died_says_why() -> None:
 
 async def test_only_its_user_may_read_a_record() -> None:
     async with await open_box(SPEC) as box:
-        file = events.folder() / f"{box.id}.jsonl"
+        file = command_log.folder() / f"{box.id}.jsonl"
         assert file.stat().st_mode & 0o777 == 0o600
         assert file.parent.stat().st_mode & 0o777 == 0o700
 
@@ -104,8 +105,10 @@ def test_a_record_is_bounded_and_counts_the_rest() -> None:
     record.end("closed")
     record.end("closed")
     found = _of("air-long")
-    assert events.MAX_BYTES < (events.folder() / "air-long.jsonl").stat().st_size < 1_010_000
-    assert len(found[1]["command"]) == events.MAX_COMMAND
+    assert (
+        command_log.MAX_BYTES < (command_log.folder() / "air-long.jsonl").stat().st_size < 1_010_000
+    )
+    assert len(found[1]["command"]) == command_log.MAX_COMMAND
     assert found[-1]["commands"] == 4000
     assert found[-1]["unwritten"] == 8000 - (len(found) - 2) > 0
     assert len(os.listdir("/proc/self/fd")) == descriptors - 1  # noqa: PTH208
@@ -122,7 +125,7 @@ def test_a_record_is_bounded_and_counts_the_rest() -> None:
     ],
 )
 def test_a_command_is_shown_as_it_could_be_typed(command: Any, text: str) -> None:
-    assert events.shown(command) == text
+    assert command_log.shown(command) == text
 
 
 def test_odd_characters_are_kept() -> None:
@@ -133,35 +136,38 @@ def test_odd_characters_are_kept() -> None:
 
 
 def test_a_torn_line_is_left_out_and_one_under_way_is_read_later() -> None:
-    events.folder().mkdir(parents=True)
-    file = events.folder() / "air-torn.jsonl"
+    command_log.folder().mkdir(parents=True)
+    file = command_log.folder() / "air-torn.jsonl"
     file.write_bytes(b'{"n": 1}\n{"n": 2{"n": 3}\n{"n": 4}\n{"n"')
-    found, offset = events.read(file)
+    found, offset = command_log.read(file)
     assert found == [{"n": 1}, {"n": 4}]
     with file.open("ab") as more:
         more.write(b": 5}\n")
-    assert events.read(file, offset) == ([{"n": 5}], file.stat().st_size)
+    assert command_log.read(file, offset) == ([{"n": 5}], file.stat().st_size)
 
 
 def test_old_records_and_too_many_are_collected() -> None:
-    events.folder().mkdir(parents=True)
+    command_log.folder().mkdir(parents=True)
     now = time.time()
-    for index in range(events.KEEP_FILES + 5):
-        file = events.folder() / f"air-{index}.jsonl"
+    for index in range(command_log.KEEP_FILES + 5):
+        file = command_log.folder() / f"air-{index}.jsonl"
         file.touch()
         os.utime(file, (now - index, now - index))
-    foreign = events.folder() / "notes.txt"
+    foreign = command_log.folder() / "notes.txt"
     foreign.touch()
     os.utime(foreign, (0, 0))
-    removed = {Path(name).stem for name in events.collect(now=now)}
-    assert removed == {f"air-{events.KEEP_FILES + i}" for i in range(5)}
-    assert len(events.collect(now=now + events.KEEP_SECONDS - 99)) == events.KEEP_FILES - 100
-    assert len(list(events.folder().iterdir())) == 101
+    removed = {Path(name).stem for name in command_log.collect(now=now)}
+    assert removed == {f"air-{command_log.KEEP_FILES + i}" for i in range(5)}
+    assert (
+        len(command_log.collect(now=now + command_log.KEEP_SECONDS - 99))
+        == command_log.KEEP_FILES - 100
+    )
+    assert len(list(command_log.folder().iterdir())) == 101
 
 
 def test_collecting_what_dead_runs_left_takes_old_records_along() -> None:
-    events.folder().mkdir(parents=True)
-    old = events.folder() / "air-old.jsonl"
+    command_log.folder().mkdir(parents=True)
+    old = command_log.folder() / "air-old.jsonl"
     old.touch()
     os.utime(old, (0, 0))
     cleanup.collect()
@@ -169,8 +175,8 @@ def test_collecting_what_dead_runs_left_takes_old_records_along() -> None:
 
 
 MANY = """
-from air.sandbox import events
-from air.sandbox.base import BoxSpec
+from air.sandbox.ops import command_log as events
+from air.sandbox.contract.box import BoxSpec
 for index in range(events.KEEP_FILES + 20):
     record = events.Events(f"air-{index}")
     record.start(BoxSpec(), run="", owner="", workspace="")
@@ -181,13 +187,13 @@ print(len(list(events.folder().iterdir())), (events.folder() / "air-19.jsonl").e
 
 def test_a_long_run_leaves_no_more_than_is_kept() -> None:
     done = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(events.KEEP_FILES), "False"]
+    assert done.stdout.split() == [str(command_log.KEEP_FILES), "False"]
 
 
 UNWRITABLE = """
 import asyncio
 from air.sandbox import open_box
-from air.sandbox.base import BoxSpec
+from air.sandbox.contract.box import BoxSpec
 
 async def main():
     for _ in range(2):
@@ -211,8 +217,8 @@ def test_a_record_that_cannot_be_written_is_said_once_and_costs_nothing(tmp_path
 
 FULL = """
 import resource
-from air.sandbox import events
-from air.sandbox.base import BoxSpec
+from air.sandbox.ops import command_log as events
+from air.sandbox.contract.box import BoxSpec
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 record = events.Events("air-full")
 record.start(BoxSpec(), run="", owner="", workspace="")

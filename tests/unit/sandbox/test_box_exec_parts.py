@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from air.errors import BoxFileError
-from air.sandbox import archive, files, shell
-from air.sandbox.execstream import Marked
-from air.sandbox.failure import lacks_python, lacks_shell
-from air.sandbox.files import Entry
-from air.sandbox.hand import Seen, tree
+from air.sandbox.docker import posix_shell
+from air.sandbox.docker.engine_errors import lacks_python, lacks_shell
+from air.sandbox.docker.exec_stream import Marked
+from air.sandbox.docker.process_reaper import Seen, tree
+from air.sandbox.wire import archive, folders
+from air.sandbox.wire.folders import Entry
 
 MARK = b"0123456789ab"
 SHELLS = [
@@ -71,7 +72,7 @@ def test_a_tree_is_what_is_marked_what_is_orphaned_and_what_descends_from_it() -
 @pytest.mark.parametrize("argv", SHELLS, ids=" ".join)
 def test_every_byte_survives_as_an_argument(argv: list[str]) -> None:
     data = bytes(range(1, 256)) + b"\n\n"
-    done = subprocess.run([*argv, "-c", "printf %b \"$1\"", "x", shell.escaped(data)],
+    done = subprocess.run([*argv, "-c", "printf %b \"$1\"", "x", posix_shell.escaped(data)],
                           capture_output=True, check=True)  # fmt: skip
     assert done.stdout == data
 
@@ -82,7 +83,7 @@ def test_every_byte_survives_as_an_argument(argv: list[str]) -> None:
 )
 def test_every_shell_takes_the_programs(argv: list[str], name: str) -> None:
     done = subprocess.run(
-        [*argv, "-n", "-c", getattr(shell, name)], capture_output=True, check=False
+        [*argv, "-n", "-c", getattr(posix_shell, name)], capture_output=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -99,7 +100,7 @@ def test_every_shell_takes_the_programs(argv: list[str], name: str) -> None:
 )
 def test_a_shell_bounds_itself_and_what_it_starts(argv: list[str], before: str, after: str) -> None:
     tell = "echo $(ulimit -Sn) $(ulimit -Hn) $(ulimit -Sc) $(ulimit -Hc)"
-    script = f'{before}\n{shell.BOUND}\nsh -c "$0"'
+    script = f'{before}\n{posix_shell.BOUND}\nsh -c "$0"'
     done = subprocess.run([*argv, "-c", script, tell], capture_output=True, text=True, check=True)
     assert (done.stdout.strip(), done.stderr) == (after, "")
 
@@ -203,7 +204,7 @@ def test_no_name_in_an_archive_leads_out(name: str, tmp_path: Path) -> None:
     data = _tar(FOLDER, (name, tarfile.REGTYPE, b"x", ""))
     entries = archive.unpacked(data, max_bytes=10, above=0)
     with pytest.raises(BoxFileError, match="would leave"):
-        files.lay(entries, tmp_path / "in" / "side", "name")
+        folders.lay(entries, tmp_path / "in" / "side", "name")
     assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == []
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from air.errors import BoxDiedError, BoxStartError, MissingError
-from air.sandbox.base import ExecResult
-from air.sandbox.failure import (
+from air.sandbox.contract.box import ExecResult
+from air.sandbox.docker.engine_errors import (
     EngineAwayError,
     Outcome,
     TransientStartError,

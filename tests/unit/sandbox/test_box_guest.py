@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from air.errors import BoxDiedError
-from air.sandbox import guest_exec, keeper, protocol
-from air.sandbox.guestbox import BOUNDS
-from air.sandbox.protocol import Connection, frame, interpreter, opening, take
+from air.sandbox.docker import snapshot_service
+from air.sandbox.guest import processes
+from air.sandbox.wire import connection as protocol
+from air.sandbox.wire.connection import Connection, frame, interpreter, opening, take
+from air.sandbox.wire.guest_box import BOUNDS
 
-SOURCES = sorted(Path(protocol.__file__).parent.glob("guest*.py"))
-MODULES = (*protocol.GUEST, "guest_namespaces", *keeper.PROGRAM)
+SOURCES = sorted(protocol.GUEST_FOLDER.glob("*.py"))
+MODULES = (*protocol.GUEST, "namespaces", *snapshot_service.PROGRAM)
 GUEST = [path for path in SOURCES if path.stem in MODULES]
 
 
@@ -46,7 +48,7 @@ def test_the_guest_is_standard_library_and_python_3_8(path: Path) -> None:
     ],
 )
 def test_output_keeps_its_head_and_tail(cap: int, pieces: list[bytes], kept: bytes) -> None:
-    output = guest_exec.Output(cap)
+    output = processes.Output(cap)
     for piece in pieces:
         output.add(piece)
     assert output.bytes() == kept

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from air.errors import BoxStartError
-from air.sandbox import cleanup
-from air.sandbox.base import BoxSpec
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.ops import cleanup
+from air.sandbox.pool.box_pool import Pool
 
 SPEC = BoxSpec(provider="process")
 OTHER = BoxSpec(provider="process", env={"OTHER": "1"})
@@ -174,8 +174,8 @@ NO_ENGINE = """
 import asyncio, sys
 from air.errors import MissingError
 from air.sandbox import docker_available
-from air.sandbox.base import BoxSpec
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.pool.box_pool import Pool
 
 async def main():
     async with Pool(2, warm=1) as pool:

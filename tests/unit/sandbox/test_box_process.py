@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 
 from air.errors import BoxDiedError, ConfigError
-from air.sandbox import cleanup, conformance, namespaces, open_box
-from air.sandbox.base import Box, BoxLimits, BoxSpec
-from air.sandbox.process import ProcessBox
+from air.sandbox import conformance, open_box
+from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
+from air.sandbox.ops import cleanup
+from air.sandbox.process import namespaces
+from air.sandbox.process.box import ProcessBox
 
 SPEC = BoxSpec(provider="process")
 MODES = list(dict.fromkeys([namespaces.found().mode, "plain"]))
@@ -142,7 +144,7 @@ def _folders() -> list[Path]:
 HARNESS = """
 import asyncio, os, signal, sys
 from air.sandbox import open_box
-from air.sandbox.base import BoxSpec
+from air.sandbox.contract.box import BoxSpec
 
 async def main():
     box = await open_box(BoxSpec(provider="process"))
@@ -189,7 +191,7 @@ async def test_sigkill_of_the_harness_leaves_nothing(
 MANY = """
 import asyncio
 from air.sandbox import open_box
-from air.sandbox.base import BoxSpec
+from air.sandbox.contract.box import BoxSpec
 
 async def main():
     boxes = [await open_box(BoxSpec(provider="process")) for _ in range(32)]

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from air.errors import BoxDiedError
-from air.sandbox import protocol
-from air.sandbox.failure import lacks_python
-from air.sandbox.protocol import Connection, interpreter, opening
+from air.sandbox.docker.engine_errors import lacks_python
+from air.sandbox.wire import connection
+from air.sandbox.wire.connection import Connection, interpreter, opening
 
 VERMIN = "import vermin; vermin.main()"
-SOURCES = [Path(protocol.__file__).parent / f"{name}.py" for name in protocol.GUEST]
+SOURCES = [connection.GUEST_FOLDER / f"{name}.py" for name in connection.GUEST]
 
 
 def _pythons(*minors: int) -> list[str]:

@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 
 from air.errors import ConfigError
-from air.sandbox import claims, locks, open_box
-from air.sandbox.base import BoxSpec
-from air.sandbox.gpus import INVENTORY_ENV, Gpu
-from air.sandbox.leases import GpuPool
-from air.sandbox.pool import Pool
-from air.sandbox.process import ProcessBox
+from air.sandbox import open_box
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.pool import file_locks, host_slots
+from air.sandbox.pool.box_pool import Pool
+from air.sandbox.pool.gpu_leases import GpuPool
+from air.sandbox.pool.gpus import INVENTORY_ENV, Gpu
+from air.sandbox.process.box import ProcessBox
 
 GPUS = [Gpu(0, "GPU-a"), Gpu(1, "GPU-b")]
 PLAIN = BoxSpec(provider="process")
@@ -29,9 +30,9 @@ ONE, TWO = (PLAIN.model_copy(update={"gpus": count}) for count in (1, 2))
 SHOW = "echo ${CUDA_VISIBLE_DEVICES-unset}"
 HARNESS = """
 import asyncio, os, sys
-from air.sandbox.base import BoxSpec
-from air.sandbox.leases import GpuPool
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.pool.gpu_leases import GpuPool
+from air.sandbox.pool.box_pool import Pool
 
 async def main():
     gpus = int(sys.argv[1])
@@ -45,8 +46,8 @@ asyncio.run(main())
 """
 CROWD = """
 import asyncio, os, sys
-from air.sandbox.base import BoxSpec
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.pool.box_pool import Pool
 
 here = sys.argv[1]
 
@@ -69,10 +70,10 @@ asyncio.run(main())
 @pytest.fixture(autouse=True)
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks, an inventory and no engine of the test's own."""
-    monkeypatch.setenv(locks.FOLDER_ENV, str(tmp_path / "locks"))
+    monkeypatch.setenv(file_locks.FOLDER_ENV, str(tmp_path / "locks"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     monkeypatch.setenv(INVENTORY_ENV, "0=GPU-a,1=GPU-b")
-    for name in (claims.LIMIT_ENV, "CUDA_VISIBLE_DEVICES"):
+    for name in (host_slots.LIMIT_ENV, "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -96,7 +97,7 @@ async def until(what: Callable[[], Any]) -> None:
 
 
 def held(prefix: str) -> list[str]:
-    return [name for name in locks.names(prefix) if locks.holder(name)]
+    return [name for name in file_locks.names(prefix) if file_locks.holder(name)]
 
 
 def ends(pid: int) -> bool:
@@ -227,7 +228,7 @@ async def test_a_box_that_nobody_waits_for_any_more_keeps_no_gpu() -> None:
     async with Pool(2, gpus=GpuPool(GPUS[:1])) as pool:
         first = await pool.take(ONE)
         waiting = asyncio.create_task(pool.take(ONE))
-        await until(lambda: locks.wanted("gpu.waiting"))
+        await until(lambda: file_locks.wanted("gpu.waiting"))
         waiting.cancel()
         await asyncio.wait([waiting])
         pool.give_back(first)
@@ -238,24 +239,24 @@ async def test_a_box_that_nobody_waits_for_any_more_keeps_no_gpu() -> None:
 def test_a_host_has_so_many_places_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(claims.LIMIT_ENV, "2")
+    monkeypatch.setenv(host_slots.LIMIT_ENV, "2")
     (tmp_path / "here").mkdir()
     both = [start(CROWD, str(tmp_path / "here")) for _ in range(2)]
     for process in both:
         process.communicate(timeout=240)
     assert [process.returncode for process in both] == [0, 0]
-    assert locks.names("box.") == ["box.0", "box.1", "box.waiting"]
+    assert file_locks.names("box.") == ["box.0", "box.1", "box.waiting"]
     assert held("box.") == []
 
 
 async def test_a_killed_process_frees_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(claims.LIMIT_ENV, "2")
+    monkeypatch.setenv(host_slots.LIMIT_ENV, "2")
     harness = start(HARNESS, "0", "2")
     line(harness)
     async with Pool(2) as pool:
         lease = pool.lease(PLAIN)
         waiting = asyncio.create_task(lease.__aenter__())
-        await until(lambda: locks.wanted("box.waiting"))
+        await until(lambda: file_locks.wanted("box.waiting"))
         for _ in range(50):
             await asyncio.sleep(0.01)
             assert held("box.") == ["box.0", "box.1"]
@@ -269,7 +270,7 @@ async def test_a_killed_process_frees_its_places(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_spares_give_their_places_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(claims.LIMIT_ENV, "2")
+    monkeypatch.setenv(host_slots.LIMIT_ENV, "2")
     async with Pool(4, warm=2) as rich, Pool(2) as poor:
         rich.prepare(PLAIN)
         await until(lambda: rich.stats.started == 2)
@@ -282,7 +283,7 @@ async def test_spares_give_their_places_to_others(monkeypatch: pytest.MonkeyPatc
 async def test_nested_boxes_do_not_wait_for_those_that_wait_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(claims.LIMIT_ENV, "1")
+    monkeypatch.setenv(host_slots.LIMIT_ENV, "1")
     async with (
         asyncio.timeout(60),
         Pool(1) as agents,
@@ -295,21 +296,21 @@ async def test_nested_boxes_do_not_wait_for_those_that_wait_for_them(
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])
 def test_a_bad_limit(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(claims.LIMIT_ENV, text)
+    monkeypatch.setenv(host_slots.LIMIT_ENV, text)
     with pytest.raises(ConfigError, match=f"^AIR_MAX_BOXES: '{text}' is no number above 0"):
         Pool(1)
 
 
 def test_the_default_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert claims.max_boxes() >= 128
-    monkeypatch.setenv(claims.LIMIT_ENV, " 7 ")
-    assert claims.max_boxes() == 7
+    assert host_slots.max_boxes() >= 128
+    monkeypatch.setenv(host_slots.LIMIT_ENV, " 7 ")
+    assert host_slots.max_boxes() == 7
 
 
 async def test_a_folder_of_locks_that_was_asked_for_must_be_usable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(locks.FOLDER_ENV, "/proc/none/locks")
+    monkeypatch.setenv(file_locks.FOLDER_ENV, "/proc/none/locks")
     async with Pool(1) as pool:
         with pytest.raises(ConfigError, match="AIR_LOCK_DIR: the folder of locks"):
             await pool.take(PLAIN)
@@ -317,8 +318,8 @@ async def test_a_folder_of_locks_that_was_asked_for_must_be_usable(
 
 WITHOUT = """
 import asyncio, logging, os
-from air.sandbox.base import BoxSpec
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.pool.box_pool import Pool
 
 async def main():
     async with Pool(2, warm=1) as pool:
@@ -334,7 +335,7 @@ asyncio.run(main())
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can take /run/lock away")
 def test_without_the_default_folder_boxes_start_and_the_log_says_so() -> None:
     assert shutil.which("unshare")
-    env = {name: value for name, value in os.environ.items() if name != locks.FOLDER_ENV}
+    env = {name: value for name, value in os.environ.items() if name != file_locks.FOLDER_ENV}
     hidden = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o ro none /run/lock && exec "$@"', "sh"]
     if subprocess.run([*hidden, "true"], capture_output=True, check=False).returncode:
         pytest.skip("mounts are not allowed here")
@@ -351,7 +352,7 @@ def test_without_the_default_folder_boxes_start_and_the_log_says_so() -> None:
 async def test_the_log_says_that_places_are_waited_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(claims.LIMIT_ENV, "1")
+    monkeypatch.setenv(host_slots.LIMIT_ENV, "1")
     with caplog.at_level(logging.WARNING):
         async with Pool(2) as pool, pool.lease(PLAIN):
             waiting = asyncio.create_task(pool.take(PLAIN))

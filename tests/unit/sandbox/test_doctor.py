@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from air.cli.main import main
-from air.sandbox import cleanup, doctor, leftovers
+from air.sandbox.ops import cleanup, doctor, orphans
 
 # What engines answered: Docker 20.10 on cgroup v1; a rootless one without delegation; Podman 4.3.
 INFO = {
@@ -145,7 +145,7 @@ def test_a_disk_with_little_room(tmp_path: Path) -> None:
 CLOSED = """
 import os, sys
 from pathlib import Path
-from air.sandbox import doctor
+from air.sandbox.ops import doctor
 if os.geteuid() == 0:
     os.setuid(65534)
 finding = doctor.judge_disk("cache", Path(sys.argv[1], "below"), 0, 0, "du")
@@ -180,7 +180,7 @@ def test_gpus_that_the_engine_cannot_give(tmp_path: Path) -> None:
 
 OWNER = """
 import subprocess, sys
-from air.sandbox import cleanup
+from air.sandbox.ops import cleanup
 cleanup.mark_children()
 child = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, start_new_session=True)
 print(child.pid, flush=True)
@@ -189,7 +189,7 @@ sys.stdin.read()
 
 
 def _stale() -> set[int]:
-    return {process.pid for process in leftovers.processes()}
+    return {process.pid for process in orphans.processes()}
 
 
 def _kill(pid: int) -> None:
@@ -271,12 +271,12 @@ def test_a_lock_that_a_child_keeps(tmp_path: Path) -> None:
         assert holder.stdout is not None
         child = int(holder.stdout.readline())
         try:
-            held = {(lock.pid, lock.left) for lock in leftovers.locks(tmp_path)}
+            held = {(lock.pid, lock.left) for lock in orphans.locks(tmp_path)}
             assert held == {(holder.pid, False), (child, False)}
-            assert leftovers.locks(tmp_path / "elsewhere") == []
+            assert orphans.locks(tmp_path / "elsewhere") == []
             holder.kill()
             holder.wait()
-            (lock,) = leftovers.locks(tmp_path)
+            (lock,) = orphans.locks(tmp_path)
             assert (lock.file, lock.pid, lock.left) == (str(file), child, True)
         finally:
             _kill(child)

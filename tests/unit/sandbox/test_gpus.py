@@ -9,8 +9,8 @@ import pytest
 
 from air.cli.main import main
 from air.errors import ConfigError
-from air.sandbox import gpus, leases, locks
-from air.sandbox.gpus import Gpu
+from air.sandbox.pool import file_locks, gpu_leases, gpus
+from air.sandbox.pool.gpus import Gpu
 
 FOUND = [Gpu(0, "GPU-aa11"), Gpu(1, "GPU-aa22"), Gpu(7, "GPU-bb33")]
 THERE = "there are: 0 = GPU-aa11, 1 = GPU-aa22, 7 = GPU-bb33"
@@ -149,7 +149,7 @@ def test_boxes_may_not_have_the_runs_own(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_air_gpus(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(locks.FOLDER_ENV, f"{tmp_path}/locks")
+    monkeypatch.setenv(file_locks.FOLDER_ENV, f"{tmp_path}/locks")
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     declare(monkeypatch, "none")
     assert main(["gpus"]) == 0
@@ -157,9 +157,9 @@ def test_air_gpus(
     assert only.startswith("no NVIDIA GPU on this machine")
 
     declare(monkeypatch, "0=GPU-aa11,1=GPU-aa22,7=GPU-bb33")
-    whole = locks.acquire("GPU-aa22.0", run="alone")
-    together = locks.acquire("GPU-bb33.0", shared=True)
-    shares = [locks.acquire(f"GPU-bb33.{slot}", run=f"part{slot}") for slot in (1, 3)]
+    whole = file_locks.acquire("GPU-aa22.0", run="alone")
+    together = file_locks.acquire("GPU-bb33.0", shared=True)
+    shares = [file_locks.acquire(f"GPU-bb33.{slot}", run=f"part{slot}") for slot in (1, 3)]
     assert whole is not None
     assert together is not None
     assert None not in shares
@@ -172,4 +172,4 @@ def test_air_gpus(
     assert seven.split()[:6] == ["7", "GPU-bb33", "-", "-", "2", "shared"]
     assert "run part1" in seven
     assert "run part3" in more
-    assert leases.holders(FOUND[0]) == {}
+    assert gpu_leases.holders(FOUND[0]) == {}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from air.sandbox import guest_stats
-from air.sandbox.guest_stats import Cgroup, own_group
+from air.sandbox.guest import usage as guest_stats
+from air.sandbox.guest.usage import Cgroup, own_group
 
 FIRST = {
     "memory/memory.usage_in_bytes": "50000000\n",

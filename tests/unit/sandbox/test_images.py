@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from air.errors import MissingError, UsageError
-from air.sandbox import images
+from air.sandbox.docker import images
 
 
 def _image(folder: Path, text: str = "ARG BASE=x\nFROM ${BASE}\n") -> str:

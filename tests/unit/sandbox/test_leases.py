@@ -16,14 +16,15 @@ from typing import Any
 import pytest
 
 from air.errors import ConfigError
-from air.sandbox import cleanup, leases, locks
-from air.sandbox.gpus import INVENTORY_ENV, Gpu
-from air.sandbox.leases import GpuLease, GpuPool
+from air.sandbox.ops import cleanup
+from air.sandbox.pool import file_locks, gpu_leases
+from air.sandbox.pool.gpu_leases import GpuLease, GpuPool
+from air.sandbox.pool.gpus import INVENTORY_ENV, Gpu
 
 GPUS = [Gpu(0, "GPU-a"), Gpu(1, "GPU-b"), Gpu(2, "GPU-c")]
 WORKER = """
 import asyncio, os, sys
-from air.sandbox.leases import GpuPool
+from air.sandbox.pool.gpu_leases import GpuPool
 
 inside, count, slots, rounds = sys.argv[1], *map(int, sys.argv[2:5])
 
@@ -44,7 +45,7 @@ asyncio.run(main())
 """
 HOLDER = """
 import asyncio, sys
-from air.sandbox.leases import GpuPool
+from air.sandbox.pool.gpu_leases import GpuPool
 
 async def main():
     async with GpuPool.open("auto", run="other").lease(int(sys.argv[1])) as lease:
@@ -58,7 +59,7 @@ asyncio.run(main())
 @pytest.fixture(autouse=True)
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks, an inventory and no engine of the test's own."""
-    monkeypatch.setenv(locks.FOLDER_ENV, str(tmp_path / "locks"))
+    monkeypatch.setenv(file_locks.FOLDER_ENV, str(tmp_path / "locks"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     monkeypatch.setenv(INVENTORY_ENV, ",".join(f"{gpu.index}={gpu.uuid}" for gpu in GPUS))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -115,13 +116,13 @@ async def test_a_killed_holder_frees_it() -> None:
     pool = GpuPool(GPUS)
     assert await pool.try_take(1) is None
     waiting = asyncio.create_task(pool.take(2))
-    await until(lambda: locks.wanted(leases.WAITING))
+    await until(lambda: file_locks.wanted(gpu_leases.WAITING))
     assert not waiting.done()
     other.send_signal(signal.SIGKILL)
     async with asyncio.timeout(60):
         lease = await waiting
     assert lease.uuids == ("GPU-a", "GPU-b")
-    assert not locks.wanted(leases.WAITING)
+    assert not file_locks.wanted(gpu_leases.WAITING)
     lease.release()
     other.communicate()
 
@@ -155,10 +156,10 @@ async def test_while_it_waits_only_one_keeps_a_part() -> None:
     one, two = GpuPool(GPUS[:2], run="one"), GpuPool(GPUS[:2], run="two")
     held = await GpuPool(GPUS[:1]).take(1)
     first = asyncio.create_task(one.take(2))
-    await until(lambda: locks.holder("GPU-b.0"))
+    await until(lambda: file_locks.holder("GPU-b.0"))
     second = asyncio.create_task(two.take(2))
     for _ in range(30):
-        holder = locks.holder("GPU-b.0")
+        holder = file_locks.holder("GPU-b.0")
         assert holder is not None
         assert holder.run == "one"
         await asyncio.sleep(0.01)
@@ -167,16 +168,16 @@ async def test_while_it_waits_only_one_keeps_a_part() -> None:
     held.release()
     async with asyncio.timeout(60):
         (await second).release()
-    assert all(locks.holder(f"{gpu.uuid}.0") is None for gpu in GPUS)
+    assert all(file_locks.holder(f"{gpu.uuid}.0") is None for gpu in GPUS)
 
 
 async def test_all_or_none() -> None:
-    turn = locks.acquire("gpu.turn")  # as if another process had it
+    turn = file_locks.acquire("gpu.turn")  # as if another process had it
     held = await GpuPool(GPUS[:1]).take(1)
     waiting = asyncio.create_task(GpuPool(GPUS[:2]).take(2))
-    await until(lambda: locks.wanted(leases.WAITING))
+    await until(lambda: file_locks.wanted(gpu_leases.WAITING))
     for _ in range(50):
-        assert locks.holder("GPU-b.0") is None
+        assert file_locks.holder("GPU-b.0") is None
         await asyncio.sleep(0.01)
     held.release()
     async with asyncio.timeout(60):
@@ -198,7 +199,7 @@ async def test_who_wants_two_is_not_passed_by_for_ever() -> None:
         lease.release()
 
     others = [asyncio.create_task(change_places(GpuPool(GPUS[:2]))) for _ in range(2)]
-    await until(lambda: locks.holder("GPU-a.0") and locks.holder("GPU-b.0"))
+    await until(lambda: file_locks.holder("GPU-a.0") and file_locks.holder("GPU-b.0"))
     try:
         async with asyncio.timeout(120):
             (await GpuPool(GPUS[:2]).take(2)).release()
@@ -209,7 +210,7 @@ async def test_who_wants_two_is_not_passed_by_for_ever() -> None:
 
 async def test_first_come_first_served_within_a_process() -> None:
     pool, order = GpuPool(GPUS[:2]), []
-    turn = locks.acquire("gpu.turn")  # so that nothing is kept for who wants two
+    turn = file_locks.acquire("gpu.turn")  # so that nothing is kept for who wants two
     held = await pool.take(1)
 
     async def one(count: int) -> None:
@@ -220,7 +221,7 @@ async def test_first_come_first_served_within_a_process() -> None:
     for count in (2, 1, 2):
         tasks.append(asyncio.create_task(one(count)))
         await asyncio.sleep(0)
-    await until(lambda: locks.wanted(leases.WAITING))
+    await until(lambda: file_locks.wanted(gpu_leases.WAITING))
     assert await pool.try_take(1) is None  # one is free, but others came first
     held.release()
     async with asyncio.timeout(60):
@@ -233,17 +234,17 @@ async def test_cancelled_waiters_and_errors_hold_nothing() -> None:
     pool = GpuPool(GPUS)
     held = await pool.take(1)
     tasks = [asyncio.create_task(pool.take(3)) for _ in range(3)]
-    await until(lambda: locks.holder("GPU-b.0"))
+    await until(lambda: file_locks.holder("GPU-b.0"))
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
-    assert not locks.wanted(leases.WAITING)
+    assert not file_locks.wanted(gpu_leases.WAITING)
     with pytest.raises(KeyError):
         async with pool.lease(2):
             raise KeyError
     held.release()
     held.release()
-    assert [leases.holders(gpu) for gpu in GPUS] == [{}, {}, {}]
+    assert [gpu_leases.holders(gpu) for gpu in GPUS] == [{}, {}, {}]
 
 
 async def test_two_hundred_leases_leave_nothing_open() -> None:
@@ -254,7 +255,7 @@ async def test_two_hundred_leases_leave_nothing_open() -> None:
             async with pool.lease(1 + count % 3):
                 pass
         assert _descriptors() == before
-    assert len(list(locks.folder().iterdir())) < 15
+    assert len(list(file_locks.folder().iterdir())) < 15
 
 
 def _descriptors() -> int:
@@ -311,11 +312,11 @@ def _container(name: str, label: str, **labels: str) -> dict[str, Any]:
     ],
 )
 def test_which_containers_stand_against_it(ours: str, theirs: str, against: set[str]) -> None:
-    assert set(leases.users(ours, [_container("x", theirs)])) == against
+    assert set(gpu_leases.users(ours, [_container("x", theirs)])) == against
 
 
 def test_containers_are_named_with_their_owners() -> None:
     found = [_container("one", "GPU-a.0"), _container("two", "GPU-b.0", **{"air.owner": "h:1:2"})]
-    shown = leases.users("GPU-a.0,GPU-b.0", found)
+    shown = gpu_leases.users("GPU-a.0,GPU-b.0", found)
     assert shown == {"GPU-a": "container one of nobody", "GPU-b": "container two of h:1:2"}
     assert GpuLease().label == ""

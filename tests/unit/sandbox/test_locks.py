@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from air.errors import ConfigError
-from air.sandbox import locks
+from air.sandbox.pool import file_locks
 
 ROUNDS = 300
 CONTENDER = """
 import os, sys, time
-from air.sandbox import locks
+from air.sandbox.pool import file_locks as locks
 
 inside, rounds = sys.argv[1], int(sys.argv[2])
 print("ready", flush=True)
@@ -37,7 +37,7 @@ for _ in range(rounds):
 """
 HOLDER = """
 import sys, time
-from air.sandbox import locks
+from air.sandbox.pool import file_locks as locks
 
 lock = locks.acquire(sys.argv[1], run="other")
 print("held" if lock else "refused", flush=True)
@@ -47,7 +47,7 @@ sys.stdin.readline()
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(locks.FOLDER_ENV, str(tmp_path / "locks"))
+    monkeypatch.setenv(file_locks.FOLDER_ENV, str(tmp_path / "locks"))
     return tmp_path / "locks"
 
 
@@ -82,40 +82,40 @@ def test_two_processes_are_never_inside_together(tmp_path: Path) -> None:
 
 
 def test_the_first_free_one_is_taken() -> None:
-    first, second = locks.acquire("a.0", "a.1"), locks.acquire("a.0", "a.1")
+    first, second = file_locks.acquire("a.0", "a.1"), file_locks.acquire("a.0", "a.1")
     assert first is not None
     assert second is not None
     assert (first.name, second.name) == ("a.0", "a.1")
-    assert locks.acquire("a.0", "a.1") is None
+    assert file_locks.acquire("a.0", "a.1") is None
     first.release()
     first.release()
-    again = locks.acquire("a.1", "a.0")
+    again = file_locks.acquire("a.1", "a.0")
     assert again is not None
     assert again.name == "a.0"
-    assert locks.names("a.") == ["a.0", "a.1"]
+    assert file_locks.names("a.") == ["a.0", "a.1"]
 
 
 def test_a_killed_holder_frees_it() -> None:
     other = start(HOLDER, "a.0")
     assert line(other) == "held"
-    assert locks.acquire("a.0") is None
-    holder = locks.holder("a.0")
+    assert file_locks.acquire("a.0") is None
+    holder = file_locks.holder("a.0")
     assert holder is not None
     assert (holder.pid, holder.run) == (other.pid, "other")
     assert f"pid {other.pid} (" in str(holder)
     other.send_signal(signal.SIGKILL)
     other.wait()
-    assert locks.holder("a.0") is None
-    assert locks.acquire("a.0") is not None
+    assert file_locks.holder("a.0") is None
+    assert file_locks.acquire("a.0") is not None
     other.communicate()
 
 
 def test_a_release_frees_it_though_a_child_has_a_copy() -> None:
-    lock = locks.acquire("a.0")
+    lock = file_locks.acquire("a.0")
     assert lock is not None
     with start("input()", pass_fds=[lock.fd]) as child:
         lock.release()
-        assert locks.acquire("a.0") is not None
+        assert file_locks.acquire("a.0") is not None
         go_on(child)
 
 
@@ -127,9 +127,9 @@ def test_a_lock_outlives_its_owner_in_a_process_that_inherited_it() -> None:
     keeper = int(line(other))
     other.send_signal(signal.SIGKILL)
     other.wait()
-    assert locks.acquire("a.0") is None
+    assert file_locks.acquire("a.0") is None
     os.kill(keeper, signal.SIGKILL)
-    wait_for(lambda: locks.acquire("a.0") is not None)
+    wait_for(lambda: file_locks.acquire("a.0") is not None)
     other.communicate()
 
 
@@ -142,7 +142,7 @@ def wait_for(what: Any) -> None:
 
 FORKED = """
 import os
-from air.sandbox import locks
+from air.sandbox.pool import file_locks as locks
 
 lock = locks.acquire("a.0")
 if (child := os.fork()) == 0:
@@ -158,7 +158,11 @@ def test_a_fork_that_releases_leaves_it_to_its_parent() -> None:
 
 
 def test_folder_and_files_are_for_all_users_whatever_the_umask(folder: Path) -> None:
-    argv = [sys.executable, "-c", "from air.sandbox import locks; locks.acquire('a.0')"]
+    argv = [
+        sys.executable,
+        "-c",
+        "from air.sandbox.pool import file_locks as locks; locks.acquire('a.0')",
+    ]
     subprocess.run(argv, check=True, umask=0o077)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
     assert stat.S_IMODE((folder / "a.0").stat().st_mode) == 0o666
@@ -168,7 +172,7 @@ def test_folder_and_files_are_for_all_users_whatever_the_umask(folder: Path) -> 
 
 MAKERS = """
 import os, sys, time
-from air.sandbox import locks
+from air.sandbox.pool import file_locks as locks
 
 base, began = sys.argv[1], float(sys.argv[2])
 for turn in range(1000):
@@ -189,7 +193,7 @@ def test_the_folder_is_made_by_several_at_once(tmp_path: Path) -> None:
 
 AS_NOBODY = """
 import os, sys
-from air.sandbox import locks
+from air.sandbox.pool import file_locks as locks
 
 os.setgid(65534)
 os.setuid(65534)
@@ -203,30 +207,30 @@ sys.stdin.readline()
 def test_users_share_them(folder: Path, tmp_path: Path) -> None:
     for parent in (tmp_path, *tmp_path.parents[:-2]):
         parent.chmod(parent.stat().st_mode | 0o111)
-    held = locks.acquire("theirs.0")
+    held = file_locks.acquire("theirs.0")
     assert held is not None
     other = start(AS_NOBODY)
     assert line(other) == "True False"
-    assert locks.acquire("mine.0") is None
-    owner = locks.holder("mine.0")
+    assert file_locks.acquire("mine.0") is None
+    owner = file_locks.holder("mine.0")
     assert owner is not None
     assert owner.user == "nobody"
     held.release()
     assert go_on(other) == 0
-    assert locks.acquire("mine.0") is not None  # another user's file, in a sticky folder
+    assert file_locks.acquire("mine.0") is not None  # another user's file, in a sticky folder
 
 
 def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("as it was")
-    assert locks.acquire("b.0") is not None
+    assert file_locks.acquire("b.0") is not None
     (folder / "a.0").symlink_to(precious)
     (folder / "c.0").symlink_to(tmp_path / "new")
     for name in ("a.0", "c.0"):
         with pytest.raises(ConfigError, match=rf"{name}: .*symbolic links — remove it"):
-            locks.acquire(name)
+            file_locks.acquire(name)
         with pytest.raises(ConfigError, match=name):
-            locks.holder(name)
+            file_locks.holder(name)
     assert precious.read_text() == "as it was"
     assert not (tmp_path / "new").exists()
 
@@ -235,22 +239,22 @@ def test_a_folder_that_is_a_link_is_refused(folder: Path, tmp_path: Path) -> Non
     (tmp_path / "elsewhere").mkdir()
     folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="AIR_LOCK_DIR: the folder of locks"):
-        locks.acquire("a.0")
+        file_locks.acquire("a.0")
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_a_fifo_is_refused_and_nobody_waits_for_it(folder: Path) -> None:
     folder.mkdir()
     os.mkfifo(folder / "a.0")
-    for look in (locks.acquire, locks.holder, locks.wanted):
+    for look in (file_locks.acquire, file_locks.holder, file_locks.wanted):
         with pytest.raises(ConfigError, match=r"a\.0: .* no regular file — remove it"):
             look("a.0")
 
 
 def test_a_folder_that_cannot_be_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(locks.FOLDER_ENV, "/proc/none/locks")
+    monkeypatch.setenv(file_locks.FOLDER_ENV, "/proc/none/locks")
     with pytest.raises(ConfigError) as caught:
-        locks.acquire("a.0")
+        file_locks.acquire("a.0")
     assert str(caught.value) == (
         "AIR_LOCK_DIR: the folder of locks /proc/none/locks cannot be used: No such file or "
         "directory — set it to a folder that all users of this machine may write: "
@@ -268,48 +272,48 @@ def test_a_folder_that_cannot_be_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_what_a_file_says_is_only_shown(folder: Path, text: str, user: str) -> None:
-    lock = locks.acquire("a.0")
+    lock = file_locks.acquire("a.0")
     assert lock is not None
     (folder / "a.0").write_text(text)
-    holder = locks.holder("a.0")
+    holder = file_locks.holder("a.0")
     assert holder is not None
     assert holder.user == user
     lock.release()
-    assert locks.holder("a.0") is None
+    assert file_locks.holder("a.0") is None
 
 
 def test_a_longer_line_leaves_nothing_of_itself(folder: Path) -> None:
     for run in ("long" * 20, "short"):
-        lock = locks.acquire("a.0", run=run)
+        lock = file_locks.acquire("a.0", run=run)
         assert lock is not None
         lock.release()
     assert json.loads((folder / "a.0").read_text())["run"] == "short"
 
 
 def test_shared_locks() -> None:
-    assert not locks.wanted("a.0")
-    one, two = locks.acquire("a.0", shared=True), locks.acquire("a.0", shared=True)
+    assert not file_locks.wanted("a.0")
+    one, two = file_locks.acquire("a.0", shared=True), file_locks.acquire("a.0", shared=True)
     assert one is not None
     assert two is not None
-    assert locks.acquire("a.0") is None
-    assert locks.wanted("a.0")
-    assert locks.holder("a.0") is None
+    assert file_locks.acquire("a.0") is None
+    assert file_locks.wanted("a.0")
+    assert file_locks.holder("a.0") is None
     one.release()
-    assert locks.acquire("a.0") is None
+    assert file_locks.acquire("a.0") is None
     two.release()
-    alone = locks.acquire("a.0")
+    alone = file_locks.acquire("a.0")
     assert alone is not None
-    assert locks.acquire("a.0", shared=True) is None
+    assert file_locks.acquire("a.0", shared=True) is None
 
 
 def test_nothing_is_left_open() -> None:
     before = descriptors()
-    held = locks.acquire("held.0")
+    held = file_locks.acquire("held.0")
     for _ in range(200):
-        lock = locks.acquire("held.0", "a.0")
+        lock = file_locks.acquire("held.0", "a.0")
         assert lock is not None
-        assert locks.holder("held.0") is not None
-        assert not locks.wanted("b.0")
+        assert file_locks.holder("held.0") is not None
+        assert not file_locks.wanted("b.0")
         lock.release()
     assert held is not None
     held.release()
@@ -319,15 +323,15 @@ def test_nothing_is_left_open() -> None:
 async def test_waiting_shows_is_said_and_can_be_cancelled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    held = locks.acquire("a.0")
+    held = file_locks.acquire("a.0")
     assert held is not None
 
-    async def attempt() -> locks.Lock | None:
-        return locks.acquire("a.0")
+    async def attempt() -> file_locks.Lock | None:
+        return file_locks.acquire("a.0")
 
-    def wait() -> asyncio.Task[locks.Lock]:
-        until = locks.until(
-            attempt, marker="waiting", what=lambda: str(locks.holder("a.0")), say_after=0.2
+    def wait() -> asyncio.Task[file_locks.Lock]:
+        until = file_locks.until(
+            attempt, marker="waiting", what=lambda: str(file_locks.holder("a.0")), say_after=0.2
         )
         return asyncio.create_task(until)
 
@@ -337,14 +341,14 @@ async def test_waiting_shows_is_said_and_can_be_cancelled(
             if "waiting for pid" in caplog.text:
                 break
             await asyncio.sleep(0.01)
-    assert locks.wanted("waiting")
+    assert file_locks.wanted("waiting")
     assert f"pid {os.getpid()} (" in caplog.text
     assert "this process)" in caplog.text
     tasks[0].cancel()
     await asyncio.wait([tasks[0]])
-    assert locks.wanted("waiting")
+    assert file_locks.wanted("waiting")
     held.release()
     async with asyncio.timeout(60):
         got = await tasks[1]
     assert got.name == "a.0"
-    assert not locks.wanted("waiting")
+    assert not file_locks.wanted("waiting")

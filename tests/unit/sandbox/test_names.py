@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from air.sandbox import names
-from air.sandbox.base import BoxSpec
+from air.sandbox.contract import network_rules
+from air.sandbox.contract.box import BoxSpec
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from air.sandbox.base import BoxSpec
     ],
 )
 def test_an_entry_allows(entry: str, host: str, port: int, allowed: bool) -> None:
-    assert names.rule(entry).allows(host, port) is allowed
+    assert network_rules.rule(entry).allows(host, port) is allowed
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_an_entry_allows(entry: str, host: str, port: int, allowed: bool) -> Non
 )
 def test_an_entry_that_cannot_be_used_says_why(entry: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        names.rule(entry)
+        network_rules.rule(entry)
     with pytest.raises(ValidationError, match=said):
         BoxSpec(network=(entry,))
 
@@ -78,12 +78,12 @@ def test_a_graders_box_has_no_network() -> None:
     ["1.2.3.4", "1.2.3.4.", "127.1", "0x7f.1", "2130706433", "0x7f000001", "[::1]", "::1", "a.0X1"],
 )
 def test_addresses_in_any_writing(host: str) -> None:
-    assert names.is_address(host)
+    assert network_rules.is_address(host)
 
 
 @pytest.mark.parametrize("host", ["localhost", "1.2.3.4.example.org", "0x.org", "a1", "1a"])
 def test_names_are_not_addresses(host: str) -> None:
-    assert not names.is_address(host)
+    assert not network_rules.is_address(host)
 
 
 PUBLIC = ["1.1.1.1", "8.8.8.8", "2606:4700::1", "::ffff:1.1.1.1", "64:ff9b::101:101"]
@@ -110,5 +110,5 @@ NEVER = [
 
 @pytest.mark.parametrize("address", [*PUBLIC, *PRIVATE, *NEVER])
 def test_which_addresses_may_be_reached(address: str) -> None:
-    assert names.permits(address, private=False) is (address in PUBLIC)
-    assert names.permits(address, private=True) is (address not in NEVER)
+    assert network_rules.permits(address, private=False) is (address in PUBLIC)
+    assert network_rules.permits(address, private=True) is (address not in NEVER)

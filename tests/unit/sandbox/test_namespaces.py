@@ -12,9 +12,11 @@ import pytest
 
 import air
 from air.errors import BoxFileError, ConfigError
-from air.sandbox import namespaces, open_box, process
-from air.sandbox.base import BoxLimits, BoxSpec
-from air.sandbox.protocol import frame, interpreter
+from air.sandbox import open_box
+from air.sandbox.contract.box import BoxLimits, BoxSpec
+from air.sandbox.process import box as process
+from air.sandbox.process import namespaces
+from air.sandbox.wire.connection import frame, interpreter
 
 SPEC = BoxSpec(provider="process")
 REPOSITORY = Path(air.__file__).parents[1]
@@ -23,8 +25,9 @@ isolated = pytest.mark.skipif(MODE == "plain", reason=f"{process.namespaces()}")
 as_root = pytest.mark.skipif(MODE != "root", reason=f"needs root: {process.namespaces()}")
 SAY = """
 import asyncio, sys
-from air.sandbox import open_box, process
-from air.sandbox.base import BoxSpec
+from air.sandbox import open_box
+from air.sandbox.process import box as process
+from air.sandbox.contract.box import BoxSpec
 
 async def main():
     print(process.namespaces())

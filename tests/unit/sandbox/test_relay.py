@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from air.errors import BoxDiedError, BoxStartError
-from air.sandbox import open_box, relay
-from air.sandbox.base import BoxSpec
+from air.sandbox import open_box
 from air.sandbox.conformance.ports import ECHO, echo, program, said
-from air.sandbox.protocol import Connection, frame, take
-from air.sandbox.relay import CONNECTIONS, SLOT_SECONDS, WINDOW
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.wire import port_relay
+from air.sandbox.wire.connection import Connection, frame, take
+from air.sandbox.wire.port_relay import CONNECTIONS, SLOT_SECONDS, WINDOW
 
 SPEC = BoxSpec(provider="process")
 RESET = """
@@ -179,7 +180,7 @@ async def test_a_guest_that_breaks_the_rules_loses_its_box(
     reader, writer = await asyncio.open_connection(sock=theirs)
     streams = await asyncio.open_connection(sock=ours)
     connection = Connection(*streams, stderr=asyncio.StreamReader(), name="b")
-    ends = relay.Relay(connection, "b")
+    ends = port_relay.Relay(connection, "b")
     listening = asyncio.create_task(ends.listen(0, deaf))
     asked, buffer = None, bytearray()
     while asked is None:

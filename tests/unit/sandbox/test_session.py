@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from air.sandbox.session import State, parse
+from air.sandbox.contract.session import State, parse
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from air.sandbox.waiting import together
+from air.aio import together
 
 
 async def test_so_many_at_a_time_and_answers_in_order() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from air.errors import ArtefactError
 from air.sandbox import open_box
-from air.sandbox.base import Box, BoxSpec
+from air.sandbox.contract.box import Box, BoxSpec
 from air.tasks import stage
 from air.tasks.artefact import Artefact, collect
 from tests.unit.tasks.conftest import MakeTask

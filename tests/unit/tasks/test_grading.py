@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from air.errors import ArtefactError, GradingError
-from air.sandbox.pool import Pool
+from air.sandbox.pool.box_pool import Pool
 from air.tasks.artefact import Artefact
 from air.tasks.grading import Grader
 from tests.unit.tasks.conftest import SCORE, MakeTask

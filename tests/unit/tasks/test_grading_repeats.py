@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from air.errors import ArtefactError, ConfigError, GradingError
-from air.sandbox.pool import Pool
+from air.sandbox.pool.box_pool import Pool
 from air.tasks.artefact import Artefact
 from air.tasks.grading import Grade, Grader, averaged
 from tests.unit.tasks.conftest import SCORE, MakeTask

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from air import tasks
-from air.formats.base import Action
+from air.actions.base import Action
 from air.rewards.delta import DeltaReward
-from air.sandbox.pool import Pool
-from air.tasks.find import folder_hash
+from air.sandbox.pool.box_pool import Pool
 from air.tasks.grading import Grader
-from air.worlds.research import ResearchWorld
+from air.tasks.sources.own import folder_hash
+from air.worlds.research.world import ResearchWorld
 from tests.unit.tasks.mlgym_tree import guesses, make_tree
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from air import tasks
 from air.errors import ArtefactError, GradingError
-from air.sandbox.pool import Pool
+from air.sandbox.pool.box_pool import Pool
 from air.tasks.artefact import Artefact
 from air.tasks.grading import Grade, Grader
 from tests.unit.tasks.mlgym_tree import SECONDS, checkpoints, guesses, make_tree

@@ -16,7 +16,7 @@ import pytest
 
 from air import tasks
 from air.tasks.data import prepare
-from air.tasks.mlgym.source import PROGRAMS
+from air.tasks.sources.mlgym.source import PROGRAMS
 from tests.unit.tasks.mlgym_tree import make_tree
 
 CODEC = runpy.run_path(str(PROGRAMS / "codec.py"))

@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from air.train import policy
-from air.train.options import AdamWConfig, LinearSchedulerConfig, SFTConfig, SFTDataConfig
-from air.train.policy import Policy
-from air.train.sft import train_sft
+from air.train.config.model_options import (
+    AdamWConfig,
+    LinearSchedulerConfig,
+    SFTConfig,
+    SFTDataConfig,
+)
+from air.train.model import policy
+from air.train.model.policy import Policy
+from air.train.model.sft import train_sft
 
 
 def conversation(number: int) -> list[dict[str, Any]]:

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from air.errors import MissingError
-from air.train import checkpoint, policy, run_folder
-from air.train.options import AdamWConfig
-from air.train.policy import Policy
-from air.train.trainer import Trainer
+from air.train.config.model_options import AdamWConfig
+from air.train.loop import run_folder
+from air.train.loop.trainer import Trainer
+from air.train.model import checkpoint, policy
+from air.train.model.policy import Policy
 
 from .test_trainer import sampled
 
@@ -61,7 +62,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from air.errors import UsageError
-from air.train import checkpoint, policy
+from air.train.model import checkpoint, policy
 root, folder = Path(sys.argv[1]), sys.argv[2]
 small = policy.load(folder)
 checkpoint.save(root, 1, small, {"a": 1})

@@ -15,11 +15,12 @@ from verifiers.v1.configs.cli.eval import EvalConfig
 from air import paths
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError
-from air.train import prime_view, run_file, schema
-from air.train.config import RunConfig
-from air.train.schema import Root
-from air.train.schema.read import walk
-from air.train.sft_config import SFTRunConfig
+from air.train.config import overrides
+from air.train.config.run_config import RunConfig
+from air.train.config.sft_config import SFTRunConfig
+from air.train.prime_rl import run_file_view, schema
+from air.train.prime_rl.schema import Root
+from air.train.prime_rl.schema.read import walk
 
 CONFIGS = paths.shipped("configs")
 FILES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.toml"))
@@ -55,12 +56,12 @@ def test_every_key_is_prime_rls(name: str) -> None:
 def test_prime_rls_files_have_a_plan_that_makes_sense(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from air.train.prime_rl import make_plan
+    from air.train.prime_rl.handover import make_plan
 
     monkeypatch.chdir(CONFIGS.parent)
     monkeypatch.setenv("AIR_GPU_INVENTORY", "none")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    plan = make_plan(run_file.parse(["@", str(CONFIGS / name)]), None)
+    plan = make_plan(overrides.parse(["@", str(CONFIGS / name)]), None)
     assert not plan.load.outliving
     for source in plan.view.sources:
         assert isinstance(source.env, ResearchEnvConfig)
@@ -68,10 +69,10 @@ def test_prime_rls_files_have_a_plan_that_makes_sense(
 
 @pytest.mark.parametrize("name", ["mlgym/rl.toml", "mlgym/rl_debug.toml"])
 def test_eight_gpus_are_placed_as_the_files_say(name: str) -> None:
-    from air.train.placement import assumed, place
+    from air.train.prime_rl.gpu_placement import assumed, place
 
-    view = prime_view.read(run_file.parse(["@", str(CONFIGS / name)]))
-    placed = place(prime_view.wish(view), assumed(8))
+    view = run_file_view.read(overrides.parse(["@", str(CONFIGS / name)]))
+    placed = place(run_file_view.wish(view), assumed(8))
     assert [gpu.index for gpu in placed.inference] == [0]
     assert [gpu.index for gpu in placed.trainer] == [2, 3, 4, 5, 6]
     assert [gpu.index for gpu in placed.boxes] == [7]
@@ -79,7 +80,7 @@ def test_eight_gpus_are_placed_as_the_files_say(name: str) -> None:
 
 
 def test_the_debug_run_is_ten_steps_of_titanic() -> None:
-    view = prime_view.read(run_file.parse(["@", str(CONFIGS / "mlgym/rl_debug.toml")]))
+    view = run_file_view.read(overrides.parse(["@", str(CONFIGS / "mlgym/rl_debug.toml")]))
     assert data("mlgym/rl_debug.toml")["max_steps"] == 10
     assert [source.env.taskset.tasks for source in view.sources] == [["titanic"]]
     assert view.orchestrator.batch_size == 8
@@ -87,19 +88,19 @@ def test_the_debug_run_is_ten_steps_of_titanic() -> None:
 
 @pytest.mark.parametrize("name", sorted(EMBEDDED))
 def test_the_embedded_engine_reads_its_files(name: str) -> None:
-    run_file.build(RunConfig, run_file.parse(["@", str(CONFIGS / name)]))
+    overrides.build(RunConfig, overrides.parse(["@", str(CONFIGS / name)]))
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_an_overlay_lies_over_the_quickstart_and_is_embedded_alone(name: str) -> None:
     files = ["@", str(CONFIGS / "quickstart.toml"), "@", str(CONFIGS / name)]
-    run_file.build(RunConfig, run_file.parse(files))
+    overrides.build(RunConfig, overrides.parse(files))
     assert set(data(name)) == {"embedded"}
 
 
 @pytest.mark.parametrize("name", [n for n, root in ROOTS.items() if root == "sft"])
 def test_the_warm_start_reads_its_files(name: str) -> None:
-    run_file.build(SFTRunConfig, run_file.parse(["@", str(CONFIGS / name)]))
+    overrides.build(SFTRunConfig, overrides.parse(["@", str(CONFIGS / name)]))
 
 
 def test_files_of_evaluation_and_env_server_hold_our_environment() -> None:
@@ -160,7 +161,7 @@ def test_free_tables_take_any_key() -> None:
 
 @pytest.mark.parametrize("given", ["", "/nowhere"])
 def test_make_schema_needs_a_checkout(given: str) -> None:
-    argv = [sys.executable, "-m", "air.train.schema.read", given]
+    argv = [sys.executable, "-m", "air.train.prime_rl.schema.read", given]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "PRIME_RL" in done.stderr
@@ -168,4 +169,4 @@ def test_make_schema_needs_a_checkout(given: str) -> None:
 
 
 def _env(holder: dict[str, Any]) -> vf.EnvConfig:
-    return prime_view.SourceView.model_validate({"env": holder["env"]}).env
+    return run_file_view.SourceView.model_validate({"env": holder["env"]}).env

@@ -6,9 +6,9 @@ import random
 import pytest
 import torch
 
-from air.train.generate import Row, Sampler, SamplingParams, generate, sample
-from air.train.loss import token_logprobs
-from air.train.policy import Policy
+from air.train.algorithms.loss import token_logprobs
+from air.train.model.policy import Policy
+from air.train.serving.sampler import Row, Sampler, SamplingParams, generate, sample
 
 
 def prompts(policy: Policy, count: int) -> list[list[int]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from air.train import guard
+from air.train.serving.vllm import die_with_parent
 
 STUBBORN = """
 import os, signal, subprocess, sys, time
@@ -32,7 +32,7 @@ time.sleep(600)
 
 
 def guarded(folder: Path, pids: Path, code: str = "") -> list[str]:
-    argv = [sys.executable, guard.__file__, "0.3", str(folder)]
+    argv = [sys.executable, die_with_parent.__file__, "0.3", str(folder)]
     return [*argv, sys.executable, "-c", STUBBORN, str(pids), code]
 
 

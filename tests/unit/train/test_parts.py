@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from air.train.estimators import grpo
-from air.train.estimators.parts import reward_to_go, segments
+from air.train.algorithms import grpo
+from air.train.algorithms.episode_baselines import reward_to_go, segments
 
 A, B = [0.3, 0.1, 0.0, 0.0], [0.6]
 """The README's example: one episode validates four times, the other once."""

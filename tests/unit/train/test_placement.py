@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from air.errors import ConfigError
-from air.train.placement import Placement, Wish, assumed, place
+from air.train.prime_rl.gpu_placement import Placement, Wish, assumed, place
 
 EIGHT = assumed(8)
 FULL = Wish(1, 5, ("0",), ("2", "3", "4", "5", "6"), (["7"],))

@@ -10,8 +10,8 @@ from renderers import Qwen3RendererConfig, create_renderer
 from renderers.base import load_tokenizer
 
 from air.errors import ConfigError, MissingError, UsageError
-from air.train import policy
-from air.train.policy import Policy
+from air.train.model import policy
+from air.train.model.policy import Policy
 
 TURNS = [
     {"role": "system", "content": "Be brief."},
@@ -94,7 +94,7 @@ def test_missing_folder_is_named(tmp_path: Path) -> None:
 
 def test_unknown_hub_id_says_why() -> None:
     # A process of its own: the hub's client reads the switch once, when it is imported.
-    code = "from air.train import policy; policy.load('air-tests/there-is-no-such-model')"
+    code = "from air.train.model import policy; policy.load('air-tests/there-is-no-such-model')"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "HF_HUB_OFFLINE": "1"},

@@ -14,9 +14,10 @@ import pytest
 
 import air
 from air.cli.main import main
-from air.env.breaker import FILE_ENV
+from air.env.failure_breaker import FILE_ENV
 from air.errors import MissingError
-from air.train import prime_rl, run_file
+from air.train.config import overrides
+from air.train.prime_rl import handover
 
 EIGHT = ",".join(f"{index}=GPU-{index}" for index in range(8))
 DEBUG = "configs/mlgym/rl_debug.toml"
@@ -114,9 +115,9 @@ def test_who_runs_a_file(called: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from air.train.engine import choose
 
     theirs, ours = (
-        run_file.parse(["@", "configs/" + name]) for name in ("mlgym/rl.toml", "quickstart.toml")
+        overrides.parse(["@", "configs/" + name]) for name in ("mlgym/rl.toml", "quickstart.toml")
     )
-    overlay = run_file.parse(["@", "configs/mlgym/rl.toml", "@", "configs/embedded/shuffled.toml"])
+    overlay = overrides.parse(["@", "configs/mlgym/rl.toml", "@", "configs/embedded/shuffled.toml"])
     assert choose("auto", theirs, dry_run=False) == "prime-rl"
     assert choose("auto", ours, dry_run=False) == "embedded"
     assert choose("auto", overlay, dry_run=False) == "embedded"
@@ -159,17 +160,17 @@ def test_an_interpreter_that_lacks_it_is_named(
 ) -> None:
     monkeypatch.setenv("AIR_PRIME_RL", sys.executable)
     with pytest.raises(MissingError, match="has no prime_rl"):
-        prime_rl.interpreter()
+        handover.interpreter()
     monkeypatch.setenv("AIR_PRIME_RL", str(tmp_path))
     with pytest.raises(MissingError, match="no interpreter"):
-        prime_rl.interpreter()
+        handover.interpreter()
     monkeypatch.delenv("AIR_PRIME_RL")
-    assert prime_rl.interpreter() is None
+    assert handover.interpreter() is None
 
 
 def run(body: str, breaker: Path, **settings: float) -> int:
     env = {**os.environ, FILE_ENV: str(breaker)}
-    return prime_rl.supervise([sys.executable, "-c", body], env, breaker, **settings)
+    return handover.supervise([sys.executable, "-c", body], env, breaker, **settings)
 
 
 def test_exit_codes_are_passed_on(tmp_path: Path) -> None:
@@ -184,7 +185,7 @@ def test_the_breaker_ends_the_run_and_says_why(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     breaker = tmp_path / "breaker"
-    fails = "from air.env.breaker import Breaker; Breaker.of_run(1).failed('no box starts')"
+    fails = "from air.env.failure_breaker import Breaker; Breaker.of_run(1).failed('no box starts')"
     body = f"import time; {fails}; time.sleep(60)"
     began = time.monotonic()
     assert run(body, breaker) == 1
@@ -217,7 +218,7 @@ def test_signals_are_passed_on(number: signal.Signals, tmp_path: Path) -> None:
         "print('ready', flush=True); time.sleep(60)"
     )
     parent = (
-        "import os, sys, pathlib; from air.train.prime_rl import supervise\n"
+        "import os, sys, pathlib; from air.train.prime_rl.handover import supervise\n"
         f"sys.exit(supervise([sys.executable, '-c', {child!r}], os.environ, pathlib.Path('none')))"
     )
     argv = [sys.executable, "-c", parent]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from air.errors import ConfigError, MissingError
-from air.train import run_file
-from air.train.config import RunConfig
+from air.train.config import overrides
+from air.train.config.run_config import RunConfig
 
 GOOD = """
 max_steps = 3
@@ -36,7 +36,7 @@ def good(tmp_path: Path) -> Path:
 
 
 def built(*args: str) -> RunConfig:
-    return run_file.build(RunConfig, run_file.parse(args))
+    return overrides.build(RunConfig, overrides.parse(args))
 
 
 def test_a_file_becomes_a_config_with_airs_own_classes(good: Path) -> None:
@@ -66,8 +66,8 @@ def test_a_flag_reaches_into_a_list(good: Path) -> None:
 def test_what_is_dumped_reads_back_the_same(good: Path, tmp_path: Path) -> None:
     config = built(f"@{good}").named()
     dumped = tmp_path / "config.json"
-    dumped.write_text(run_file.dump(config))
-    assert run_file.dump(built(f"@{dumped}")) == run_file.dump(config)
+    dumped.write_text(overrides.dump(config))
+    assert overrides.dump(built(f"@{dumped}")) == overrides.dump(config)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from air.errors import UsageError
-from air.train.run_folder import held, write_config
+from air.train.loop.run_folder import held, write_config
 
 HOLD = """
 import sys
 from pathlib import Path
-from air.train.run_folder import held
+from air.train.loop.run_folder import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -25,7 +25,7 @@ TAKE_TURNS = """
 import sys
 from pathlib import Path
 from air.errors import UsageError
-from air.train.run_folder import held
+from air.train.loop.run_folder import held
 folder, got = Path(sys.argv[1]), 0
 while got < 150:
     try:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from air.env.credit import split
-from air.train import metrics
-from air.train.estimators import grpo
-from air.train.rollout import Group, Rollout
-from air.train.samples import parts_of, samples
-from air.train.trainer import Sample
+from air.train.algorithms import grpo
+from air.train.loop import metrics
+from air.train.loop.rollout import Group, Rollout
+from air.train.loop.samples import parts_of, samples
+from air.train.loop.trainer import Sample
 from tests.rollouts import chain, made, payment, recorded
 
 

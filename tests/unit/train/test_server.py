@@ -24,11 +24,11 @@ from verifiers.v1.trace import AgentInfo, TraceTask
 from verifiers.v1.types import AssistantMessage, SystemMessage, UserMessage
 
 from air.errors import InferenceError, UsageError
-from air.train.batching import Batcher
-from air.train.generate import Sampler, SamplingParams
-from air.train.loss import token_logprobs
-from air.train.policy import Policy, default_renderer
-from air.train.server import VERSION_HEADER, InferenceServer
+from air.train.algorithms.loss import token_logprobs
+from air.train.model.policy import Policy, default_renderer
+from air.train.serving.sampler import Sampler, SamplingParams
+from air.train.serving.scheduler import Batcher
+from air.train.serving.server import VERSION_HEADER, InferenceServer
 
 PROMPT = list(range(20, 60))
 

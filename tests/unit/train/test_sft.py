@@ -8,11 +8,11 @@ import pytest
 
 from air.cli.main import main
 from air.errors import MissingError, UsageError
-from air.train import policy
-from air.train.generate import SamplingParams, generate
-from air.train.options import AdamWConfig, SFTConfig, SFTDataConfig, SFTValConfig
-from air.train.policy import Policy
-from air.train.sft import Example, evaluate, read_examples, tokenize, train_sft
+from air.train.config.model_options import AdamWConfig, SFTConfig, SFTDataConfig, SFTValConfig
+from air.train.model import policy
+from air.train.model.policy import Policy
+from air.train.model.sft import Example, evaluate, read_examples, tokenize, train_sft
+from air.train.serving.sampler import SamplingParams, generate
 
 from .conftest import conversation
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from air.train.throughput import Load, Source, Task, impossible, plan, workers
+from air.train.prime_rl.throughput import Load, Source, Task, impossible, plan, workers
 
 
 def load(*sources: Source, batch: int, in_flight: int, bound: int | None = 8) -> Load:

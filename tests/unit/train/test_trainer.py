@@ -6,19 +6,19 @@ import pytest
 import torch
 
 from air.errors import InfrastructureError
-from air.train.batches import micro_batches, pad
-from air.train.generate import SamplingParams, generate
-from air.train.loss import token_logprobs
-from air.train.optim import learning_rate
-from air.train.options import (
+from air.train.algorithms.loss import token_logprobs
+from air.train.config.model_options import (
     AdamWConfig,
     ConstantSchedulerConfig,
     CosineSchedulerConfig,
     LinearSchedulerConfig,
     check_schedule,
 )
-from air.train.policy import Policy
-from air.train.trainer import Sample, Trainer
+from air.train.loop.padding import micro_batches, pad
+from air.train.loop.trainer import Sample, Trainer
+from air.train.model.optimizer import learning_rate
+from air.train.model.policy import Policy
+from air.train.serving.sampler import SamplingParams, generate
 
 PROMPT = list(range(30, 50))
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from air.view.clean import clean, clean_cut, cut, one_line
+from air.view.render.clean import clean, clean_cut, cut, one_line
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from air.cli.main import main
-from air.view import export, figures, markup, svg
-from air.view.index import RunIndex
-from air.view.runs import Run, discover, flat
-from air.view.steps import items, outputs, thought
+from air.view import export
+from air.view.index.run_index import RunIndex
+from air.view.index.runs import Run, discover, flat
+from air.view.index.steps import items, outputs, thought
+from air.view.render import figures, markup, svg
 from tests.unit.view import hostile
 
 TAGS = {

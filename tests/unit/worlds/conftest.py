@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from air import tasks
-from air.formats import ToolCall, get
+from air.actions import ToolCall, get
 from air.rewards.delta import DeltaReward
 from air.sandbox import open_box
-from air.sandbox.base import Box, BoxSpec
-from air.sandbox.pool import Pool
+from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.pool.box_pool import Pool
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.worlds import ResearchWorld
 from air.worlds.base import Step
-from air.worlds.tools import Tools, ToolSettings
+from air.worlds.research.tools import Tools, ToolSettings
 
 Use = Callable[..., Awaitable[str]]
 MakeWorld = Callable[..., Awaitable[ResearchWorld]]

@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from air.formats import ToolCall
-from air.sandbox.base import Box
-from air.worlds.tools import Tools, ToolSettings
+from air.actions import ToolCall
+from air.sandbox.contract.box import Box
+from air.worlds.research.tools import Tools, ToolSettings
 
 PAPERS = [
     {"title": "Trees", "year": 1984, "abstract": "Split.", "url": "http://h/1"},

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from air.worlds import lint
-from air.worlds.lint import judge
+from air.worlds.research import lint
+from air.worlds.research.lint import judge
 
 
 async def new(before: str, after: str) -> list[str]:

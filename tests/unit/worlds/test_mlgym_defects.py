@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from air import tasks
+from air.actions.mlgym import SIGNATURES
 from air.errors import GradingError
-from air.formats.mlgym import SIGNATURES
 from air.tasks.spec import TaskSpec
 from air.worlds import ResearchWorld
 from tests.unit.worlds.conftest import MakeWorld, do, told

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from air.sandbox.base import Box, ExecResult
-from air.worlds.shell import STATE_BYTES, Shell
+from air.sandbox.contract.box import Box, ExecResult
+from air.worlds.research.shell import STATE_BYTES, Shell
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from air.actions import Standing, ToolCall
+from air.actions.mlgym import SIGNATURES
 from air.errors import BoxDiedError
-from air.formats import Standing, ToolCall
-from air.formats.mlgym import SIGNATURES
-from air.sandbox.base import Box
-from air.worlds.tools import Tools, ToolSettings
+from air.sandbox.contract.box import Box
+from air.worlds.research.tools import Tools, ToolSettings
 from tests.unit.worlds.conftest import Use
 
 FORTY = "".join(f"line {n}\n" for n in range(1, 41))

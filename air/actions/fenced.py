@@ -1,0 +1,54 @@
+"""A thought and exactly one fenced block of shell, after MLGym's interface.
+
+One departure: the block may hold several lines, and its last line may be `validate` or `submit`, so
+that writing, running and scoring fit in one reply.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from air.actions.base import Action, Ending, FormatError, Standing
+
+_BLOCK = re.compile(r"^```(?:bash|sh|shell)?[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+_ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
+
+
+class Fenced:
+    """See the module's docstring."""
+
+    name = "fenced"
+    instructions = (
+        "Reply with a short thought and exactly one ```bash block. "
+        "Its last line may be `validate` (score the artefact) or `submit` (score it and finish)."
+    )
+    optional: Mapping[str, str] = {}
+    uses_tools = False
+    retries: int | None = None
+
+    def parse(self, reply: str) -> Action:
+        blocks = _BLOCK.findall(reply)
+        if len(blocks) != 1 or reply.count("```") != 2:
+            found = "no complete block" if not blocks else "more than one block"
+            raise FormatError(f"Format error: {found} found. Reply with exactly one ```bash block.")
+        lines = blocks[0].strip("\n").split("\n")
+        ending = _ENDINGS.get(lines[-1].strip())
+        script = "\n".join(lines[:-1] if ending else lines).strip("\n")
+        if not script.strip() and ending is None:
+            raise FormatError("Format error: the block is empty. Put a command in it.")
+        for line in script.split("\n"):
+            if line.strip() in _ENDINGS:
+                raise FormatError(
+                    f"Format error: `{line.strip()}` must be the last line of the block."
+                )
+        return Action(script=script if script.strip() else "", ending=ending)
+
+    def render(self, thought: str, action: Action) -> str:
+        return f"{thought}\n```bash\n{action.text}\n```"
+
+    def opening(self, standing: Standing) -> str:
+        return ""
+
+    def footer(self, standing: Standing) -> str:
+        return "" if standing.left is None else f"\n[{standing.left} turns left]"

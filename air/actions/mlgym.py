@@ -1,0 +1,229 @@
+"""MLGym's interface: a discussion and exactly one fenced block with exactly one command.
+
+A command is a tool call (`open "solve.py" 12`), `validate`, `submit`, or a bash script of any number of
+lines, heredocs included. Which word begins a tool call is decided here; what a tool does with its
+arguments, `air.worlds.research.tools` knows, so a wrong argument is an observation and no format error.
+
+The discussion may be empty, and text after the block is let pass. A block that must hold a line of
+backticks is fenced with a longer one, as in Markdown.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from air.actions.base import Action, Ending, FormatError, Standing, ToolCall
+
+_FENCE = re.compile(r"^ {0,3}(`{3,})([^`]*)$")
+_ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How a tool is called."""
+
+    usage: str
+    does: str
+    least: int = 0
+    """Fewest arguments."""
+    most: int = 0
+    """Most arguments."""
+    verbatim: bool = False
+    """Whether all that follows the name is one argument, taken as it is."""
+
+    @property
+    def body(self) -> bool:
+        """Whether lines of text come with it, up to a line that ends them."""
+        return "\n" in self.usage
+
+
+SIGNATURES: dict[str, Signature] = {
+    "open": Signature('open "<path>" [<line>]', "shows a file, around that line", 1, 2),
+    "goto": Signature("goto <line>", "moves the view of the open file", 1, 1),
+    "scroll_down": Signature("scroll_down", "moves the view one window down"),
+    "scroll_up": Signature("scroll_up", "moves the view one window up"),
+    "create": Signature("create <path>", "makes an empty file and opens it", 1, 1),
+    "edit": Signature(
+        "edit <first>:<last>\n<lines>\nend_of_edit",
+        "replaces these lines of the open file, both included",
+        1,
+        1,
+    ),
+    "insert": Signature(
+        "insert <line>\n<lines>\nend_of_insert", "adds lines after that one (0: at the top)", 1, 1
+    ),
+    "search_dir": Signature("search_dir <text> [<dir>]", "files that hold the text", 1, 2),
+    "search_file": Signature(
+        "search_file <text> [<path>]",
+        "lines that hold the text, in the open file or that one",
+        1,
+        2,
+    ),
+    "find_file": Signature("find_file <name> [<dir>]", "files by name; * and ? match", 1, 2),
+    "memory_write": Signature("memory_write <text>", "notes something down", 1, 1, verbatim=True),
+    "memory_read": Signature("memory_read <query>", "notes that fit best", 1, 1, verbatim=True),
+    "literature_search": Signature("literature_search <query> [<n>]", "finds papers", 1, 2),
+    "parse_pdf_url": Signature("parse_pdf_url <url>", "the text of a PDF", 1, 1),
+}
+"""Every tool by its name."""
+OPTIONAL = ("memory_write", "memory_read", "literature_search", "parse_pdf_url")
+"""Tools that are not on offer everywhere."""
+
+
+def _taught(name: str) -> str:
+    """One tool, as the prompt teaches it."""
+    signature = SIGNATURES[name]
+    return f"{signature.usage}\n    {signature.does}"
+
+
+_INSTRUCTIONS = "\n".join(
+    [
+        "Reply with a discussion, then exactly one block fenced by ``` that holds exactly one command:",
+        "",
+        *(_taught(name) for name in SIGNATURES if name not in OPTIONAL),
+        "validate\n    scores the artefact",
+        "submit\n    scores it and finishes",
+        "",
+        "Anything else is a bash script of any number of lines. Working directory and exported "
+        "variables are kept, standard input is empty, and what runs too long is killed. "
+        "An edit that brings a .py file new errors is refused.",
+    ]
+)
+
+
+class MLGym:
+    """See the module's docstring."""
+
+    name = "mlgym"
+    instructions = _INSTRUCTIONS
+    optional: Mapping[str, str] = {name: _taught(name) for name in OPTIONAL}
+    uses_tools = True
+    retries: int | None = 2
+
+    def parse(self, reply: str) -> Action:
+        lines = _block(reply)
+        first = next((n for n, line in enumerate(lines) if not _is_idle(line)), None)
+        if first is None:
+            raise FormatError("Format error: the block is empty. Put one command in it.")
+        word = lines[first].split()[0]
+        if word in SIGNATURES or word in _ENDINGS:
+            return _command(word, lines[first:])
+        script = "\n".join(lines).strip("\n")
+        if (last := _tool_at(lines[-1])) is not None:
+            raise FormatError(f"Format error: `{last}` must be alone in its block.")
+        return Action(script=script)
+
+    def render(self, thought: str, action: Action) -> str:
+        text = action.text
+        longest = max((len(run) for run in re.findall("`+", text)), default=0)
+        fence = "`" * max(3, longest + 1)
+        return f"{thought}\n{fence}\n{text}\n{fence}"
+
+    def opening(self, standing: Standing) -> str:
+        return self.footer(standing)
+
+    def footer(self, standing: Standing) -> str:
+        left = "" if standing.left is None else f"[{standing.left} steps left] "
+        return f"\n{left}[open: {standing.open_file or 'none'}] [in: {standing.cwd}]\n$"
+
+
+def _block(reply: str) -> list[str]:
+    """The lines of the one fenced block, without blank ones at its ends.
+
+    Raises:
+        FormatError: there is none, more than one, or one that does not end.
+    """
+    blocks: list[list[str]] = []
+    fence = ""
+    for line in reply.split("\n"):
+        if fence:
+            if len(mark := line.strip()) >= len(fence) and not mark.strip("`"):
+                fence = ""
+            else:
+                blocks[-1].append(line)
+        elif match := _FENCE.match(line):
+            fence = match[1]
+            blocks.append([])
+    if fence:
+        raise FormatError(f"Format error: the block is not closed by a line of {fence}.")
+    if len(blocks) != 1:
+        found = "no fenced block" if not blocks else f"{len(blocks)} fenced blocks"
+        raise FormatError(
+            f"Format error: {found} found. Reply with a discussion and exactly one fenced block; "
+            "one that holds a line of ``` is fenced by ````."
+        )
+    lines = blocks[0]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    while lines and not lines[0].strip():
+        lines.pop(0)
+    return lines
+
+
+def _is_idle(line: str) -> bool:
+    """Whether a line does nothing: blank, or a comment."""
+    return not line.strip() or line.lstrip().startswith("#")
+
+
+def _tool_at(line: str) -> str | None:
+    """The tool that a line of a script calls, if it is one whole call by itself."""
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        return None
+    return words[0] if words and (words[0] in SIGNATURES or words[0] in _ENDINGS) else None
+
+
+def _command(name: str, lines: list[str]) -> Action:
+    """The action of a block that begins with the name of a tool, of `validate` or of `submit`."""
+    head = lines[0].strip()
+    signature = SIGNATURES.get(name)
+    if signature is not None and signature.body:
+        return Action(tool=ToolCall(name, _words(head), _body(name, lines[1:])))
+    if signature is not None and signature.verbatim:
+        return Action(tool=ToolCall(name, _verbatim("\n".join([head, *lines[1:]])[len(name) :])))
+    if any(not _is_idle(line) for line in lines[1:]):
+        raise FormatError(
+            f"Format error: more follows `{name}`. Put exactly one command in the block."
+        )
+    if signature is not None:
+        return Action(tool=ToolCall(name, _words(head)))
+    if head != name:
+        raise FormatError(f"Format error: `{name}` takes no arguments.")
+    return Action(ending=_ENDINGS[name])
+
+
+def _words(head: str) -> tuple[str, ...]:
+    """The arguments in a command's first line, unquoted as a shell would."""
+    try:
+        return tuple(shlex.split(head)[1:])
+    except ValueError as error:
+        raise FormatError(f"Format error: {error} in `{head:.200}`.") from None
+
+
+def _verbatim(text: str) -> tuple[str, ...]:
+    """All of it as one argument; quotes around the whole are taken off as a shell would."""
+    text = text.strip()
+    if text[:1] in ("'", '"'):
+        try:
+            words = shlex.split(text)
+        except ValueError:
+            words = []
+        text = words[0] if len(words) == 1 else text
+    return (text,) if text.strip() else ()
+
+
+def _body(name: str, lines: list[str]) -> tuple[str, ...]:
+    """The lines up to the one that ends them, which must be the block's last."""
+    end = f"end_of_{name}"
+    at = next((n for n, line in enumerate(lines) if line.strip() == end), None)
+    if at is None:
+        raise FormatError(f"Format error: `{name}` must end with the line {end}.")
+    if any(not _is_idle(line) for line in lines[at + 1 :]):
+        raise FormatError(
+            f"Format error: more follows {end}. Put exactly one command in the block."
+        )
+    return tuple(lines[:at])

@@ -1,0 +1,1 @@
+"""The commands `air`, `rl` and `sft`: one file a command."""

@@ -1,0 +1,1 @@
+"""Commands about boxes, images, GPUs and this machine."""

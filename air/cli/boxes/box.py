@@ -1,0 +1,156 @@
+"""`air box`: the boxes on this machine, what runs in them, and the removal of what dead runs left."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from air.cli.screen import safe
+from air.errors import MissingError, UsageError
+
+HELP = "list boxes, look into one, or remove what dead runs left"
+_POLL_SECONDS = 0.2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`ls`, `logs NAME [-f]`, `exec [-i] NAME -- CMD …`, `gc`."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ls|logs|exec|gc")
+    actions.add_parser("ls", help="every box, its provider, its state, its end, its owner")
+    actions.add_parser("gc", help="remove boxes that are expired or whose owner is dead")
+    logs = actions.add_parser("logs", help="what was run in a box, also in one that is gone")
+    logs.add_argument("name", help="a box, or the beginning of its name")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until the box ends")
+    execute = actions.add_parser(
+        "exec",
+        help="run a command of your own in a live box",
+        description="Runs a command in a live container, as its user and in its workspace, beside "
+        "what the agent runs; it shares the container's limits. Variables that a task sets for its "
+        "commands are not set. The exit code is the command's.",
+    )
+    execute.add_argument(
+        "-i", "--interactive", action="store_true", help="pass standard input on, e.g. for a shell"
+    )
+    execute.add_argument("name", help="a box, or the beginning of its name")
+    execute.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD …")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Does it; errors are raised for `air.cli.main` to print."""
+    actions = {"ls": _ls, "gc": _gc, "logs": _logs, "exec": _exec}
+    try:
+        return actions[args.action](args)
+    except BrokenPipeError:  # whoever read what we print has gone, as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _gc(_: argparse.Namespace) -> int:
+    from air.sandbox.ops import cleanup
+
+    removed = cleanup.collect()
+    print("\n".join([*removed, f"{len(removed)} removed"]))
+    return 0
+
+
+def _ls(_: argparse.Namespace) -> int:
+    from air.sandbox.ops import listing
+
+    boxes, missing = listing.folders(), ""
+    try:
+        boxes = listing.containers() + boxes
+    except MissingError as error:
+        missing = f"no containers are listed: {error}"
+    print(f"{'BOX':<18} {'PROVIDER':<8} {'STATE':<9} {'RUN':<20} {'EXPIRES':>9}  OWNER")
+    for box in boxes:
+        left = "?" if box.seconds_left is None else f"{box.seconds_left / 60:.0f} min"
+        owner = f"pid {box.pid}{' (dead)' if box.dead else ''}"
+        print(f"{box.name:<18} {box.provider:<8} {box.state:<9} {box.run:<20} {left:>9}  {owner}")
+    if missing:
+        print(missing, file=sys.stderr)
+    return 0
+
+
+def _exec(args: argparse.Namespace) -> int:
+    from air.sandbox.ops import attach, listing
+
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise UsageError("no command is given", remedy="air box exec NAME -- CMD …")
+    box = listing.find(args.name)
+    if box.provider == "process":
+        raise UsageError(
+            f"box {box.name} is a process box: a folder on this machine, nothing to enter",
+            remedy=f"cd {box.where}",
+        )
+    return attach.run(box.where, command, interactive=args.interactive)
+
+
+def _logs(args: argparse.Namespace) -> int:
+    from air.sandbox.ops import command_log
+
+    found = command_log.find(args.name)
+    if not found:
+        raise MissingError(
+            f"nothing is recorded of a box `{args.name}`",
+            where=str(command_log.folder()),
+            remedy="see `air box ls`; records are kept for some days",
+        )
+    if len(found) > 1:
+        names = ", ".join(file.stem for file in found[:4])
+        begins = f"`{args.name}` begins the names of {len(found)} boxes"
+        raise UsageError(begins, remedy=f"say which, latest first: {names}")
+    _show(found[0], follow=args.follow)
+    return 0
+
+
+def _show(file: Path, *, follow: bool) -> None:
+    """Prints a record; goes on until the box has ended if asked to."""
+    from air.sandbox.ops import cleanup, command_log
+
+    offset, owner, kind, dead = 0, "", "", False
+    while True:
+        found, offset = command_log.read(file, offset)
+        for event in found:
+            kind, owner = event["type"], event.get("owner", owner)
+            at = time.strftime("%H:%M:%S", time.localtime(event["t"]))
+            print(f"{at}.{int(event['t'] % 1 * 1000):03d}  {told(event)}", flush=follow)
+        if kind == "end":
+            return
+        if dead:
+            print("no end is written: its process was killed")
+            return
+        dead = cleanup.is_dead(owner)
+        if not dead and not follow:
+            return
+        if not dead:
+            time.sleep(_POLL_SECONDS)
+
+
+def told(event: dict[str, Any]) -> str:
+    """An event of a box's record as a line for people."""
+    kind, number = event["type"], f"#{event.get('n')}"
+    if kind == "start":
+        limits = " ".join(f"{name}={value:g}" for name, value in event["limits"].items())
+        pid = event["owner"].rsplit(":", 2)[-2]
+        what = event["image"] if event["provider"] == "docker" else event["workspace"]
+        head = f"{event['box']}: {event['provider']} {what}"
+        return f"{head}, run {event['run']}, pid {pid}, {limits}"
+    if kind == "run":
+        return f"{number} $ {_printable(event['command'])}"
+    if kind == "end":
+        cut = f", {event['unwritten']} lines not written" if event["unwritten"] else ""
+        return f"end: {event['reason']}; {event['commands']} commands{cut}"
+    if "error" in event:
+        return f"{number} {_printable(event['error'])}"
+    marks = "".join(f", {m.replace('_', ' ')}" for m in ("timed_out", "truncated") if event[m])
+    out, err = event["bytes"]
+    return f"{number} exit {event['code']} in {event['seconds']:.3g} s, {out} + {err} bytes{marks}"
+
+
+def _printable(text: str) -> str:
+    """An agent's words, without what a terminal would obey."""
+    return safe(text).replace("\n", "\n" + " " * 14)

@@ -1,0 +1,85 @@
+"""`air gpus`: the GPUs of this machine, who holds which, and the containers that use them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from air.sandbox.pool.gpus import Gpu, Wanted
+
+HELP = "list the GPUs, who holds them, and their containers"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It takes none."""
+
+
+GPUS_HELP = "GPUs for tasks that need some: auto, or indices and UUIDs with commas between"
+
+
+def wanted(text: str) -> Wanted:
+    """The value of a flag `--gpus`."""
+    return "auto" if text == "auto" else text.split(",")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Does it; errors are raised for `air.cli.main` to print."""
+    from air.sandbox.pool import gpus
+
+    found = gpus.inventory()
+    if not found:
+        print("no NVIDIA GPU on this machine (AIR_GPU_INVENTORY can declare some)")
+        return 0
+    rows: list[tuple[str, ...]] = [
+        ("INDEX", "UUID", "NAME", "MEMORY", "SLOTS", "HELD BY", "CONTAINERS")
+    ]
+    containers = _containers(found)
+    for gpu in found:
+        rows += _rows(gpu, containers.get(gpu.uuid, []))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+    return 0
+
+
+def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
+    """One row, and one more for each further holder or container."""
+    from air.sandbox.pool import gpu_leases
+
+    held = gpu_leases.holders(gpu)
+    slots = "free" if not held else "whole" if 0 in held else f"{len(held)} shared"
+    memory = f"{gpu.memory_mb} MiB" if gpu.memory_mb else "-"
+    first = (str(gpu.index), gpu.uuid, gpu.name or "-", memory, slots)
+    who = [str(holder) for holder in held.values()]
+    count = max(1, len(who), len(containers))
+    return [
+        (
+            *(first if line == 0 else ("",) * len(first)),
+            who[line] if line < len(who) else "-" if line == 0 else "",
+            containers[line] if line < len(containers) else "-" if line == 0 else "",
+        )
+        for line in range(count)
+    ]
+
+
+def _containers(found: Sequence[Gpu]) -> dict[str, list[str]]:
+    """The containers labelled with each GPU, by UUID; none where no engine answers."""
+    from air.errors import MissingError
+    from air.sandbox.docker import engine
+    from air.sandbox.ops import cleanup
+    from air.sandbox.pool import gpu_leases
+
+    try:
+        labelled = engine.boxes(cleanup.GPU_LABEL)
+    except MissingError:
+        return {}
+    shown: dict[str, list[str]] = {}
+    for container in labelled:
+        for gpu in found:
+            if gpu_leases.users(gpu.uuid, [container]):
+                name = f"{container['Names'][0].lstrip('/')} ({container['State']})"
+                shown.setdefault(gpu.uuid, []).append(name)
+    return shown

@@ -1,0 +1,1 @@
+"""Commands about recorded and played episodes."""

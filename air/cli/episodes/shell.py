@@ -1,0 +1,377 @@
+"""`air shell TASK`: an episode played by a person, who types what a model would say.
+
+Also `--exec` for scripts, `--from` for a recorded episode, and `--attach` to look into a running one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from air.cli import typed
+from air.cli.boxes import attach
+from air.cli.keyvalue import key_value
+from air.cli.loop import Loop
+from air.cli.screen import Screen
+from air.errors import AirError, ConfigError, UsageError, boundary
+
+if TYPE_CHECKING:
+    from air.env.config import ResearchEnvConfig
+    from air.manual.session import Interactive
+    from air.trajectories import Trajectory
+
+HELP = "play a task by hand and see what a model would see; --attach: look into a running box"
+USAGE = """\
+A line is an action: a command, `validate`, `submit`, or one of the format's tools.
+An action of several lines, or that begins with : or #, stands between fences, ``` and ```.
+  :reply        a whole reply, as a model would write it, up to a line with a single dot
+  :prompt       what the model is shown first
+  :reward       the reward so far, by its terms
+  :diff [N]     what the last step (or step N) changed in the workspace
+  :undo         take the last step back: workspace, scores, rewards, turns; not /tmp, processes, time
+  :bash [CMD]   in the box, beside the steps: a shell, or one command
+  :save [FILE]  write a trajectory (.jsonl) that `air replay` plays again
+  :expect TEXT  fail unless the last entry printed TEXT (for scripts)
+  :help         this
+  :quit         leave; so does Ctrl-D. Ctrl-C stops a running action, which is then taken back."""
+COMMANDS = ("prompt", "reward", "diff", "undo", "bash", "save", "expect", "help", "quit")
+_OF_A_NEW_EPISODE = ("format", "seed")
+_OF_AN_EPISODE = (*_OF_A_NEW_EPISODE, "runtime", "max_turns", "env", "task_root", "mlgym_root")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's flags."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = f"{USAGE}\n\nExit codes: 0; 1 an :expect or a box failed; 2 bad input."
+    parser.add_argument("task", nargs="?", help="a task's id; `air tasks` lists them")
+    parser.add_argument(
+        "--exec", dest="script", metavar="FILE", help="a script of these; - is stdin"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
+    parser.add_argument("--format", help="the action format: fenced (default) or mlgym")
+    parser.add_argument(
+        "--runtime",
+        choices=("docker", "subprocess"),
+        help="box: docker (default), or subprocess for the process box",
+    )
+    parser.add_argument("--max-turns", type=int, help="turns of the episode (10); 0: no limit")
+    parser.add_argument("--seed", type=int, help="of the episode (0)")
+    parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the environment, e.g. agent.harness.max_observation_tokens=200",
+    )
+    parser.add_argument("--task-root", type=Path, action="append", default=[], metavar="DIR")
+    parser.add_argument("--mlgym-root", type=Path, metavar="DIR")
+    parser.add_argument(
+        "--from", dest="origin", type=Path, metavar="TRAJECTORY", help="begin in a recorded episode"
+    )
+    parser.add_argument(
+        "--step", type=int, metavar="N", help="with --from: after its first N steps (default: all)"
+    )
+    parser.add_argument(
+        "--attach", metavar="BOX", help="look into a running box; it takes :log, :files, :bash"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plays until the script or the person ends."""
+    chosen = [name for name in ("task", "origin", "attach") if getattr(args, name) is not None]
+    if len(chosen) != 1:
+        raise ConfigError("name a task, or --from TRAJECTORY, or --attach BOX", where="air shell")
+    if args.step is not None and args.origin is None:
+        raise ConfigError("has no effect without --from", where="--step")
+    _refuse_idle(args)
+    screen = Screen(as_json=args.json)
+    commands = COMMANDS if args.attach is None else attach.COMMANDS
+    entries = None if args.script is None else _script(args.script, commands)
+    if entries is None and not sys.stdin.isatty():
+        raise ConfigError("standard input is no terminal", remedy="give a script: --exec -")
+    if args.attach is not None:
+        return _turns(attach.Visit(args.attach, screen), screen, entries, args.script)
+    with Loop() as loop:
+        session = _session(args)
+        loop.run(session.__aenter__())
+        try:
+            shell = _Shell(session, loop, screen, stop=entries is None)
+            shell.prompt("")
+            return _turns(shell, screen, entries, args.script)
+        finally:
+            loop.run(session.__aexit__(None, None, None))
+
+
+def _refuse_idle(args: argparse.Namespace) -> None:
+    """Refuses flags that would have no effect."""
+    if args.task is not None:
+        return
+    mode, idle = (
+        ("--attach", _OF_AN_EPISODE) if args.attach is not None else ("--from", _OF_A_NEW_EPISODE)
+    )
+    for name in idle:
+        if getattr(args, name) not in (None, []):
+            flag = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"has no effect with {mode}", where=flag)
+
+
+def _script(name: str, commands: Sequence[str]) -> list[typed.Entry]:
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return typed.script(data.decode(), name, commands)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot be read: {error}", where=name) from None
+
+
+def _session(args: argparse.Namespace) -> Interactive:
+    from air.config import validate
+    from air.env.config import ResearchEnvConfig
+    from air.manual.session import Interactive, recorded_config
+    from air.sandbox.contract.box import NOT_ISOLATED
+
+    origin = None if args.origin is None else _origin(args.origin, args.step)
+    if origin is None:
+        data: dict[str, Any] = {
+            "taskset": {"id": "air", "tasks": [args.task]},
+            "agent": {
+                "harness": {"id": "air", "format": args.format or "fenced"},
+                "runtime": {"type": args.runtime or "docker"},
+                "max_turns": 10,
+            },
+        }
+    else:
+        data = recorded_config(origin[0], args.runtime)
+        again = recorded_config(origin[0], args.runtime)  # validating takes it apart
+        recorded = validate(ResearchEnvConfig, again, where=str(args.origin))
+    if args.max_turns is not None:
+        data["agent"]["max_turns"] = args.max_turns or None
+    if args.task_root:
+        roots = data["taskset"].get("task_roots", [])
+        data["taskset"]["task_roots"] = [*args.task_root, *roots]
+    if args.mlgym_root:
+        data["taskset"]["mlgym_root"] = args.mlgym_root
+    for change in args.env:
+        _set(data, change)
+    config = validate(ResearchEnvConfig, data, where="--env")
+    if origin is not None:
+        _check_as_recorded(config, recorded)
+    if config.provider == "process":
+        print(NOT_ISOLATED, file=sys.stderr)
+    return Interactive(config, origin=origin, seed=args.seed or 0)
+
+
+def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
+    """A recorded episode, and after how many of its steps to begin."""
+    from air.trajectories import load
+
+    trajectory = load(path)
+    steps = len(trajectory.steps) if step is None else step
+    if not 0 <= steps <= len(trajectory.steps):
+        raise ConfigError(f"it has {len(trajectory.steps)} steps", where=f"--step {steps}")
+    return trajectory, steps
+
+
+def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -> None:
+    """Refuses settings that would not hold for the recorded steps: one record tells one set for all."""
+    from air.env.recording import PAY, SETTINGS
+
+    harness, then = config.agent.harness, recorded.agent.harness
+    changed = [name for name in PAY if getattr(config, name) != getattr(recorded, name)]
+    changed += [
+        f"agent.harness.{name}"
+        for name in ("id", "format", *SETTINGS)
+        if getattr(harness, name, None) != getattr(then, name, None)
+    ]
+    if changed:
+        said = f"{changed[0]} stays as it was recorded, for all steps"
+        raise ConfigError(said, where="--env with --from")
+
+
+def _set(data: dict[str, Any], change: str) -> None:
+    """`a.b=value`, the value as TOML has it, or a bare word."""
+    name, value = key_value(change, "--env")
+    *outer, last = name.split(".")
+    for part in outer:
+        data = data.setdefault(part, {})
+        if not isinstance(data, dict):
+            raise ConfigError(f"{part} is no table", where=f"--env {name}")
+    data[last] = value
+
+
+class _Shell:
+    """What each entry does.
+
+    Args:
+        stop: whether Ctrl-C stops what runs, and not all.
+    """
+
+    def __init__(self, session: Interactive, loop: Loop, screen: Screen, *, stop: bool) -> None:
+        self._session, self._loop, self._screen = session, loop, screen
+        self._on_interrupt = session.interrupt if stop else None
+        self._in_undo = (lambda: None) if stop else None  # half done, there would be no box
+
+    @property
+    def ready(self) -> str:
+        """The prompt for a person."""
+        left = self._session.left
+        turns = "" if left is None else f" {left}"
+        return f"{self._session.episode.world.task.id}{turns}> "
+
+    def act(self, reply: str, seconds: float) -> None:
+        """One turn."""
+        session = self._session
+        lines = self._loop.run(session.act(reply, seconds), self._on_interrupt)
+        for line in lines:
+            self._screen.line(line, session.episode.rewards)
+
+    def prompt(self, _: str) -> None:
+        start = self._session.lines[0]
+        self._screen.tell("prompt", start["system"] + "\n\n" + start["prompt"], line=start)
+        steps = [line for line in self._session.lines if line["type"] == "step"]
+        if steps:
+            self._screen.note("step", f"after step {len(steps)}, which showed:", line=steps[-1])
+            self._screen.tell("shown", steps[-1]["shown"])
+
+    def reward(self, _: str) -> None:
+        terms = self._session.episode.rewards
+        self._screen.reward(terms)
+
+    def diff(self, rest: str) -> None:
+        turn = typed.number(rest, ":diff") if rest else None
+        diff = self._session.record.diff(turn)
+        self._screen.diff(diff)
+
+    def undo(self, _: str) -> None:
+        self._screen.note("undo", self._loop.run(self._session.undo(), self._in_undo))
+
+    def bash(self, rest: str) -> None:
+        session = self._session
+        if rest:
+            done = self._loop.run(session.bash(rest), self._on_interrupt)
+            text = done.text + ("" if done.code == 0 else f"[exit {done.code}]\n")
+            self._screen.tell("bash", text.rstrip("\n"), code=done.code)
+            return
+        attach.needs_terminal()
+        box = session.episode.world.box
+        session.outside = True
+        if box.isolation == "container":
+            attach.enter(box.id)
+            return
+        self._screen.note("bash", "commands in the process box, one a line; Ctrl-D goes back")
+        while True:
+            try:
+                line = input("box$ ")
+            except EOFError:
+                print()
+                return
+            if line.strip() == "exit":
+                return
+            if line.strip():
+                with _told(self._screen):
+                    self.bash(line)
+
+    def save(self, rest: str) -> None:
+        session = self._session
+        folder = Path("outputs", "shell", "trajectories")
+        with boundary(ConfigError, ":save", RuntimeError):  # `~name` of nobody
+            path = Path(rest).expanduser() if rest else folder / f"{session.episode.id}.jsonl"
+        session.save(path)
+        said = f"saved {path}: play it again by `air replay {path}`"
+        if session.outside:
+            said += "; after :bash, :undo or another --max-turns a replay may differ"
+        self._screen.note("save", said, path=str(path))
+
+    def help(self, _: str) -> None:
+        self._screen.tell("help", USAGE)
+
+
+def _turns(shell: Any, screen: Screen, entries: list[typed.Entry] | None, where: str | None) -> int:
+    """Does a script's entries, or a person's."""
+    if entries is None:
+        return _asked(shell, screen)
+    for one in entries:
+        if one.command == "quit":
+            break
+        try:
+            _do(shell, screen, one, 0.0)
+        except UsageError as error:
+            raise UsageError(str(error), where=f"{where}:{one.line}") from None
+        except AirError as error:
+            raise AirError(f"{where}:{one.line}: {error}") from error
+    return 0
+
+
+def _do(shell: Any, screen: Screen, one: typed.Entry, seconds: float) -> None:
+    if one.command == "expect":
+        screen.expect(one.rest)
+        return
+    screen.forget()
+    if one.command is None:
+        shell.act(one.reply, seconds)
+    else:
+        getattr(shell, one.command)(one.rest)
+
+
+def _asked(shell: Any, screen: Screen) -> int:
+    """The prompt, until the person leaves."""
+    commands = attach.COMMANDS if isinstance(shell, attach.Visit) else COMMANDS
+    with _history():
+        screen.note("help", ":help says what can be typed here")
+        while True:
+            began = time.monotonic()
+            try:
+                one = typed.entry(lambda first: input(shell.ready if first else "... "))
+            except EOFError:
+                print()
+                return 0
+            except UnicodeDecodeError as error:
+                screen.note("error", f"what was typed cannot be read: {error}")
+                continue
+            except KeyboardInterrupt:
+                print()
+                continue
+            if one is None:
+                continue
+            if one.command == "quit":
+                return 0
+            with _told(screen):
+                if one.command is not None and one.command not in commands:
+                    raise UsageError(f"there is no :{one.command}", remedy=":help lists them")
+                _do(shell, screen, one, time.monotonic() - began)
+
+
+@contextlib.contextmanager
+def _told(screen: Screen) -> Iterator[None]:
+    """At a prompt, errors are told and Ctrl-C ends no more than what ran."""
+    try:
+        yield
+    except AirError as error:
+        screen.note("error", f"{error}")
+    except KeyboardInterrupt:
+        print()
+
+
+@contextlib.contextmanager
+def _history() -> Iterator[None]:
+    """Line editing and a history, where this Python has them."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    from air import paths
+
+    file = paths.cache() / "shell_history"
+    with contextlib.suppress(OSError):  # none yet, or not ours: a history is no more than a comfort
+        readline.read_history_file(file)
+    try:
+        yield
+    finally:
+        readline.set_history_length(1000)
+        with contextlib.suppress(OSError):
+            readline.write_history_file(file)

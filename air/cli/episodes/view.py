@@ -1,0 +1,117 @@
+"""`air view [RUN…]`: the viewer in a browser, on this machine's loopback until told otherwise."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+HELP = "look at runs in a browser: curves, episodes step by step, groups, two runs compared"
+PORT = 8501
+PORTS_TRIED = 20
+_SETTINGS = {
+    "server.headless": "true",
+    "server.fileWatcherType": "none",
+    "server.runOnSave": "false",
+    "server.showEmailPrompt": "false",
+    "server.enableStaticServing": "false",
+    "browser.gatherUsageStats": "false",
+    "client.toolbarMode": "minimal",
+    "client.showErrorLinks": "false",
+    "runner.magicEnabled": "false",
+    "logger.level": "error",
+    "theme.baseFontSize": "14",
+    "theme.baseRadius": "6px",
+    "theme.light.primaryColor": "#2558c9",
+    "theme.dark.primaryColor": "#6f9bff",
+    "theme.light.backgroundColor": "#ffffff",
+    "theme.dark.backgroundColor": "#0f1216",
+    "theme.light.secondaryBackgroundColor": "#f6f7f9",
+    "theme.dark.secondaryBackgroundColor": "#171a21",
+    "theme.light.textColor": "#1b1f24",
+    "theme.dark.textColor": "#e6e8eb",
+    "theme.light.chartCategoricalColors": json.dumps(
+        ["#2f6fde", "#e0862f", "#2fa874", "#b259c9", "#d9534a", "#17a2b8", "#8a6d3b", "#7a8499"]
+    ),
+    "theme.dark.chartCategoricalColors": json.dumps(
+        ["#6f9bff", "#f0a04b", "#4cc38a", "#cf8be0", "#ff7b72", "#4dc4d6", "#c2a878", "#98a2b3"]
+    ),
+}
+"""No telemetry, no file watching, and the viewer's look."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's flags."""
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        type=Path,
+        metavar="RUN",
+        help="runs' folders, or folders that hold some (outputs)",
+    )
+    parser.add_argument("--port", type=int, help=f"the first free from {PORT} on")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="the address to listen on (127.0.0.1); whoever reaches it can read the runs",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Becomes the server, which ends with Ctrl-C.
+
+    Raises:
+        MissingError: there is no such run, or Streamlit is not installed.
+        ConfigError: the port cannot be used.
+    """
+    from air.errors import MissingError
+    from air.view.index.runs import discover
+
+    if importlib.util.find_spec("streamlit") is None:
+        raise MissingError(
+            "`air view` needs Streamlit, which is not installed",
+            remedy="pip install 'air-agent[view]'; `air show` and `air export` do without it",
+        )
+    folders = [path.resolve() for path in args.runs or [Path("outputs")]]
+    found = discover(folders)
+    port = _port(args.host, args.port)
+    url = f"http://{args.host}:{port}"
+    print(f"{len(found)} runs at {url} — Ctrl-C ends it", flush=True)
+    if os.environ.get("SSH_CONNECTION"):
+        print(f"from your own machine: ssh -L {port}:127.0.0.1:{port} HOST", flush=True)
+    return _serve(args.host, port, folders)
+
+
+def _serve(host: str, port: int, folders: Sequence[Path]) -> int:
+    import air
+
+    settings = {**_SETTINGS, "server.address": host, "server.port": str(port)}
+    flags = [f"--{name}={value}" for name, value in settings.items()]
+    script = Path(air.__file__).parent / "view" / "app" / "entry" / "viewer.py"
+    argv = [sys.executable, "-m", "streamlit", "run", str(script), *flags, "--", *map(str, folders)]
+    os.execv(sys.executable, argv)  # Streamlit wants to be the process that Ctrl-C reaches
+
+
+def _port(host: str, wanted: int | None) -> int:
+    """A port that is free."""
+    from air.errors import ConfigError
+
+    last: OSError | None = None
+    for port in [wanted] if wanted is not None else range(PORT, PORT + PORTS_TRIED):
+        try:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, port))
+            return port
+        except (OSError, OverflowError) as error:
+            last = error if isinstance(error, OSError) else OSError(str(error))
+    raise ConfigError(
+        f"cannot listen there: {last}",
+        where=f"--host {host} --port {wanted or PORT}",
+        remedy="give another --port",
+    )

@@ -1,0 +1,57 @@
+"""`air demos`: scripted agents play tasks in boxes; writes trajectories and an SFT file."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+HELP = "let scripted agents play tasks in boxes; write trajectories and demonstrations for sft"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's flags."""
+    parser.add_argument("out", type=Path, help="folder for trajectories/ and demos.jsonl")
+    parser.add_argument("--tasks", nargs="+", default=["titanic", "digits", "prisonersDilemma"])
+    parser.add_argument("--episodes", type=int, default=100, help="episodes of each task (100)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--runtime",
+        choices=("docker", "subprocess"),
+        default="docker",
+        help="box: docker, or subprocess for the process box",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plays and writes."""
+    write(args.out, args.tasks, args.episodes, seed=args.seed, runtime=args.runtime)
+    return 0
+
+
+def write(out: Path, tasks: list[str], episodes: int, *, seed: int, runtime: str) -> Path:
+    """Plays, then writes `out/demos.jsonl`; returns it.
+
+    Raises:
+        UsageError: `out` has content.
+    """
+    from rich.console import Console
+
+    from air.errors import UsageError
+    from air.train.loop.demos import demonstrate
+    from air.train.loop.metrics import mean
+    from air.trajectories.export import to_sft
+
+    if out.exists() and any(out.iterdir()):
+        raise UsageError("has content", where=str(out), remedy="name an empty folder")
+    played = asyncio.run(
+        demonstrate(tasks, episodes, out / "trajectories", seed=seed, runtime=runtime)
+    )
+    count = to_sft(sorted((out / "trajectories").glob("*.jsonl")), out / "demos.jsonl")
+    reward = mean(r.reward for r in played if r.ok)
+    Console().print(
+        f"{count} demonstrations in {out}, mean reward {reward or 0:+.3f}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return out / "demos.jsonl"

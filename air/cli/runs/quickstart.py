@@ -1,0 +1,137 @@
+"""`air quickstart`: from nothing to a trained agent.
+
+Demonstrations are played in boxes, a small policy is built and warm-started on them, and the run file
+`configs/quickstart.toml` trains it. All but the last is kept in the cache and done once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from air import paths
+
+HELP = "build a small policy, warm-start it on demonstrations, train it: the whole way"
+TAKES_REST = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's flags; further dotted keys go to the run file."""
+    parser.usage = "air quickstart [--fresh] [--prepare] [--dotted.key VALUE …]"
+    parser.add_argument("--fresh", action="store_true", help="redo the warm start, too")
+    parser.add_argument("--demos", type=int, default=150, help="demonstrations of each task (150)")
+    parser.add_argument("--sft-steps", type=int, default=220, help="steps of the warm start (220)")
+    parser.add_argument("--prepare", action="store_true", help="stop before training")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prepares and trains."""
+    from air.cli.runs import rl
+    from air.sandbox.contract.box import NOT_ISOLATED
+    from air.sandbox.docker import images
+    from air.train.config import overrides
+    from air.train.config.run_config import RunConfig
+
+    runtime = "docker"
+    if reason := images.unready():
+        runtime = "subprocess"
+        if not os.environ.get("AIR_SETUP_SAID_SO"):  # `make quickstart` has just shown that line
+            print(f"No Docker boxes: {reason}. {NOT_ISOLATED}.", flush=True)
+    policy = prepare(
+        paths.cache() / "quickstart",
+        fresh=args.fresh,
+        demos_per_task=args.demos,
+        sft_steps=args.sft_steps,
+    )
+    if args.prepare:
+        print(f"policy: {policy}")
+        return 0
+    flags = [
+        "--model.name",
+        str(policy),
+        "--orchestrator.train.source.0.env.agent.runtime.type",
+        runtime,
+    ]
+    file = paths.shipped("configs") / "quickstart.toml"
+    sources = overrides.parse([f"@{file}", *flags, *args.rest])
+    return rl.train(overrides.build(RunConfig, sources).named())
+
+
+def prepare(folder: Path, *, fresh: bool, demos_per_task: int, sft_steps: int) -> Path:
+    """The warm-started policy's folder, made unless it is there already.
+
+    Raises:
+        UsageError: a step's input or output cannot be used.
+    """
+    stamp, policy = _stamp(demos_per_task, sft_steps), folder / "policy"
+    with paths.locked(folder.with_suffix(".lock")):
+        if not fresh and _read(folder / "stamp") == stamp and (policy / "config.json").is_file():
+            print(f"warm-started policy: {policy} (cached; --fresh redoes it)", flush=True)
+            return policy
+        shutil.rmtree(folder, ignore_errors=True)
+        _make(folder, demos_per_task, sft_steps)
+        (folder / "stamp").write_text(stamp)
+    return policy
+
+
+def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
+    from air.cli.runs import demos, sft
+    from air.train.config import overrides
+    from air.train.config.sft_config import SFTRunConfig
+    from air.train.model import policy as policies
+
+    tasks = _run_data()["orchestrator"]["train"]["source"][0]["env"]["taskset"]["tasks"]
+    # Every action of a scripted agent is ours, so process boxes do, which start much faster.
+    print("scripted agents play demonstrations in process boxes …", flush=True)
+    data = demos.write(folder / "demos", tasks, demos_per_task, seed=0, runtime="subprocess")
+    texts = [
+        m["content"] for line in data.read_text().splitlines() for m in json.loads(line)["messages"]
+    ]
+    policies.build(folder / "base", texts)
+    rise = min(20, sft_steps // 10)
+    flags = ["--model.name", str(folder / "base"), "--data.name", str(data)]
+    flags += ["--output-dir", str(folder), "--run.name", "policy", "--max-steps", str(sft_steps)]
+    flags += ["--scheduler.warmup-steps", str(rise)]
+    flags += ["--scheduler.decay-steps", str(sft_steps - rise)]
+    sft.train(
+        overrides.build(
+            SFTRunConfig, overrides.parse([f"@{_config('sft/warmstart.toml')}", *flags])
+        )
+    )
+
+
+def _stamp(*settings: object) -> str:
+    """Changes whenever the warm start would come out differently."""
+    from air import actions, tasks
+    from air.env.chat import harness
+    from air.train.loop import demos
+    from air.train.model import policy, sft, tokenizer
+    from air.worlds.research import world
+
+    digest = hashlib.sha256(repr(settings).encode())
+    for name in tasks.available():
+        digest.update(tasks.load(name).hash.encode())
+    modules = (demos, policy, tokenizer, sft, harness, world, actions.fenced)
+    sources = [module.__file__ for module in modules]
+    for path in [*map(Path, filter(None, sources)), _config("sft/warmstart.toml")]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _run_data() -> dict[str, Any]:
+    from air.config import read_toml
+
+    return read_toml(_config("quickstart.toml"))
+
+
+def _config(name: str) -> Path:
+    return paths.shipped("configs") / name
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.is_file() else ""

@@ -1,0 +1,216 @@
+"""`air report RUN…`: tables of best attempts and last submissions, performance profiles and AUP."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from air.trajectories.profile import Profiles
+    from air.trajectories.report import Report, Row, Run
+
+HELP = "compare recorded runs: best attempts, last submissions, performance profiles, AUP"
+RATIOS = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0)
+"""The ratios to the best at which a profile is printed."""
+TITLES = {"best_attempt": "best attempt", "last_submission": "last submission"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's flags."""
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="a run's folder (outputs/NAME, what `air demos` wrote), or a folder of trajectories",
+    )
+    parser.add_argument("--json", action="store_true", help="all of it as one JSON object")
+    parser.add_argument(
+        "--last",
+        type=int,
+        metavar="N",
+        help="only the last N episodes of each task and model (published tables have the best of 4)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints what can be read; 2 when a run cannot, each of which gets one line."""
+    from air.errors import ConfigError
+    from air.trajectories.report import compare
+    from air.view.render.clean import clean
+
+    if args.last is not None and args.last < 1:
+        raise ConfigError(f"must be 1 or more, not {args.last}", where="--last")
+    runs, bad = _read(args.runs, args.last)
+    for _, problem in bad:
+        print(clean(f"error: {problem}"), file=sys.stderr)
+    if not runs:
+        return 2
+    report = compare(runs)
+    if args.json:
+        print(json.dumps(_as_json(runs, report, bad), allow_nan=False))
+    else:
+        _print(runs, report)
+    return 2 if bad else 0
+
+
+def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tuple[Path, str]]]:
+    """The runs that can be read, and the others with what is wrong with them."""
+    from air.errors import ConfigError, UsageError
+    from air.trajectories.report import read_run
+
+    runs: list[Run] = []
+    bad: list[tuple[Path, str]] = []
+    seen: set[Path] = set()
+    for path in paths:
+        try:
+            if path.resolve() in seen:
+                raise ConfigError("is named twice", where=str(path))
+            seen.add(path.resolve())
+            runs.append(read_run(path, last=last))
+        except UsageError as error:
+            bad.append((path, str(error)))
+    return runs, bad
+
+
+def _print(runs: Sequence[Run], report: Report) -> None:
+    from rich.console import Console
+
+    from air.train.loop.progress import WIDE
+    from air.view.render.clean import clean
+
+    console = Console(highlight=False, width=WIDE)
+    _print_runs(console, runs)
+    for view, rows in report.rows.items():
+        console.print()
+        _print_rows(console, TITLES[view], rows, report, with_test=view == "last_submission")
+    for view, profile in report.profiles.items():
+        if profile.aup:
+            console.print()
+            _print_profile(console, TITLES[view], profile)
+    if report.notes:
+        console.print()
+    for note in report.notes:
+        console.print(clean(f"note: {note}"), markup=False)
+
+
+def _print_runs(console: Console, runs: Sequence[Run]) -> None:
+    from air.train.loop.progress import number
+
+    table = _table("runs", ("run", "model", "reward made of"), ("ended well", "steps", "reward"))
+    for run in runs:
+        counts = run.counts()
+        models = dict.fromkeys(one.start.model for one in run.outcomes if one.start)
+        made_of = {name: value for name, value in run.terms().items() if value}
+        first, last = run.rewards()
+        mean = f"{number(sum(run.terms().values()) if counts['well'] else None, '+.3f')}"
+        moved = f" ({number(first, '+.2f')} → {number(last, '+.2f')})" if run.steps else ""
+        table.add_row(
+            str(run.path),
+            ", ".join(models),
+            ", ".join(f"{name} {value:+.3f}" for name, value in made_of.items()) or "–",
+            f"{counts['well']}/{sum(counts.values())}",
+            str(len(run.steps)) if run.steps else "–",
+            mean + moved,
+        )
+    console.print(table)
+
+
+def _print_rows(
+    console: Console, title: str, rows: Sequence[Row], report: Report, *, with_test: bool
+) -> None:
+    from air.train.loop.progress import number
+
+    columns: dict[str, Callable[[Row], str]] = {
+        "base": lambda r: number(report.tasks[r.task].baseline, ".4f"),
+        "mean": lambda r: number(r.mean, ".4f"),
+        "± s.e.": lambda r: number(r.stderr, ".4f"),
+        "best": lambda r: number(r.best, ".4f"),
+        "n": lambda r: str(r.n) if r.scored == r.n else f"{r.n} ({r.scored} scored)",
+    }
+    if with_test:
+        columns["test"] = lambda r: number(r.test, ".4f")
+    title = f"{title} of each episode, on the validation split"
+    table = _table(title, ("task", "metric", "run"), tuple(columns))
+    for row in rows:
+        start = report.tasks[row.task]
+        metric = f"{start.metric} {'↑' if start.direction == 'higher' else '↓'}"
+        table.add_row(row.task, metric, row.method, *(cell(row) for cell in columns.values()))
+    console.print(table)
+
+
+def _print_profile(console: Console, title: str, profile: Profiles) -> None:
+    import math
+
+    from air.trajectories.profile import share
+
+    title = f"{title}: share of {len(profile.ratios)} tasks within a factor of the best; AUP"
+    heads = [f"≤{ratio:g}" for ratio in RATIOS]
+    table = _table(title, ("run",), (*heads, "infeasible", "AUP"))
+    for method, aup in sorted(profile.aup.items(), key=lambda item: -item[1]):
+        ratios = [one.by_method[method] for one in profile.ratios.values()]
+        infeasible = sum(method in one.infeasible for one in profile.ratios.values())
+        shares = [f"{share(ratios, math.log10(ratio)):.2f}" for ratio in RATIOS]
+        table.add_row(method, *shares, str(infeasible), f"{aup:.4f}")
+    console.print(table)
+
+
+def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Any:
+    from air.train.loop.progress import plain_table
+
+    table = plain_table(title)
+    for name in left:
+        table.add_column(name, no_wrap=True)
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _as_json(
+    runs: Sequence[Run], report: Report, bad: Sequence[tuple[Path, str]]
+) -> dict[str, Any]:
+    """Everything as plain data; ratios and shares unrounded."""
+    from dataclasses import asdict
+
+    return {
+        "v": 1,
+        "runs": [
+            {
+                "path": str(run.path),
+                "episodes": run.counts(),
+                "steps": len(run.steps),
+                "terms": run.terms(),
+                "reward_first_quarter": run.rewards()[0],
+                "reward_last_quarter": run.rewards()[1],
+            }
+            for run in runs
+        ],
+        "bad": [{"path": str(path), "problem": problem} for path, problem in bad],
+        "methods": report.methods,
+        "tasks": {
+            name: {"metric": s.metric, "direction": s.direction, "baseline": s.baseline}
+            for name, s in report.tasks.items()
+        },
+        "rows": {view: [asdict(row) for row in rows] for view, rows in report.rows.items()},
+        "profiles": {view: _profile_json(profile) for view, profile in report.profiles.items()},
+        "notes": report.notes,
+    }
+
+
+def _profile_json(profile: Profiles) -> dict[str, Any]:
+    return {
+        "aup": dict(profile.aup),
+        "tau": list(profile.taus),
+        "rho": {method: list(values) for method, values in profile.rho.items()},
+        "ratios": {
+            task: {"by_method": dict(one.by_method), "infeasible": sorted(one.infeasible)}
+            for task, one in profile.ratios.items()
+        },
+        "left_out": list(profile.left_out),
+    }

@@ -1,0 +1,182 @@
+"""`rl @ FILE …`: train by the run file."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from logging.handlers import MemoryHandler
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from air.errors import ConfigError, MissingError
+from air.sandbox.contract.box import NOT_ISOLATED
+
+if TYPE_CHECKING:
+    from air.train.config.overrides import Sources
+    from air.train.config.run_config import RunConfig
+    from air.train.loop.run import EmbeddedRun, Outcome
+
+HELP = "train by a run file: rl @ configs/quickstart.toml"
+TAKES_REST = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Everything but this is files and dotted keys of the run file."""
+    parser.usage = "rl @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
+    parser.add_argument("--dry-run", action="store_true", help="check and print, then stop")
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "embedded", "prime-rl"),
+        default="auto",
+        help="auto: prime-rl for files with [inference], [deployment] or [slurm], embedded for others",
+    )
+    parser.add_argument(
+        "--gpus",
+        type=lambda text: [name.strip() for name in text.split(",") if name.strip()],
+        metavar="0,2,3,…",
+        help="the GPUs that the engine sees: of prime-rl first those of inference, then the trainer's",
+    )
+    parser.add_argument(
+        "--inference",
+        choices=("auto", "vllm", "transformers"),
+        help="who samples, with the embedded engine; auto: vLLM where it is installed and a GPU is there",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Trains; 0 when all steps were done."""
+    from air.train.config import overrides
+    from air.train.engine import choose
+
+    sources = overrides.parse(args.rest)
+    if choose(args.engine, sources, dry_run=args.dry_run) == "prime-rl":
+        if args.inference is not None:
+            raise ConfigError(
+                "it is of the embedded engine; prime-rl samples with vLLM", where="--inference"
+            )
+        return _prime_rl(args, sources)
+    if args.inference is not None:
+        sources = overrides.parse([*args.rest, "--embedded.inference", args.inference])
+    return _embedded(args, sources)
+
+
+def _prime_rl(args: argparse.Namespace, sources: Sources) -> int:
+    from air.train.prime_rl import handover
+
+    python = handover.interpreter()
+    if python is None and not args.dry_run:
+        raise MissingError(handover.NOT_INSTALLED, remedy=handover.HOW_TO_INSTALL)
+    plan = handover.make_plan(sources, args.gpus)
+    _say(plan.lines())
+    if python is None:
+        _say([handover.table_note()])
+        return 0
+    if not args.dry_run:
+        plan.check_real()
+    return handover.hand_over(
+        python, handover.arguments(args.rest, sources, dry_run=args.dry_run), plan
+    )
+
+
+def _embedded(args: argparse.Namespace, sources: Sources) -> int:
+    from air.train.config import overrides
+    from air.train.config.run_config import RunConfig
+    from air.train.prime_rl import throughput, throughput_inputs
+
+    if args.gpus is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(args.gpus)
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    if sources.data.get("resume") is True:
+        sources.data["resume"] = {}
+    config = overrides.build(RunConfig, sources).named()
+    asked = throughput_inputs.of_embedded(config)
+    if reason := throughput.impossible(asked) or (plan := throughput.plan(asked)).absurd():
+        raise ConfigError(reason, where="plan")
+    if args.dry_run:
+        _say(["engine embedded", *plan.lines()])
+        print(overrides.dump(config))
+        return 0
+    if any(getattr(s.env, "provider", "") == "process" for s in config.orchestrator.train.source):
+        print(f"{NOT_ISOLATED}.", flush=True)
+    return train(config)
+
+
+def _say(lines: Sequence[str]) -> None:
+    """To the error stream: a dry run's output proper is the resolved config."""
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def train(config: RunConfig) -> int:
+    """Runs a checked config with the display on."""
+    from air.train.loop import run_folder
+
+    run_folder.start_from(config)  # says what it has to say before torch and a model are loaded
+    from rich.console import Console
+
+    from air import tasks
+    from air.train.loop.progress import Progress, further, last_table
+    from air.train.loop.run import EmbeddedRun, summary
+
+    baselines = _baselines(config)
+    console = Console()
+    early = MemoryHandler(1000)  # until there is a folder
+    logging.getLogger().addHandler(early)
+
+    def on_open() -> None:
+        _log_to(config.folder / "log.txt", early)
+
+    with Progress(config.max_steps, title=f"run {config.run.name}", console=console) as progress:
+        engine = EmbeddedRun(config, progress, on_open)
+        try:
+            outcome = asyncio.run(_cancellable(engine))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            progress.say(f"interrupted; what is done is kept; {engine.go_on}")
+            return 130
+    rows = summary(outcome.rows, baselines)
+    last_table(console, rows)
+    ours = set(tasks.available())
+    shipped = [row["task"] for row in rows if row["task"] in ours]
+    further(console, config.folder, outcome.checkpoint, shipped)
+    return 0
+
+
+async def _cancellable(engine: EmbeddedRun) -> Outcome:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await engine.run()
+
+
+def _baselines(config: RunConfig) -> dict[str, float]:
+    """The tasks' declared baselines.
+
+    Raises:
+        MissingError: a task that does not exist; known before a model is loaded.
+    """
+    from air import tasks
+    from air.env.config import ResearchEnvConfig
+
+    envs = [source.env for source in config.orchestrator.train.source]
+    return {
+        name: tasks.load(name, env.taskset.task_roots, mlgym_root=env.taskset.mlgym_root).baseline
+        for env in envs
+        if isinstance(env, ResearchEnvConfig)
+        for name in env.taskset.tasks
+    }
+
+
+def _log_to(path: Path, early: MemoryHandler) -> None:
+    """Sends the log to the run's file, what came early first, and nothing of it to the terminal."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    early.setTarget(handler)
+    early.flush()
+    root = logging.getLogger()
+    root.removeHandler(early)
+    root.addHandler(handler)
+    logging.getLogger("air").setLevel(logging.INFO)

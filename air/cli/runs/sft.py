@@ -1,0 +1,105 @@
+"""`sft @ FILE …`: supervised training on demonstrations; leaves an ordinary Hugging Face folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from air.train.config.sft_config import SFTRunConfig
+
+HELP = "train on demonstrations by a run file: sft @ configs/sft/warmstart.toml"
+TAKES_REST = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Everything but this is files and dotted keys of the run file."""
+    parser.usage = "sft @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
+    parser.add_argument("--dry-run", action="store_true", help="check and print, then stop")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Trains."""
+    from air.train.config import overrides
+    from air.train.config.sft_config import SFTRunConfig
+
+    config = overrides.build(SFTRunConfig, overrides.parse(args.rest))
+    if args.dry_run:
+        print(overrides.dump(config))
+        return 0
+    train(config)
+    return 0
+
+
+def train(config: SFTRunConfig) -> Path:
+    """Trains by a checked config; returns the policy's folder.
+
+    Raises:
+        UsageError: the model, the demonstrations or the output folder cannot be used.
+    """
+    from air.errors import UsageError
+    from air.train.loop import run_folder
+
+    with run_folder.held(config.folder):
+        if (config.folder / run_folder.CONFIG_FILE).exists():
+            raise UsageError(
+                "a policy is there already",
+                where=str(config.folder),
+                remedy="give another --run.name, or remove it",
+            )
+        _train(config)
+    return config.folder
+
+
+def _train(config: SFTRunConfig) -> None:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from air.train.loop.run_folder import METRICS_FILE
+    from air.train.model.policy import load
+    from air.train.model.sft import read_examples, train_sft
+
+    config.embedded.set_threads()
+    console = Console()
+    examples = read_examples(Path(config.data.name).expanduser())
+    policy = load(
+        Path(config.model.name).expanduser()
+        if config.model.name.startswith("~")
+        else config.model.name
+    )
+    policy.renderer_config = config.renderer
+    held_out = read_examples(Path(config.val.data.name).expanduser()) if config.val else []
+    columns = (
+        TextColumn("warm start"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    )
+    with (
+        (config.folder / METRICS_FILE).open("w", encoding="utf-8") as log,
+        Progress(*columns, console=console) as bars,
+    ):
+        bar = bars.add_task("sft", total=config.max_steps, note="")
+
+        def on_step(row: dict[str, float]) -> None:
+            log.write(json.dumps(row) + "\n")
+            log.flush()
+            bars.update(bar, advance=1, note=f"loss {row['loss']:.3f}")
+
+        last = train_sft(policy, examples, config, on_step, held_out=held_out)
+    policy.save(config.folder)
+    console.print(
+        f"{int(last['examples'])} demonstrations, {config.max_steps} steps, loss {last['loss']:.3f} "
+        f"in {last['seconds']:.0f} s: {config.folder}",
+        highlight=False,
+        soft_wrap=True,
+    )

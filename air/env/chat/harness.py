@@ -1,0 +1,265 @@
+"""The in-process harness `air`: model call, action format, world, observation, until the end.
+
+Every model call goes through the endpoint and secret that verifiers hands over; the trace is its
+record. The episode ends by `submit`, by running out of turns, before the context would overflow, at a
+reply that the token limit cut, or by too many format errors in a row; in every case the task's
+`finalize` grades what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ssl
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import verifiers.v1 as vf
+from verifiers.v1.runtimes import ProgramResult
+
+from air.actions import ActionFormat, FormatError
+from air.env.config import AirHarnessConfig
+from air.env.episode import EARLY_SECONDS, OVERLONG, Episode
+from air.env.runtimes.lent import episode_of
+from air.env.token_budget import TokenCounter, counter_for
+from air.errors import InferenceError
+from air.trajectories import TokenRef
+
+TURN_OVERHEAD_TOKENS = 16
+"""What a chat template puts around one observation, at most."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One model reply."""
+
+    text: str
+    cut: bool
+    """Whether the token limit ended it."""
+    total_tokens: int
+    """Prompt and reply together."""
+    completion_tokens: int
+
+
+class AirHarness(vf.Harness[AirHarnessConfig]):
+    """See the module's docstring."""
+
+    APPENDS_SYSTEM_PROMPT = True
+    EXECUTES_CODE = True
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self,
+        ctx: vf.ModelContext,
+        trace: vf.Trace[Any, Any, Any],
+        runtime: vf.Runtime,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: vf.TaskData,
+    ) -> ProgramResult:
+        """Plays the episode to its end."""
+        episode = episode_of(runtime)
+        if isinstance(ctx.client, vf.TrainClientConfig):
+            self.config.check_history()
+        limit = episode.config.episode_seconds(episode.world.task) - EARLY_SECONDS
+        try:
+            async with asyncio.timeout(limit) as deadline, _Model(ctx, endpoint, secret) as model:
+                await self._play(episode, model, data, trace)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            trace.stop("agent_timeout")
+        return ProgramResult(exit_code=0, stdout="", stderr="")
+
+    async def _play(
+        self,
+        episode: Episode,
+        model: _Model,
+        data: vf.TaskData,
+        trace: vf.Trace[Any, Any, Any],
+    ) -> None:
+        max_turns = trace.agent.config.max_turns
+        tokens = await asyncio.to_thread(counter_for, self.config.tokenizer)
+        messages = [
+            {"role": "system", "content": episode.system(data.system_prompt)},
+            {"role": "user", "content": episode.prompt(str(data.prompt), max_turns)},
+        ]
+        while True:
+            reply = await self._ask(episode, model, messages, trace)
+            if reply is None:
+                return
+            left = None if max_turns is None else max_turns - episode.counters.turns
+            shown = await self.act(episode, reply, tokens, left)
+            if episode.why_ended:
+                return
+            if left is not None and left <= 0:
+                episode.why_ended = "turns"
+                return
+            messages.append({"role": "assistant", "content": reply.text})
+            messages.append({"role": "user", "content": shown})
+            freed = self._leave_out(messages, tokens)
+            if self._overflows(model, reply, tokens.count(shown) - freed):
+                episode.counters.context_ends += 1
+                episode.why_ended = "context"
+                return
+
+    def _leave_out(self, messages: list[dict[str, str]], tokens: TokenCounter) -> int:
+        """Leaves out the observation that is now older than the last `history`; returns the tokens that
+        this frees. The first prompt always stays."""
+        observations = messages[3::2]
+        if self.config.history is None or len(observations) <= self.config.history:
+            return 0
+        oldest = observations[-1 - self.config.history]
+        before, lines = oldest["content"], oldest["content"].count("\n") + 1
+        oldest["content"] = f"[{lines} lines left out]"
+        return tokens.count(before) - tokens.count(oldest["content"])
+
+    async def _ask(
+        self,
+        episode: Episode,
+        model: _Model,
+        messages: list[dict[str, str]],
+        trace: vf.Trace[Any, Any, Any],
+    ) -> Reply | None:
+        """The next reply; None when the context is full or verifiers stopped the rollout."""
+        began, nodes = time.monotonic(), len(trace.nodes)
+        try:
+            reply = await model.complete(messages)
+        except _Stopped as stop:
+            if stop.reason == "context" and not episode.counters.turns:
+                raise InferenceError("the prompt alone is longer than the context") from None
+            episode.why_ended = stop.reason
+            episode.counters.context_ends += stop.reason == "context"
+            return None
+        finally:
+            episode.counters.model_seconds += time.monotonic() - began
+        episode.counters.turns += 1
+        added = (nodes, len(trace.nodes)) if len(trace.nodes) > nodes else None
+        tokens = TokenRef(
+            nodes=added,
+            prompt=reply.total_tokens - reply.completion_tokens,
+            completion=reply.completion_tokens,
+        )
+        episode.note_call(time.monotonic() - began, tokens)
+        return reply
+
+    async def act(
+        self, episode: Episode, reply: Reply, tokens: TokenCounter, left: int | None
+    ) -> str:
+        """Does what the reply says; returns what the model is shown. May set `why_ended`."""
+        action_format = episode.format
+        assert action_format is not None
+        if reply.cut:
+            limit = self.config.max_context_tokens
+            full = limit is not None and reply.total_tokens >= limit
+            episode.counters.context_ends += full
+            episode.counters.cut_replies += 1
+            episode.counters.format_errors += not full
+            episode.why_ended = "context" if full else "length"
+            await episode.record_step(reply.text, None, None, "", left=left, problem="length")
+            return ""
+        try:
+            action = action_format.parse(reply.text)
+        except FormatError as error:
+            self._count_format_error(episode, action_format)
+            shown = str(error) + action_format.footer(episode.world.standing(left))
+            await episode.record_step(reply.text, None, None, shown, left=left, problem="format")
+            return shown
+        episode.malformed_in_a_row = 0
+        step = await episode.world.step(action)
+        shown, cut = tokens.cap(step.observation.text, self.config.max_observation_tokens)
+        shown += action_format.footer(episode.world.standing(left))
+        episode.counters.cut_observations += cut or step.observation.truncated
+        await episode.record_step(reply.text, action, step, shown, left=left)
+        if step.validation is not None:
+            episode.record_validation(step.validation)
+        if step.done:
+            episode.why_ended = "submit"
+        return shown
+
+    def _count_format_error(self, episode: Episode, action_format: ActionFormat) -> None:
+        episode.counters.format_errors += 1
+        episode.malformed_in_a_row += 1
+        retries = self.config.format_retries
+        retries = action_format.retries if retries is None else retries
+        if retries is not None and episode.malformed_in_a_row > retries:
+            episode.why_ended = "format"
+
+    def _overflows(self, model: _Model, reply: Reply, observation_tokens: int) -> bool:
+        limit = self.config.max_context_tokens
+        if limit is None:
+            return False
+        needed = reply.total_tokens + observation_tokens + TURN_OVERHEAD_TOKENS
+        return bool(needed + (model.max_tokens or 1) > limit)
+
+
+class _Stopped(Exception):
+    """No further model call is possible; `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@functools.cache
+def _ssl() -> ssl.SSLContext:
+    return ssl.create_default_context()  # 20 ms each, so one for all episodes
+
+
+class _Model:
+    """The policy behind verifiers' endpoint."""
+
+    def __init__(self, ctx: vf.ModelContext, endpoint: str, secret: str) -> None:
+        self._name = ctx.model
+        self.max_tokens = ctx.sampling.max_tokens
+        self._http = httpx.AsyncClient(
+            base_url=endpoint,
+            headers={"Authorization": f"Bearer {secret}"},
+            timeout=httpx.Timeout(None, connect=30),
+            verify=_ssl(),
+            trust_env=False,  # the endpoint is on loopback; a proxy must not see it
+        )
+
+    async def __aenter__(self) -> _Model:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._http.aclose()
+
+    async def complete(self, messages: list[dict[str, str]]) -> Reply:
+        """One chat completion; sampling is verifiers' to set.
+
+        Raises:
+            InferenceError: the endpoint failed.
+            _Stopped: the prompt is too long, or verifiers refused another turn.
+        """
+        try:
+            response = await self._http.post(
+                "/chat/completions", json={"model": self._name, "messages": messages}
+            )
+        except httpx.HTTPError as error:
+            raise InferenceError(f"the model endpoint could not be reached: {error!r}") from error
+        if response.status_code != 200:
+            _refuse(response)
+        body = response.json()
+        choice = body["choices"][0]
+        usage = body.get("usage") or {}
+        return Reply(
+            text=choice["message"].get("content") or "",
+            cut=choice.get("finish_reason") == "length",
+            total_tokens=int(usage.get("total_tokens") or 0),
+            completion_tokens=int(usage.get("completion_tokens") or 0),
+        )
+
+
+def _refuse(response: httpx.Response) -> None:
+    text = response.text
+    if response.status_code == 400:
+        if "rollout stopped" in text:
+            raise _Stopped("stopped")
+        if any(sign in text.lower() for sign in OVERLONG):
+            raise _Stopped("context")
+    raise InferenceError(f"the model endpoint answered {response.status_code}: {text[:500]}")

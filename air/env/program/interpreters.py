@@ -1,0 +1,83 @@
+"""Where a harness's program finds its packages in a box without network.
+
+verifiers writes such a program as one file with a PEP 723 header and has `uv` install what that asks for
+at every start. In our boxes nothing is installed: an image holds the environments ready
+(`images/harness`), and the first one that has what the header asks for is taken. A process box has this
+interpreter's own.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import tomllib
+
+from air.errors import BoxStartError, MissingError
+from air.sandbox.contract.box import Box
+
+ENVIRONMENTS = "/opt/air/harness/*/bin/python"
+LOOK_SECONDS = 60.0
+_HEADER = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
+_LOOK = """
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from packaging.requirements import Requirement
+lacks = []
+for text in sys.argv[1:]:
+    wanted = Requirement(text)
+    try:
+        found = version(wanted.name)
+    except PackageNotFoundError:
+        found = ""
+    if not (found and wanted.specifier.contains(found, prereleases=True)):
+        lacks.append(text + " (it has " + (found or "none") + ")")
+sys.exit(", ".join(lacks) or 0)
+"""
+_TRY = (
+    'look=$1; shift; for p in {}; do "$p" -I -c "$look" "$@" && echo "$p" && exit 0; done; exit 1'
+)
+
+
+def requirements(script: str) -> list[str]:
+    """What the PEP 723 header of a program asks for; empty where it has none."""
+    found = _HEADER.search(script)
+    if found is None:
+        return []
+    lines = found["content"].splitlines()
+    header = tomllib.loads("\n".join(line[2:] if line[1:2] == " " else line[1:] for line in lines))
+    return [str(one) for one in header.get("dependencies", [])]
+
+
+async def interpreter(box: Box, wanted: list[str]) -> str:
+    """The Python in `box` that has the packages `wanted`.
+
+    Raises:
+        MissingError: none has.
+        BoxStartError: it took too long to find out.
+        BoxDiedError: the box is gone.
+    """
+    own = box.isolation == "process"
+    places = shlex.quote(sys.executable) if own else ENVIRONMENTS
+    argv = ["sh", "-c", _TRY.format(places), "sh", _LOOK, *wanted]
+    result = await box.exec(argv, timeout=LOOK_SECONDS)
+    if result.ok:
+        return result.stdout.decode().strip().splitlines()[-1]
+    if result.timed_out:
+        raise BoxStartError(
+            f"looking for {', '.join(wanted)} in a box took over {LOOK_SECONDS:g} s"
+        )
+    said = result.stderr.decode("utf-8", "replace").strip().splitlines()
+    if own:
+        raise MissingError(
+            f"this Python lacks what the harness runs on: {said[-1] if said else wanted}",
+            where="env.agent.harness.id",
+            remedy="install it beside air, or play in containers",
+        )
+    raise MissingError(
+        f"no environment of image {box.spec.image} has what the harness runs on: "
+        + ("; ".join(said) if "(it has" in result.text else ", ".join(wanted)),
+        where="env.agent.harness.id",
+        remedy='run `air images build harness` and set env.image = "air-harness"; '
+        "its `*.txt` must ask for what this verifiers does",
+    )

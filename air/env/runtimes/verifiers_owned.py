@@ -1,0 +1,246 @@
+"""A task in a runtime that verifiers started itself, for `vf-validate` and `vf-debug`.
+
+Those commands never ask `ResearchEnv` for a box: they start a runtime and call the task's hooks. So the
+task is laid out in that runtime, whose image, user and network are as the command's flags say, and not
+as in the boxes of episodes; graders have boxes of ours all the same. A model never plays in one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import posixpath
+import tarfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import verifiers.v1 as vf
+from verifiers.v1.errors import SandboxError
+from verifiers.v1.runtimes import ProgramResult, Runtime
+
+from air.env.config import AirTasksetConfig, ResearchEnvConfig
+from air.env.episode import Episode
+from air.errors import BoxDiedError, BoxFileError, ConfigError, UsageError, boundary
+from air.rewards.delta import DeltaReward
+from air.sandbox.contract.box import (
+    MAX_OUTPUT,
+    Box,
+    BoxSpec,
+    BoxUsage,
+    Command,
+    ExecResult,
+    Snapshot,
+)
+from air.sandbox.contract.kinds import OF_RUNTIME
+from air.sandbox.pool.box_pool import Pool
+from air.sandbox.wire import archive, folders
+from air.sandbox.wire.guest_box import base_env
+from air.tasks import check, data
+from air.tasks.grading import Grader
+from air.tasks.spec import TaskSpec
+from air.trajectories import Recorder
+from air.worlds.research.world import ResearchWorld
+
+COMMANDS = ("validate", "debug")
+"""The names that verifiers' commands give the agent of a trace in which none plays."""
+LOG = logging.getLogger("verifiers.v1.air")
+"""A child of verifiers' logger, so that its commands show what is said and write it to their log file."""
+_COPY_SECONDS = 120.0
+_SIZE = '[ -f "$1" ] && [ ! -L "$1" ] && wc -c <"$1"'
+_UNPACK = 'mkdir -p "$2" && tar -xf "$1" -C "$2" --no-same-owner; code=$?; rm -f "$1"; exit $code'
+
+
+class PlainBox(Box):
+    """A verifiers runtime as a box: commands, and files in and out. It ends with its runtime."""
+
+    def __init__(self, runtime: Runtime, spec: BoxSpec, workspace: str) -> None:
+        self.id, self.spec, self.workspace = runtime.name, spec, workspace
+        self.isolation = "process" if spec.provider == "process" else "container"
+        self._runtime = runtime
+
+    @classmethod
+    async def over(cls, runtime: Runtime, spec: BoxSpec) -> PlainBox:
+        """The box over a live runtime; the workspace is the folder in which its commands begin."""
+        result = await runtime.run(["pwd"], {})
+        if result.exit_code or not result.stdout.startswith("/"):
+            raise BoxDiedError(f"{runtime.name} runs no commands: {result.stderr.strip()[:300]}")
+        return cls(runtime, spec, result.stdout.strip())
+
+    async def exec(
+        self,
+        command: Command,
+        *,
+        timeout: float,  # noqa: ASYNC109 — kept in the runtime, whose commands outlive their callers
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        max_bytes: int = MAX_OUTPUT,
+    ) -> ExecResult:
+        """See `Box`; an output that is too long loses its end."""
+        if stdin:
+            raise ConfigError("a runtime of verifiers' own gives its commands no standard input")
+        argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
+        if cwd is not None:
+            argv = ["sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", cwd, *argv]
+        began = time.monotonic()
+        result = await self._run(
+            ["timeout", "-s", "KILL", f"{timeout:f}", *argv], dict(env or {}), timeout
+        )
+        seconds = time.monotonic() - began
+        out, err = result.stdout.encode(), result.stderr.encode()
+        return ExecResult(
+            code=result.exit_code,
+            stdout=out[:max_bytes],
+            stderr=err[:max_bytes],
+            timed_out=result.exit_code in (-9, 137) and seconds >= timeout,
+            truncated=max(len(out), len(err)) > max_bytes,
+            seconds=seconds,
+        )
+
+    async def _run(self, argv: list[str], env: dict[str, str], seconds: float) -> ProgramResult:
+        with boundary(BoxDiedError, self.id, SandboxError, OSError, TimeoutError):
+            return await asyncio.wait_for(
+                self._runtime.run(argv, base_env(self.spec) | env), seconds + 30.0
+            )
+
+    async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
+        """See `Box`."""
+        size = await self._run(["sh", "-c", _SIZE, "sh", path], {}, _COPY_SECONDS)
+        if size.exit_code:
+            raise BoxFileError(f"{path!r} is absent or not a regular file")
+        if int(size.stdout) > max_bytes:
+            raise BoxFileError(f"{path!r} is larger than {max_bytes} bytes")
+        with boundary(BoxFileError, repr(path), SandboxError, OSError):
+            data: bytes = await self._runtime.read(path)
+        return data
+
+    async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        """See `Box`."""
+        with boundary(BoxFileError, repr(path), SandboxError, OSError):
+            await self._runtime.write(posixpath.join(self.workspace, path), data)
+        await self._done(["chmod", f"{mode:o}", path], path)
+
+    async def put(self, source: Path, dest: str = ".") -> None:
+        """See `Box`."""
+        packed = await asyncio.to_thread(_packed, source)
+        name = posixpath.join(self.workspace, ".air-put.tar")
+        with boundary(BoxFileError, repr(dest), SandboxError, OSError):
+            await self._runtime.write(name, packed)
+        await self._done(["sh", "-c", _UNPACK, "sh", name, dest], dest)
+
+    async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
+        """See `Box`."""
+        name = ".air-get.tar"
+        await self._done(["tar", "-cf", name, "-C", path, "."], path)
+        packed = await self.read(name, max_bytes=max_bytes + archive.MOST_OVERHEAD)
+        await self._done(["rm", "-f", name], name)
+        entries = archive.unpacked(packed, max_bytes=max_bytes, above=0)
+        await asyncio.to_thread(folders.lay, entries, dest, posixpath.basename(path))
+
+    async def _done(self, argv: list[str], path: str) -> None:
+        result = await self._run(argv, {}, _COPY_SECONDS)
+        if result.exit_code:
+            raise BoxFileError(f"{path!r}: {result.stderr.strip()[:300]}")
+
+    async def stats(self) -> BoxUsage:
+        """Nothing is known of it."""
+        return BoxUsage(None, None, None, None, None, None)
+
+    async def snapshot(self) -> Snapshot:
+        """Never: the runtime is not ours to end."""
+        raise ConfigError("a runtime of verifiers' own has no snapshots")
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Never: see `snapshot`."""
+        raise ConfigError("a runtime of verifiers' own has no snapshots")
+
+    async def close(self) -> None:
+        """Whoever started the runtime ends it."""
+
+
+def _packed(source: Path) -> bytes:
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w") as tar:
+        for entry in folders.below(source):
+            member = tarfile.TarInfo(entry.path or ".")
+            member.type = tarfile.DIRTYPE if entry.folder else tarfile.REGTYPE
+            member.mode = 0o755 if entry.folder else entry.mode
+            member.size = len(entry.data)
+            tar.addfile(member, io.BytesIO(entry.data))
+    return held.getvalue()
+
+
+class PlainEpisode(Episode):
+    """An episode that nobody plays, with graders of its own for as long as they are used."""
+
+    graders: Pool
+
+    async def finish(self) -> None:
+        """See `Episode`."""
+        async with self.graders:
+            await super().finish()
+
+    async def check(self) -> bool:
+        """Plays the baseline and the best of the recorded solvers; logs their scores.
+
+        Returns:
+            Whether both scored as recorded, and the second better than the first.
+
+        Raises:
+            MissingError: the task has no recorded solver.
+        """
+        world = self.world
+        recorded = check.read_solvers(world.task)
+        rows = []
+        async with self.graders:
+            for solver in dict.fromkeys((recorded[0], recorded[-1])):
+                await world.box.exec("find . -mindepth 1 -delete", timeout=_COPY_SECONDS)
+                row = await check.play_solver(
+                    world.task, solver, world.box, world.grader, data.SPLIT_SEED
+                )
+                rows.append(row)
+                scores = f"{world.task.metric} val={row.val} test={row.test}"
+                LOG.info(
+                    "%s: %s: %s %s", row.task, row.solver, scores, row.problem or "as recorded"
+                )
+        if problem := check.out_of_order(world.task, rows):
+            LOG.warning("%s: %s", world.task.id, problem)
+        return not problem and not any(row.problem for row in rows)
+
+
+async def visit(spec: TaskSpec, runtime: Runtime) -> PlainEpisode:
+    """The episode of a task in a live runtime of verifiers' own; it is laid out by `world.reset`.
+
+    Raises:
+        UsageError: the runtime is of a kind in which, or the task one that, cannot be played so.
+    """
+    kind = runtime.type
+    if kind not in OF_RUNTIME:
+        raise UsageError(
+            f"a task cannot be laid out in a {kind} runtime",
+            where="runtime.type",
+            remedy=f"--runtime.type docker --runtime.image {spec.image}, or subprocess",
+        )
+    if spec.gpus or spec.grader.gpus:
+        raise UsageError(
+            f"task {spec.id} needs {spec.needs()}, which verifiers' own runtimes do not lease",
+            remedy=f"play its solvers with `air tasks check {spec.id}`",
+        )
+    image = getattr(runtime.config, "image", spec.image)
+    if image != spec.image:
+        LOG.warning("%s is played in image %s; its own is %s", spec.id, image, spec.image)
+    provider = OF_RUNTIME[kind].provider
+    box = await PlainBox.over(runtime, spec.box_spec(provider))
+    config = ResearchEnvConfig(
+        taskset=AirTasksetConfig(tasks=[spec.id]),
+        agent=vf.AgentConfig.model_validate({"runtime": {"type": kind}}),
+    )
+    graders = Pool(1, nested=True)
+    world = ResearchWorld(
+        task=spec, box=box, grader=Grader(graders, provider), pay=DeltaReward(spec.reward_scale())
+    )
+    episode = PlainEpisode(id=runtime.name, world=world, recorder=Recorder(None, ""), config=config)
+    episode.graders = graders
+    return episode

@@ -1,0 +1,1 @@
+"""Episodes that a person plays: `air shell`."""

@@ -1,0 +1,397 @@
+"""An episode that a person plays: every reply goes the way of a model's, and can be taken back.
+
+What is shown, graded, paid and recorded is what `AirHarness` makes of a reply; only the model is missing,
+so no context fills up. Time that a person takes counts as the model's, and so as the agent's.
+What copying and taking back take is nobody's.
+
+Before each reply the workspace is copied out of the box, which goes on undisturbed (a `Box.snapshot` would
+end what runs in it, and empty `/tmp`: the next observation would not be the model's). Taking a step back
+starts a fresh box with that copy. It takes back the workspace, the tools' view, shell and notes, validates,
+rewards, turns and the record; it does not bring back files elsewhere (`/tmp`) nor processes, and the time
+that was used stays used. Grades are remembered by artefact, so the same one is not graded twice.
+Where that fails there is no box any more, and taking the same step back again starts another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from air import actions, tasks
+from air.env import recording
+from air.env.chat.harness import AirHarness, Reply
+from air.env.config import AirHarnessConfig, ResearchEnvConfig
+from air.env.diffs import Differ
+from air.env.environment import ResearchEnv
+from air.env.episode import Counters, Episode
+from air.env.token_budget import counter_for
+from air.errors import AirError, ConfigError, InfrastructureError, UsageError, boundary
+from air.manual.draft import Lines
+from air.manual.undo import Point, unpack
+from air.replay.restore import Play, ReplayOptions, begin, format_of, load_task
+from air.sandbox.contract.box import ExecResult
+from air.sandbox.contract.kinds import OF_ISOLATION
+from air.tasks.spec import TaskSpec
+from air.trajectories import Step, TokenRef, Trajectory
+from air.worlds.research.world import ResearchWorld, describe
+
+MOST_POINTS = 50
+"""How many steps can be taken back."""
+T = TypeVar("T")
+
+
+def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict[str, Any]:
+    """The settings of the environment in which an episode was recorded, as a run file has them.
+
+    Args:
+        provider: `docker` or `subprocess`; None: as recorded.
+
+    Raises:
+        ConfigError: air did not record it.
+    """
+    start, where = trajectory.start, str(trajectory.path)
+    if start is None or start.origin != "air" or start.isolation not in OF_ISOLATION:
+        raise ConfigError("is no episode that air itself recorded", where=where)
+    known = {name: start.settings[name] for name in recording.SETTINGS if name in start.settings}
+    played = format_of(start, trajectory.path).name
+    pay = {name: start.pay[name] for name in recording.PAY if name in start.pay}
+    return {
+        "taskset": {
+            "id": "air",
+            "tasks": [start.task],
+            "task_roots": list(start.task_roots),
+            "mlgym_root": start.mlgym_root,
+        },
+        "agent": {
+            "harness": {"id": "air", "format": played, **known},
+            "runtime": {"type": provider or OF_ISOLATION[start.isolation].runtime},
+            "max_turns": start.max_turns,
+        },
+        "image": start.image or None,
+        **pay,
+    }
+
+
+class Interrupted(AirError):
+    """The running action was stopped; the text says what became of it."""
+
+
+class Interactive:
+    """One episode, played from outside; use through `async with`, within one event loop.
+
+    Args:
+        config: of the environment; it names one task.
+        origin: a recorded episode, and after how many of its steps to begin.
+        seed: of the episode, where none is recorded.
+    """
+
+    def __init__(
+        self,
+        config: ResearchEnvConfig,
+        *,
+        origin: tuple[Trajectory, int] | None = None,
+        seed: int = 0,
+    ) -> None:
+        harness = config.agent.harness or AirHarnessConfig()
+        if not isinstance(harness, AirHarnessConfig):
+            raise ConfigError("only air's own harness plays here", where="env.agent.harness.id")
+        self._harness = AirHarness(harness)
+        self._stack = AsyncExitStack()
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory("-air-shell")))
+        self.config = config.model_copy(update={"record_dir": self._folder})
+        self._env = ResearchEnv(self.config)
+        self._origin, self._seed = origin, seed
+        self._id = uuid.uuid4().hex
+        self.record = Lines(self._id)
+        self._points: list[Point] = []
+        self._running: asyncio.Task[Any] | None = None
+        self._stopped = False
+        self.outside = False
+        """Whether the box is not what its steps alone make of it: a replay may come out differently."""
+
+    async def __aenter__(self) -> Interactive:
+        """Lays the task out in a box.
+
+        Raises:
+            UsageError: the task, or the recorded episode, cannot be played.
+            InfrastructureError: the box failed.
+        """
+        try:
+            await self._open()
+        except BaseException:  # cancellation too: no box is left
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    async def _open(self) -> None:
+        settings = self._harness.config
+        with boundary(ConfigError, "env.agent.harness.tokenizer", ImportError, OSError, ValueError):
+            self._tokens = await asyncio.to_thread(counter_for, settings.tokenizer)
+        task = await asyncio.to_thread(self._task)
+        await self._stack.enter_async_context(self._serving())
+        self._boxes = await self._stack.enter_async_context(AsyncExitStack())
+        box = await self._boxes.enter_async_context(self._env.lease(task))
+        world, play = self._env.world(task, box), None
+        if self._origin is None:
+            await world.reset(self._seed)
+        else:
+            play = await self._played(world)
+            world = play.world
+        self.episode = self._episode(world, Counters())
+        self._begin(play)
+        if play is not None:
+            await self._go(play)
+        with world.times.as_recording():
+            await self._watch(self.episode)
+        self.shell = world.box.session()
+
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[None]:
+        try:
+            await self._env.start()
+            yield
+        finally:
+            await self._env.stop()
+
+    def _task(self) -> TaskSpec:
+        given = self.config.taskset
+        if self._origin is None:
+            return tasks.load(given.tasks[0], given.task_roots, mlgym_root=given.mlgym_root)
+        trajectory = self._origin[0]
+        assert trajectory.start is not None
+        options = ReplayOptions(task_roots=tuple(given.task_roots), mlgym_root=given.mlgym_root)
+        return load_task(trajectory.start, trajectory.path, options)
+
+    async def _played(self, world: ResearchWorld) -> Play:
+        """The recorded episode at its beginning, in the box of `world`."""
+        assert self._origin is not None
+        trajectory, start = self._origin[0], self._origin[0].start
+        assert start is not None
+        play = await begin(trajectory, start, world.task, world.box, world.grader)
+        play.world.keep = world.keep
+        return play
+
+    def _episode(self, world: ResearchWorld, counters: Counters) -> Episode:
+        return Episode(
+            id=self._id,
+            world=world,
+            recorder=self.record,
+            config=self.config,
+            counters=counters,
+            recorded=len(world.validations),
+            format=actions.get(self._harness.config.format),
+        )
+
+    def _begin(self, play: Play | None) -> None:
+        """Writes the first line."""
+        episode, turns = self.episode, self.max_turns
+        task = episode.world.task
+        if play is not None and turns != play.start.max_turns:
+            self.outside = True  # the recorded prompt may name the turns of then
+        self.record.write(
+            "start",
+            **recording.started(episode),
+            task=task.id,
+            task_hash=task.hash,
+            seed=episode.world.seed,
+            max_turns=turns,
+            system=episode.system(None) if play is None else play.start.system,
+            prompt=episode.prompt(describe(task), turns) if play is None else play.start.prompt,
+            model="person",
+            harness=self._harness.config.id,
+            worker=os.getpid(),
+        )
+
+    async def _go(self, play: Play) -> None:
+        """Does the recorded steps before the one to begin at; their lines are taken over."""
+        assert self._origin is not None
+        trajectory, steps = self._origin
+        await play.go(steps)
+        for step in trajectory.steps[:steps]:
+            self._count(step)
+            for line in (step, *trajectory.validations_of(step)):
+                kind = "step" if line is step else "validate"
+                self.record.write(kind, **line.model_dump(mode="json"))
+        episode, left = self.episode, self.left
+        episode.recorded = len(episode.world.validations)
+        if episode.world.submitted:
+            episode.why_ended = "submit"
+        elif left is not None and left <= 0:
+            episode.why_ended = "turns"
+
+    def _count(self, step: Step) -> None:
+        """Counts a recorded step as `AirHarness.act` counted it."""
+        episode, used = self.episode, step.tokens or TokenRef()
+        counters, limit = episode.counters, self._harness.config.max_context_tokens
+        cut = step.problem == "length"
+        full = cut and limit is not None and used.prompt + used.completion >= limit
+        counters.turns = step.turn
+        counters.cut_replies += cut
+        counters.context_ends += full
+        counters.format_errors += bool(step.problem) and not full
+        if not cut:
+            episode.malformed_in_a_row = (episode.malformed_in_a_row + 1) if step.problem else 0
+
+    async def _watch(self, episode: Episode) -> None:
+        """Looks at the workspace as it is, so that what the next step changes is known."""
+        episode.differ = Differ(episode.world.box)
+        await episode.differ.start()
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The record so far, as a trajectory's lines."""
+        return self.record.lines
+
+    @property
+    def max_turns(self) -> int | None:
+        """How many turns there are; None: nothing limits them."""
+        turns: int | None = self.config.agent.max_turns
+        return turns
+
+    @property
+    def left(self) -> int | None:
+        """Turns left."""
+        return None if self.max_turns is None else self.max_turns - self.episode.counters.turns
+
+    async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
+        """One turn, with `reply` as the model's; the lines that it added to the record.
+
+        Args:
+            seconds: how long the reply took.
+
+        Raises:
+            UsageError: the episode is over.
+            Interrupted: `interrupt` stopped it; it is taken back, or the text says why not.
+            InfrastructureError: we failed; likewise.
+        """
+        if why := self.episode.why_ended:
+            raise UsageError(f"the episode is over ({why})", remedy="`:undo` takes a step back")
+        with self.episode.world.times.as_recording():
+            point = await self._interruptible(Point.of(self.episode, len(self.lines), self._folder))
+        try:
+            await self._interruptible(self._turn(reply, seconds))
+        except InfrastructureError as error:
+            raise InfrastructureError(f"{error} — {await self._give_up(point)}") from error
+        except Interrupted:
+            raise Interrupted(f"stopped; {await self._give_up(point)}") from None
+        self._points.append(point)
+        if len(self._points) > MOST_POINTS:
+            self._points.pop(0).forget()
+        return self.lines[point.lines :]
+
+    async def _give_up(self, point: Point) -> str:
+        """Takes back a turn that was not played to its end; says what came of that."""
+        del self.lines[point.lines :]
+        self._points.append(point)
+        try:
+            return await self._back()
+        except AirError as error:  # the first error is the one to be raised
+            turn = self.episode.counters.turns
+            return f"step {turn} is not taken back: {error} — `:undo` tries again"
+
+    async def _turn(self, reply: str, seconds: float) -> None:
+        episode = self.episode
+        episode.counters.turns += 1
+        episode.counters.model_seconds += seconds
+        episode.note_call(seconds, TokenRef())
+        left = self.left
+        said = Reply(text=reply, cut=False, total_tokens=0, completion_tokens=0)
+        await self._harness.act(episode, said, self._tokens, left)
+        if left is not None and left <= 0:
+            episode.why_ended = episode.why_ended or "turns"
+        if episode.why_ended:
+            await episode.finish()
+            await recording.ended(episode, None)
+
+    async def undo(self) -> str:
+        """Takes the last step back; one line that says what that means.
+
+        Raises:
+            UsageError: there is none, or its workspace could not be kept.
+            MissingError: no engine, or no image.
+            InfrastructureError: the box failed; the step can be taken back again.
+        """
+        if not self._points:
+            raise UsageError("there is no step to take back")
+        point = self._points[-1]
+        if point.copy is None:
+            turn = self.episode.counters.turns
+            raise UsageError(f"step {turn} cannot be taken back: {point.why_not}")
+        return await self._back()
+
+    async def bash(self, command: str) -> ExecResult:
+        """A command of the person's own, in the box but in no step; working directory and exported variables
+        are kept from one to the next.
+
+        Raises:
+            Interrupted: `interrupt` stopped it.
+            BoxDiedError: the box is gone.
+        """
+        self.outside = True
+        limit = self.episode.world.task.limits.exec_seconds
+        return await self._interruptible(self.shell.exec(command, timeout=limit))
+
+    def interrupt(self) -> None:
+        """Stops what runs; whoever waits for it gets `Interrupted`. Within the event loop."""
+        if self._running is not None:
+            self._stopped = True
+            self._running.cancel()
+
+    async def _interruptible(self, work: Coroutine[Any, Any, T]) -> T:
+        running, self._stopped = asyncio.create_task(work), False
+        self._running = running
+        try:
+            return await running
+        except asyncio.CancelledError:
+            if self._stopped:
+                raise Interrupted("stopped") from None
+            raise  # the task, which we awaited, was cancelled with us
+        finally:
+            self._running = None
+
+    async def _back(self) -> str:
+        """Goes back to the last point, which stays where that fails; says in half a line what was taken
+        back."""
+        point, turn = self._points[-1], self.episode.counters.turns
+        world = replace(point.world, grading=False)
+        with world.times.as_recording():
+            if point.copy is not None:
+                world = await self._refilled(world, point.copy)
+            episode = self._episode(world, replace(point.counters))
+            episode.malformed_in_a_row = point.malformed
+            await self._watch(episode)
+        if point.copy is not None:
+            self.shell = world.box.session()
+        self.episode = episode
+        del self.lines[point.lines :]
+        self._points.pop().forget()
+        self.outside = True
+        if point.copy is None:
+            return f"step {turn} is not recorded, but what it did stays: {point.why_not}"
+        return (
+            f"step {turn} is taken back: workspace, scores, rewards, turns; not what it left "
+            "elsewhere (/tmp and processes are gone) nor the time it took"
+        )
+
+    async def _refilled(self, world: ResearchWorld, kept: Path) -> ResearchWorld:
+        """The world in a fresh box with a copy of a workspace."""
+        await self._boxes.aclose()  # first: it may hold the only GPU
+        box = await self._boxes.enter_async_context(self._env.lease(world.task))
+        await unpack(kept, box)
+        tools = None if world.tools is None else world.tools.carried(box)
+        return replace(world, box=box, tools=tools)
+
+    def save(self, path: Path) -> None:
+        """Writes the record as a trajectory; see `Lines.save`."""
+        origin = [] if self._origin is None else [self._origin[0].path.parent]
+        self.record.save(path, [self._folder, *origin])

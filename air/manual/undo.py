@@ -1,0 +1,100 @@
+"""A point of an episode to which it can go back: its state, and a copy of the workspace.
+
+The copy is taken out of the box by a command in it, which disturbs nothing; a `Box.snapshot` would end what
+runs there. Links, modes and times are kept; it needs GNU tar and gzip in the box's image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from air.env.episode import Counters, Episode
+from air.errors import BoxDiedError, InfrastructureError, boundary
+from air.sandbox.contract.box import Box
+from air.worlds.research.world import ResearchWorld
+
+COPY_BYTES = 64 << 20
+"""Most bytes of a copy, compressed."""
+COPY_SECONDS = 120.0
+_PACK = ("tar", "-cf", "-", "-I", "gzip -1", ".")
+_UNPACK = ("tar", "-xpzf", "-")
+_CHANGED_MEANWHILE = 1  # tar's exit status where a file changed while it was read
+
+
+class _NotCopiedError(Exception):
+    """The workspace cannot be copied; says why."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """The state of an episode before one reply."""
+
+    world: ResearchWorld
+    """A copy of the world's state; its box is that of then."""
+    counters: Counters
+    malformed: int
+    """Replies that were no action, in a row."""
+    lines: int
+    """How many lines its record had."""
+    copy: Path | None
+    """The workspace; None where it could not be kept."""
+    why_not: str = ""
+
+    @classmethod
+    async def of(cls, episode: Episode, lines: int, folder: Path) -> Point:
+        """The state as it is now; the copy lies in `folder`, until `forget`.
+
+        Raises:
+            BoxDiedError: the box is gone.
+            InfrastructureError: the disk is full.
+        """
+        world, kept, why_not = episode.world, None, ""
+        try:
+            kept = await _pack(world.box, folder)
+        except _NotCopiedError as error:
+            why_not = str(error)
+        frozen = replace(
+            world,
+            tools=None if world.tools is None else world.tools.carried(world.box),
+            pay=copy.deepcopy(world.pay),
+            validations=list(world.validations),
+        )
+        counters, malformed = replace(episode.counters), episode.malformed_in_a_row
+        return cls(frozen, counters, malformed, lines, kept, why_not)
+
+    def forget(self) -> None:
+        """Removes the copy."""
+        if self.copy is not None:
+            self.copy.unlink(missing_ok=True)
+
+
+async def _pack(box: Box, folder: Path) -> Path:
+    done = await box.exec(_PACK, timeout=COPY_SECONDS, max_bytes=COPY_BYTES)
+    if done.truncated or done.timed_out:
+        raise _NotCopiedError("the workspace held too much to keep a copy of it")
+    if done.code not in (0, _CHANGED_MEANWHILE) or not done.began:
+        last = " ".join(done.stderr.decode("utf-8", "replace").split())[-200:]
+        raise _NotCopiedError(f"the workspace could not be copied: {last or f'exit {done.code}'}")
+    path = folder / f"{uuid.uuid4().hex}.tar.gz"
+    with boundary(InfrastructureError, "a copy of the workspace", OSError):
+        await asyncio.to_thread(path.write_bytes, done.stdout)
+    return path
+
+
+async def unpack(kept: Path, box: Box) -> None:
+    """Fills the empty workspace of a fresh box with a copy.
+
+    Raises:
+        BoxDiedError: it could not be put back, or the box is gone.
+        InfrastructureError: the copy cannot be read.
+    """
+    with boundary(InfrastructureError, "a copy of the workspace", OSError):
+        data = await asyncio.to_thread(kept.read_bytes)
+    done = await box.exec(_UNPACK, timeout=COPY_SECONDS, stdin=data)
+    if not done.ok:
+        last = " ".join(done.text.split())[-200:]
+        raise BoxDiedError(f"a workspace could not be put back: {last}")

@@ -1,0 +1,1 @@
+"""Recorded episodes played again, compared, and graded again."""

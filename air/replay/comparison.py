@@ -1,0 +1,279 @@
+"""One episode that is played again, compared with what was recorded of it, step by step.
+
+What two runs can never share is declared in `air.trajectories.compare.RULES`, what is not looked at in
+`NEVER` beside it; anything else that differs is reported. A comparison goes on after a difference, so all
+scores are compared.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from air.actions import Action, FormatError
+from air.env.token_budget import TokenCounter, counter_for
+from air.replay.recorded_settings import Harness
+from air.replay.restore import Play, ReplayOptions, action_of
+from air.trajectories import Step, Trajectory, Validation
+from air.trajectories.compare import Difference, Folders, texts, values
+from air.worlds import base as worlds
+from air.worlds.research.world import describe
+
+_LEFT = ("turns left]", "steps left]")
+_CUT = "tokens cut …]"
+
+
+@dataclass
+class Replayed:
+    """What came of one replay."""
+
+    path: Path
+    task: str
+    steps: int = 0
+    """Steps compared."""
+    scores: int = 0
+    """Scores compared, that of the test split among them."""
+    equal_scores: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What is no difference, but must be known."""
+    seconds: float = 0.0
+
+    @property
+    def matched(self) -> bool:
+        """Whether nothing differs."""
+        return not self.differences
+
+    def differs(self, *found: Difference | None) -> bool:
+        """Takes up differences; whether there were any."""
+        there = [one for one in found if one is not None]
+        self.differences += there
+        return bool(there)
+
+
+class Comparison:
+    """One play, compared step by step."""
+
+    def __init__(self, play: Play, options: ReplayOptions, done: Replayed) -> None:
+        self._play, self._options, self._done = play, options, done
+        self._world, self._start = play.world, play.start
+        self._then = Folders(play.start.workspace, play.start.temporary, play.start.gpus)
+        box = play.world.box
+        self._now = Folders(box.workspace, box.path("/tmp"), tuple(box.gpus))
+        self._tokens = _counter(play.harness, done)
+        self._old = play.trajectory.version < 2  # which knows neither `problem` nor `left`
+
+    async def run(self, skip: int) -> None:
+        """Plays what comes after the first `skip` steps, and the end."""
+        trajectory = self._play.trajectory
+        if not skip and self._start.prompt:
+            left = _left(self._start.prompt) if self._old else self._start.max_turns
+            opening = self._play.format.opening(self._world.standing(left))
+            self._text(0, "prompt", self._start.prompt, describe(self._world.task) + opening)
+            self._taught()
+        for number, step in enumerate(trajectory.steps[skip:], skip + 1):
+            self._done.differs(values(number, "turn", step.turn, number))
+            await self._step(step)
+            self._done.steps += 1
+        if trajectory.end is None:
+            self._done.notes.append("it has no end: compared as far as it goes")
+        elif not trajectory.end.ok:
+            self._done.notes.append(f"it ended by a failure: {trajectory.end.error}")
+        else:
+            await self._finish(trajectory)
+
+    def _taught(self) -> None:
+        """The action format, which ends the system prompt; what a run says before it is its own."""
+        tools, played = self._world.tools, self._play.format
+        extra = [played.optional[name] for name in (tools.settings.offered if tools else ())]
+        taught = "\n".join([played.instructions, *extra])
+        self._text(0, "system prompt's end", self._start.system[-len(taught) :], taught)
+
+    async def _step(self, step: Step) -> None:
+        action = action_of(step, self._play.format, self._play.trajectory.path)
+        if action is None:
+            self._malformed(step)
+            self._gradings(step, [])
+            return
+        self._parsed(step, action)
+        came = await self._world.step(action)
+        old = step.observation
+        if old is not None:
+            self._text(step.turn, "observation", old, came.observation.text)
+        self._shown(step, came.observation.text)
+        self._done.differs(values(step.turn, "exit code", step.code, came.code))
+        if step.observation is not None:
+            cut = came.observation.truncated
+            self._done.differs(
+                values(step.turn, "timed out", step.timed_out, came.timed_out),
+                values(step.turn, "truncated", step.truncated, cut),
+            )
+        self._gradings(step, [] if came.validation is None else [came.validation])
+
+    def _gradings(self, step: Step, fresh: list[worlds.Validation]) -> None:
+        """What a step asked to be graded. Only of the step at which an episode broke off may a grading
+        not have been recorded."""
+        trajectory = self._play.trajectory
+        recorded = trajectory.validations_of(step)
+        broke_off = trajectory.end is None or not trajectory.end.ok
+        if broke_off and step is trajectory.steps[-1] and len(recorded) < len(fresh):
+            self._done.notes.append(f"step {step.turn}: its grading was not recorded")
+        else:
+            self._done.differs(values(step.turn, "gradings", len(recorded), len(fresh)))
+        for old, new in zip(recorded, fresh, strict=False):
+            self._grade(step.turn, old, new)
+
+    def _malformed(self, step: Step) -> None:
+        """A reply that was no action: it must still be none, for the same reason."""
+        self._done.differs(
+            values(step.turn, "observation", step.observation, None),
+            values(step.turn, "exit code", step.code, None),
+            values(step.turn, "timed out", step.timed_out, False),
+            values(step.turn, "truncated", step.truncated, False),
+        )
+        if step.problem == "length" or (self._old and not step.shown):
+            self._cut(step)
+            return
+        self._problem(step, "format")
+        try:
+            again = self._then.named(self._play.format.parse(step.reply).text)
+        except FormatError as error:
+            again = self._then.named(str(error)) + self._now.named(self._footer(step))
+        self._done.differs(
+            texts(step.turn, "shown", (step.shown, self._then), (again, Folders()), exact=True)
+        )
+
+    def _cut(self, step: Step) -> None:
+        """A reply that the token limit cut: the model is shown nothing more, and the episode is over."""
+        if step is not self._play.trajectory.steps[-1]:
+            self._done.differs(
+                Difference(step.turn, "problem", repr("length"), "the episode goes on")
+            )
+        self._done.differs(values(step.turn, "shown", step.shown, ""))
+
+    def _problem(self, step: Step, problem: str) -> None:
+        """Why a reply was no action; version 1 does not say."""
+        if not self._old:
+            self._done.differs(values(step.turn, "problem", step.problem, problem))
+
+    def _parsed(self, step: Step, action: Action) -> None:
+        """The recorded action must be what the reply says, to the character: both are of one file."""
+        self._problem(step, "")
+        try:
+            again = self._play.format.parse(step.reply)
+        except FormatError as error:
+            self._done.differs(Difference(step.turn, "action", repr(step.action), str(error)))
+            return
+        for text in (action.text, step.action or ""):
+            found = texts(
+                step.turn, "action", (text, self._then), (again.text, self._then), exact=True
+            )
+            if self._done.differs(found):
+                return
+
+    def _shown(self, step: Step, observation: str) -> None:
+        """What the model was shown: the observation within its bound, and what follows every one."""
+        if self._tokens is not None:
+            most = self._play.harness.max_observation_tokens
+            assert most is not None
+            text, _ = self._tokens.cap(observation, most)
+        elif _CUT in step.shown:
+            self._done.notes.append(
+                f"step {step.turn}: what was shown was cut, and is not compared"
+            )
+            return
+        else:
+            text = observation
+        self._text(step.turn, "shown", step.shown, text + self._footer(step))
+
+    def _footer(self, step: Step) -> str:
+        left = _left(step.shown) if self._old else step.left
+        return self._play.format.footer(self._world.standing(left))
+
+    async def _finish(self, trajectory: Trajectory) -> None:
+        """The grading that the end asked for, and the test split."""
+        await self._world.finish()
+        turn = trajectory.steps[-1].turn if trajectory.steps else 0
+        recorded = [one for one in trajectory.validations if one.automatic]
+        fresh = [one for one in self._world.validations if one.automatic]
+        self._done.differs(values(turn, "gradings at the end", len(recorded), len(fresh)))
+        for old, new in zip(recorded, fresh, strict=False):
+            self._grade(turn, old, new)
+        assert trajectory.end is not None
+        test = trajectory.end.test
+        old_score = test.score if test else trajectory.end.metrics.get("test_score")
+        self._score(turn, "test score", old_score, self._world.test_score)
+        if test is not None and old_score == self._world.test_score:
+            error = self._world.test_stderr
+            self._done.differs(values(turn, "test standard error", test.stderr, error))
+        self._reward(turn, trajectory)
+
+    def _reward(self, turn: int, trajectory: Trajectory) -> None:
+        """The recorded reward is the sum of its terms, and the deltas' term that of the equal scores."""
+        end = trajectory.end
+        assert end is not None
+        if end.terms is None or end.reward is None:
+            return
+        self._close(turn, "reward, the sum of its terms", end.reward, sum(end.terms.values()))
+        then = [one.score for one in trajectory.validations]
+        if "delta" in end.terms and then == [one.score for one in self._world.validations]:
+            self._close(turn, "delta in all", end.terms["delta"], self._world.reward)
+
+    def _close(self, turn: int, what: str, old: float, new: float) -> None:
+        """Sums of the same numbers, in whatever order."""
+        if not math.isclose(old, new, rel_tol=1e-9, abs_tol=1e-9):
+            self._done.differs(values(turn, what, old, new))
+
+    def _grade(self, turn: int, old: Validation, new: worlds.Validation) -> None:
+        self._score(turn, "score", old.score, new.score)
+        if (old.score is None) == (new.score is None):
+            self._text(turn, "problem with the artefact", old.problem, new.problem)
+        if old.score is not None and old.score == new.score:
+            self._done.differs(
+                values(turn, "delta", old.delta, new.delta),
+                values(turn, "standard error", old.stderr, new.stderr),
+                values(turn, "phi", old.phi, new.phi),
+                values(turn, "floor", old.floor, new.floor)
+                if "floor" in old.model_fields_set
+                else None,
+                values(turn, "metrics", dict(old.metrics), new.metrics),
+                None if old.anchor is None else values(turn, "anchor", old.anchor, new.anchor),
+            )
+        if old.artefact and new.digest and old.artefact != new.digest:
+            self._done.notes.append(f"step {turn}: the artefact's bytes differ")
+
+    def _score(self, turn: int, what: str, old: float | None, new: float | None) -> None:
+        self._done.scores += 1
+        close = old == new
+        if old is not None and new is not None:
+            close = abs(old - new) <= self._options.tolerance
+        self._done.equal_scores += close
+        if not close:
+            self._done.differs(values(turn, what, old, new))
+
+    def _text(self, turn: int, what: str, old: str, new: str) -> bool:
+        return self._done.differs(
+            texts(turn, what, (old, self._then), (new, self._now), exact=self._options.exact)
+        )
+
+
+def _counter(harness: Harness, done: Replayed) -> TokenCounter | None:
+    """What bounded the observations; None where it cannot be had."""
+    if harness.max_observation_tokens is None:
+        return None
+    name = harness.tokenizer
+    try:
+        return counter_for(name)
+    except (ImportError, OSError, ValueError) as error:
+        done.notes.append(f"cut observations are not compared: tokenizer {name}: {error}"[:200])
+        return None
+
+
+def _left(text: str) -> int | None:
+    """Turns left, as an older file only has them in what was shown."""
+    for word in reversed(text.split("[")):
+        if any(mark in word for mark in _LEFT):
+            number = word.split(" ", 1)[0]
+            return int(number) if number.isdecimal() else None
+    return None

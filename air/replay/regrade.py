@@ -1,0 +1,167 @@
+"""Grading recorded artefacts again, and paying for them under another reward.
+
+No agent's box is needed: what was graded lies beside the trajectory. Scores are measured anew; the reward's
+terms follow from them, from the counts that were recorded, and from the settings, which may be changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from air.errors import ArtefactError, ConfigError, boundary
+from air.replay.recorded_settings import Pay, reward
+from air.replay.restore import ReplayOptions, load_task
+from air.rewards import terms
+from air.rewards.delta import DeltaReward
+from air.tasks.artefact import Artefact
+from air.tasks.grading import Grader, Split
+from air.tasks.spec import RewardScale, TaskSpec
+from air.trajectories import End, Trajectory
+from air.trajectories.artefacts import read_artefact
+from air.trajectories.compare import Difference, values
+
+
+@dataclass
+class Rescored:
+    """What came of one trajectory."""
+
+    path: Path
+    task: str
+    recorded: float
+    """Its reward as it was."""
+    reward: float = 0.0
+    """Its reward under the settings given, from the scores measured now."""
+    terms: dict[str, float] = field(default_factory=dict)
+    deltas: list[float] = field(default_factory=list)
+    scores: int = 0
+    equal_scores: int = 0
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def matched(self) -> bool:
+        """Whether every score is the one that was recorded, and so is the reward if it was not changed."""
+        return not self.differences
+
+
+def check_names(changes: Mapping[str, Any]) -> None:
+    """Sees to it that changes name settings of a reward.
+
+    Raises:
+        ConfigError: one does not.
+    """
+    known = {*RewardScale.model_fields, *Pay.model_fields}
+    for name in changes:
+        if name not in known:
+            raise ConfigError(
+                f"there is no {name!r} in a reward",
+                where="--reward",
+                remedy=f"use one of: {', '.join(sorted(known))}",
+            )
+
+
+async def rescore(
+    trajectory: Trajectory, grader: Grader, changes: Mapping[str, Any], options: ReplayOptions
+) -> Rescored:
+    """Grades what one trajectory kept, and pays for it.
+
+    Args:
+        changes: settings of the reward by name: fields of `RewardScale` and of `Pay`.
+
+    Raises:
+        UsageError: it did not end well, kept no artefacts, or a change is of no use.
+        InfrastructureError: a grader failed.
+    """
+    start, end, where = trajectory.start, trajectory.end, str(trajectory.path)
+    if start is None or end is None or not end.ok or end.reward is None:
+        raise ConfigError("did not end well, so it has no reward", where=where)
+    if not start.scale:
+        raise ConfigError(
+            "keeps no artefacts: an older air recorded it", where=where, remedy="play it again"
+        )
+    task = load_task(start, trajectory.path, options)
+    scale, pay = reward(start, task, changes, trajectory.path)
+    done = Rescored(trajectory.path, task.id, end.reward)
+    folder = trajectory.path.parent
+    paid = DeltaReward(scale, mode=pay.delta)
+    problems = 0
+    for one in trajectory.validations:
+        score, stderr = None, None
+        if one.artefact:
+            kept = _kept(folder, one.kept, one.artefact, where)
+            score, stderr = await _graded(grader, task, kept, "val")
+        _compare(done, one.turn, "score", one.score, score)
+        problems += score is None
+        done.deltas.append(0.0 if score is None else paid(score, stderr).delta)
+    test = None
+    if end.test is not None and end.test.artefact:
+        kept = _kept(folder, end.test.kept, end.test.artefact, where)
+        test, _ = await _graded(grader, task, kept, "test")
+        turn = trajectory.steps[-1].turn if trajectory.steps else 0
+        _compare(done, turn, "test score", end.test.score, test)
+    done.terms = _terms(done.deltas, problems, test, end, scale, pay, where)
+    done.reward = sum(done.terms.values())
+    if not changes and not math.isclose(done.reward, end.reward, rel_tol=1e-9, abs_tol=1e-9):
+        turn = trajectory.steps[-1].turn if trajectory.steps else 0
+        done.differences.append(Difference(turn, "reward", repr(end.reward), repr(done.reward)))
+    return done
+
+
+def _terms(
+    deltas: list[float],
+    problems: int,
+    test: float | None,
+    end: End,
+    scale: RewardScale,
+    pay: Pay,
+    where: str,
+) -> dict[str, float]:
+    """The reward's terms, as `Episode.rewards` has them."""
+    seconds = end.metrics.get("seconds_agent", 0.0)
+    with boundary(ConfigError, f"{where}: its counts and times", ValueError, OverflowError):
+        malformed = round(end.metrics.get("format_errors", 0.0))
+        time = terms.time_used(seconds, pay.episode_seconds, pay.time_penalty)
+    return {
+        "delta": sum(deltas),
+        "format": terms.format_errors(malformed, pay.format_penalty),
+        "failed_validates": terms.failed_validates(problems, pay.validate_penalty),
+        "time": time,
+        "test_score": terms.final_score(test, scale, pay.test_weight),
+    }
+
+
+def _kept(folder: Path, kept: str, digest: str, where: str) -> Artefact:
+    if not kept:
+        raise ConfigError(
+            f"artefact {digest[:8]} was not kept, so it cannot be graded again",
+            where=where,
+            remedy="record with a larger record_artefacts_mb, or record_artefacts_total_mb",
+        )
+    artefact = Artefact(read_artefact(folder, kept))
+    if artefact.digest != digest:
+        raise ConfigError("is not the artefact that was graded", where=str(folder / kept))
+    return artefact
+
+
+async def _graded(
+    grader: Grader, task: TaskSpec, artefact: Artefact, split: Split
+) -> tuple[float | None, float | None]:
+    """Score and standard error; None where the artefact is at fault."""
+    try:
+        grade = await grader.grade(task, artefact, split=split, seed=0)
+    except ArtefactError:
+        return None, None
+    return grade.score, grade.stderr
+
+
+def _compare(
+    done: Rescored, turn: int, what: str, recorded: float | None, now: float | None
+) -> None:
+    done.scores += 1
+    difference = values(turn, what, recorded, now)
+    done.equal_scores += difference is None
+    if difference is not None:
+        done.differences.append(difference)

@@ -1,0 +1,160 @@
+"""Playing a recorded episode again: every action, in a fresh box, without a model.
+
+What comes back is compared with what was recorded (`air.replay.comparison`): each observation and what the
+model would have been shown of it, exit codes, and every score, which is measured anew (no grade of
+an earlier run is remembered). Nothing needs a network, unless the task itself opens one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from air import tasks
+from air.errors import ConfigError
+from air.replay.comparison import Comparison, Replayed
+from air.replay.restore import Play, ReplayOptions, begin, load_task
+from air.sandbox.contract.box import Box
+from air.sandbox.contract.kinds import OF_ISOLATION
+from air.sandbox.pool.box_pool import Pool
+from air.sandbox.pool.gpu_leases import GpuPool
+from air.tasks.grading import Grader
+from air.tasks.spec import Provider, TaskSpec
+from air.trajectories import Start, Trajectory
+
+
+class Replayer:
+    """Plays trajectories again, many at once; use through `async with`.
+
+    Args:
+        at_once: most boxes of agents, and of graders, at a time.
+        gpus: GPUs for agents' boxes and for graders'; see `air.replay.restore.gpu_pools`.
+    """
+
+    def __init__(
+        self,
+        options: ReplayOptions,
+        *,
+        at_once: int = 2,
+        gpus: tuple[GpuPool | None, GpuPool | None] = (None, None),
+    ) -> None:
+        self._options = options
+        self._at_once = at_once
+        self._gpus = gpus
+        self._stack = AsyncExitStack()
+        self._graders: dict[Provider, Grader] = {}
+
+    async def __aenter__(self) -> Replayer:
+        """Opens the pools.
+
+        Raises:
+            BoxStartError: what keeps snapshots did not start.
+        """
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="air-replay-"))
+        self._grades = Path(folder)
+        boxes, graders = self._gpus
+        self._boxes = await self._stack.enter_async_context(Pool(self._at_once, gpus=boxes))
+        self._grader_boxes = await self._stack.enter_async_context(
+            Pool(self._at_once, gpus=graders, nested=True)
+        )
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    async def replay(self, trajectory: Trajectory) -> Replayed:
+        """Plays one trajectory again.
+
+        Raises:
+            UsageError: it cannot be replayed; says why.
+            InfrastructureError: a box or a grader failed.
+        """
+        start = _start(trajectory)
+        task = load_task(start, trajectory.path, self._options)
+        if (task.gpus or task.grader.gpus) and self._gpus[0] is None:
+            raise ConfigError(
+                f"needs {task.needs()}, and no GPU is given",
+                where=str(trajectory.path),
+                remedy="name GPUs, or all: --gpus auto",
+            )
+        provider = self._options.provider or OF_ISOLATION[start.isolation].provider
+        skip = self._options.from_step or 1
+        if not 1 <= skip <= max(1, len(trajectory.steps)):
+            raise ConfigError(
+                f"there is no step {skip}: it has {len(trajectory.steps)}",
+                where=str(trajectory.path),
+                remedy="give another --from",
+            )
+        began = time.monotonic()
+        done = Replayed(trajectory.path, task.id)
+        async with AsyncExitStack() as stack:
+            play = await self._begin(trajectory, start, task, provider, skip - 1, stack)
+            _note_image(done, start, play.world.box)
+            await Comparison(play, self._options, done).run(skip - 1)
+        done.seconds = time.monotonic() - began
+        return done
+
+    def grader_of(self, trajectory: Trajectory) -> Grader:
+        """What grades the artefacts of a trajectory.
+
+        Raises:
+            ConfigError: air did not record it.
+        """
+        start = _start(trajectory)
+        return self._grader(self._options.provider or OF_ISOLATION[start.isolation].provider)
+
+    async def _begin(
+        self,
+        trajectory: Trajectory,
+        start: Start,
+        task: TaskSpec,
+        provider: Provider,
+        skip: int,
+        stack: AsyncExitStack,
+    ) -> Play:
+        """A play that stands after the first `skip` steps, in a box that `stack` holds."""
+        spec = task.box_spec(provider)
+        if image := self._options.image or start.image:
+            if not image.isprintable():
+                raise ConfigError(f"{image!r} is no image", where=str(trajectory.path))
+            spec = spec.model_copy(update={"image": image})
+        await asyncio.to_thread(tasks.data.prepare, task)
+        grader = self._grader(provider)
+        if not skip:
+            box = await stack.enter_async_context(self._boxes.lease(spec))
+            return await begin(trajectory, start, task, box, grader)
+        async with self._boxes.lease(spec) as first:
+            before = await begin(trajectory, start, task, first, grader)
+            await before.go(skip)
+            snapshot = await first.snapshot()
+        await stack.enter_async_context(snapshot)
+        box = await stack.enter_async_context(self._boxes.lease(spec, snapshot=snapshot))
+        return before.carried(box)
+
+    def _grader(self, provider: Provider) -> Grader:
+        if provider not in self._graders:
+            self._graders[provider] = Grader(self._grader_boxes, provider, self._grades / provider)
+        return self._graders[provider]
+
+
+def _start(trajectory: Trajectory) -> Start:
+    start, where = trajectory.start, str(trajectory.path)
+    if start is None:
+        raise ConfigError("ended before it began: there is nothing to replay", where=where)
+    if start.origin != "air" or start.isolation not in OF_ISOLATION:
+        raise ConfigError(
+            f"was imported from {start.origin}: only what air recorded itself can be replayed",
+            where=where,
+        )
+    return start
+
+
+def _note_image(done: Replayed, start: Start, box: Box) -> None:
+    if start.image_digest and box.image_digest and start.image_digest != box.image_digest:
+        done.notes.append(
+            f"image {start.image} was {start.image_digest[:19]}, and {box.spec.image} is "
+            f"{box.image_digest[:19]}"
+        )

@@ -1,0 +1,213 @@
+"""A recorded episode in a box, brought to any point of it by doing its actions again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from air import actions, tasks
+from air.actions import Action, ActionFormat, FormatError, ToolCall
+from air.actions.mlgym import SIGNATURES
+from air.errors import ConfigError, UsageError, boundary
+from air.replay import recorded_settings
+from air.rewards.delta import DeltaReward
+from air.sandbox.contract.box import Box
+from air.sandbox.pool.gpu_leases import GpuPool, divided
+from air.sandbox.pool.gpus import Wanted, plan
+from air.tasks.grading import Grader
+from air.tasks.spec import Provider, TaskSpec
+from air.trajectories import Start, Step, Trajectory, Validation, read
+from air.trajectories.trajectory import parse
+from air.worlds import base as worlds
+from air.worlds.research.tools import Tools, ToolSettings
+from air.worlds.research.world import ResearchWorld
+
+_TOOL_SETTINGS = ("window", "overlap", "memory")
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """How to play again."""
+
+    provider: Provider | None = None
+    """The kind of box; None: as recorded."""
+    image: str | None = None
+    """Another image; None: as recorded."""
+    from_step: int | None = None
+    """Compares from this step on: what comes before is only done, its workspace frozen, and a box of its own
+    starts from that snapshot. Not in it: files elsewhere (`/tmp`) and running processes."""
+    exact: bool = False
+    """Whether nothing but the names of the box's folders may differ."""
+    changed_task: bool = False
+    """Whether to play although the task's files are others by now."""
+    tolerance: float = 0.0
+    """By how much a score may differ."""
+    task_roots: tuple[Path, ...] = ()
+    """Where to look for tasks, before the places that were recorded."""
+    mlgym_root: Path | None = None
+
+
+@dataclass
+class Play:
+    """A recorded episode in a box, at some point of it."""
+
+    trajectory: Trajectory
+    start: Start
+    world: ResearchWorld
+    format: ActionFormat
+    harness: recorded_settings.Harness
+
+    async def go(self, steps: int) -> None:
+        """Does the first steps' actions, without grading: their scores are taken as recorded.
+
+        Raises:
+            ConfigError: an action, or a score, cannot be one.
+            BoxDiedError: the box is gone.
+        """
+        path = self.trajectory.path
+        for step in self.trajectory.steps[:steps]:
+            action = action_of(step, self.format, path)
+            if action is not None and (action.script or action.tool):
+                await self.world.step(Action(script=action.script, tool=action.tool))
+            for validation in self.trajectory.validations_of(step):
+                self.world.validations.append(_as_graded(validation))
+                if validation.score is not None:
+                    with boundary(ConfigError, f"{path}: step {step.turn}", ValueError):
+                        self.world.pay(validation.score, validation.stderr)
+            if action is not None and action.ending == "submit":
+                self.world.submitted = True
+
+    def carried(self, box: Box) -> Play:
+        """The same play in a box whose workspace began as a copy of this one's."""
+        world = self.world
+        return Play(
+            self.trajectory,
+            self.start,
+            ResearchWorld(
+                task=world.task,
+                box=box,
+                grader=world.grader,
+                pay=world.pay,
+                tools=None if world.tools is None else world.tools.carried(box),
+                seed=world.seed,
+                validations=world.validations,
+                submitted=world.submitted,
+            ),
+            self.format,
+            self.harness,
+        )
+
+
+async def begin(
+    trajectory: Trajectory, start: Start, task: TaskSpec, box: Box, grader: Grader
+) -> Play:
+    """Lays the task out in a fresh box, as the recorded episode found it.
+
+    Raises:
+        ConfigError: its action format is not known, or a setting of its reward or harness has a value that
+            cannot be used.
+        InfrastructureError: the task's data or the box failed.
+    """
+    played = format_of(start, trajectory.path)
+    scale, paid = recorded_settings.reward(start, task, {}, trajectory.path)
+    harness = recorded_settings.harness(start, trajectory.path)
+    tools = None
+    if played.uses_tools:
+        given = harness.model_dump(include=set(_TOOL_SETTINGS), exclude_unset=True)
+        tools = Tools(box, ToolSettings(hosts=task.network, **given))
+    pay = DeltaReward(scale, mode=paid.delta)
+    world = ResearchWorld(task=task, box=box, grader=grader, pay=pay, tools=tools)
+    await world.reset(start.seed)
+    return Play(trajectory, start, world, played, harness)
+
+
+def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
+    """The task of a recorded episode, in the image that is wanted.
+
+    Raises:
+        MissingError: it is not here.
+        ConfigError: it was changed since.
+    """
+    roots = (*options.task_roots, *map(Path, start.task_roots))
+    mlgym = options.mlgym_root or (Path(start.mlgym_root) if start.mlgym_root else None)
+    task = tasks.load(start.task, roots, mlgym_root=mlgym)
+    if start.task_hash and task.hash != start.task_hash and not options.changed_task:
+        raise ConfigError(
+            f"task {task.id} was changed since ({start.task_hash[:8]} then, {task.hash[:8]} now)",
+            where=str(path),
+            remedy="take the files of then, or compare all the same with --changed-task",
+        )
+    return task
+
+
+def gpu_pools(
+    wanted: Wanted, files: Iterable[Path], options: ReplayOptions, *, boxes: bool
+) -> tuple[GpuPool, GpuPool]:
+    """Pools of these GPUs, for the boxes and the graders of recorded episodes.
+
+    Args:
+        boxes: whether they are played; else only their artefacts are graded.
+
+    Raises:
+        ConfigError: there are too few, or one is not there.
+    """
+    most = kept = 0
+    for path in files:
+        try:
+            first = next(read(path), None)
+            start = None if first is None else parse(first, where=str(path))
+            if isinstance(start, Start):
+                task = load_task(start, path, options)
+                most, kept = max(most, task.gpus if boxes else 0), max(kept, task.grader.gpus)
+        except UsageError:
+            continue  # it is said when this one's turn comes
+    return divided(plan(wanted), box=most, grader=kept, where="--gpus")
+
+
+def format_of(start: Start, path: Path) -> ActionFormat:
+    """The action format of a recorded episode; older files do not name it, but taught it.
+
+    Raises:
+        ConfigError: it is not known.
+    """
+    if start.format:
+        return actions.get(start.format)
+    for known in actions.FORMATS.values():
+        if known.instructions in start.system:
+            return known
+    raise ConfigError("does not say in which action format it was played", where=str(path))
+
+
+def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
+    """The action of a step, exactly as it was recorded; None where the reply was none.
+
+    Raises:
+        ConfigError: it uses a tool that the action format does not have, or is none where only the reply says
+            what it was.
+    """
+    where = f"{path}: step {step.turn}"
+    if step.call is not None:
+        use = step.call.tool
+        if use is not None and not (played.uses_tools and use.name in SIGNATURES):
+            raise ConfigError(f"{played.name} has no tool {use.name!r}", where=where)
+        tool = None if use is None else ToolCall(use.name, use.args, use.body)
+        return Action(script=step.call.script, ending=step.call.ending, tool=tool)
+    if step.action is None:
+        return None
+    with boundary(ConfigError, where, FormatError):
+        return played.parse(step.reply)
+
+
+def _as_graded(one: Validation) -> worlds.Validation:
+    return worlds.Validation(
+        score=one.score,
+        phi=one.phi,
+        delta=one.delta,
+        problem=one.problem,
+        stderr=one.stderr,
+        floor=one.floor,
+        metrics=dict(one.metrics),
+        digest=one.artefact,
+        automatic=one.automatic,
+    )

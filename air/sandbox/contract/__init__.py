@@ -1,0 +1,1 @@
+"""What every provider of boxes promises: `Box`, `BoxSpec`, sessions and network rules."""

@@ -1,0 +1,1 @@
+"""Boxes that are containers, and the engine, images and snapshots behind them."""

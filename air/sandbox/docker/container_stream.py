@@ -1,0 +1,116 @@
+"""A container whose first process is a program of ours on the attached stream: a box, or the keeper."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+import requests
+
+from air.errors import BoxDiedError
+from air.sandbox.docker import engine as daemon
+from air.sandbox.docker import podman
+from air.sandbox.docker.engine_errors import engine_missing
+from air.sandbox.wire.connection import Connection
+from air.sandbox.wire.guest_box import START_SECONDS
+
+if TYPE_CHECKING:
+    from air.sandbox.docker.box import DockerBox
+
+_MIB = 1 << 20
+_LOG = logging.getLogger(__name__)
+
+
+class Attached:
+    """A container whose first process is a program of ours that reads the attached stream."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.container = ""
+        """The engine's id of the container, or its name; empty until it may exist."""
+        self._socket: socket.socket | None = None
+        self._connection: Connection | None = None
+        self._pid = 0
+
+    async def start(self, arguments: dict[str, Any], first: bytes) -> Connection:
+        """Starts the container and speaks to it; whatever it raises, `close` takes all away.
+
+        Args:
+            arguments: of `create_container`.
+            first: what the program is told first.
+        """
+        await daemon.in_thread(lambda: self._launch(arguments, first))
+        assert self._socket is not None
+        reader, writer = await asyncio.open_connection(sock=self._socket, limit=_MIB)
+        self._connection = Connection(reader, writer, stderr=None, name=self.name)
+        return self._connection
+
+    def _launch(self, arguments: dict[str, Any], first: bytes) -> None:
+        """Creates, attaches, starts, speaks. The program hears its first word from this thread: its
+        patience is shorter than what an event loop may be busy for."""
+        engine = daemon.client()
+        try:
+            self.container = create(arguments)
+        except requests.RequestException as error:
+            if not engine_missing(str(error)):  # it was asked, and only its answer is lost
+                self.container = self.name
+            raise
+        params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        self._socket = taken(engine.attach_socket(self.container, params=params))
+        engine.start(self.container)
+        self._socket.settimeout(START_SECONDS)
+        self._socket.sendall(first)
+        self._socket.setblocking(False)
+
+    async def pid(self) -> int:
+        """The process id of its first process, as the engine's host sees it."""
+        if not self._pid:
+            with daemon.translating(self.name):
+                found = await daemon.in_thread(
+                    lambda: daemon.client().inspect_container(self.container)
+                )
+            self._pid = int(found["State"]["Pid"])
+        return self._pid
+
+    async def close(self) -> None:
+        """Ends the container, and returns when it is gone.
+
+        Raises:
+            BoxDiedError: it could not be removed.
+        """
+        if self._connection is not None:
+            await self._connection.close()
+        elif self._socket is not None:
+            self._socket.close()
+        if self.container:
+            try:
+                await daemon.in_thread(lambda: daemon.remove(self.container))
+            except daemon.FOREIGN as error:
+                raise BoxDiedError(f"box {self.name} could not be removed: {error}") from error
+
+
+async def abandon(what: DockerBox | Attached) -> None:
+    """Closes what did not start: why it did not matters more than what is left, if anything is."""
+    try:
+        await what.close()
+    except BoxDiedError as left:
+        _LOG.warning("%s", left)
+
+
+def taken(stream: Any) -> socket.socket:
+    """The socket under a stream of the engine's daemon.client, which is closed; the socket is not."""
+    try:
+        return socket.socket(fileno=os.dup(stream.fileno()))
+    finally:
+        stream._response.close()
+        stream.close()
+
+
+def create(arguments: dict[str, Any]) -> str:
+    """Creates a container, as this engine has to be told; returns its id. Blocks."""
+    engine = daemon.client()
+    told = podman.adapted(arguments) if podman.answers(engine) else arguments
+    return str(engine.create_container(**told)["Id"])

@@ -1,0 +1,147 @@
+"""What a failure is: of the engine, by `classify`; of a command or of its box, by `outcome`. Both are pure.
+
+A failure of the engine is the user's to mend, worth another try, or final: `classify` looks at the
+HTTP status and the text of an error, nothing else. Whether a *command* failed is never guessed from
+text: a command's end arrives as an answer of the guest (an `ExecResult`), and a stream that ends
+without one is a dead box (`BoxDiedError`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from air.errors import AirError, BoxDiedError, BoxStartError, MissingError
+from air.sandbox.contract.box import ExecResult
+
+Outcome = Literal["ok", "failed", "timed-out", "killed", "out-of-memory", "not-started", "box-died"]
+"""What became of a command. `box-died` alone is a failure of ours; all others are the command's own."""
+Kind = Literal["missing-engine", "missing-image", "missing-gpus", "transient", "final"]
+
+_NO_ENGINE = (
+    ("permission denied", "permission denied on the engine's socket"),
+    ("permissionerror", "permission denied on the engine's socket"),
+    ("no such file or directory", "its socket is not there"),
+    ("filenotfounderror", "its socket is not there"),
+    ("connection refused", "connection refused"),
+    ("connectionrefusederror", "connection refused"),
+    ("name or service not known", "its host is not known"),
+)
+_FINAL = (
+    "no space left",
+    "executable file not found",
+    "not found in $path",
+    "exec format error",
+    "minimum memory limit",
+    "invalid",
+    "unknown runtime",
+    "not supported",
+    "range of cpus",
+    "cannot be empty",
+    "cgroup controller",
+)
+
+
+_NO_PYTHON = re.compile(
+    r"""["`]python3["`](: executable file)? not found in \$PATH|"python3": permission denied"""
+    r"|python3: error while loading shared libraries|<no Python frame>"
+    r"|(SyntaxError|ImportError|ModuleNotFoundError): [^)]*|Python [\d.]+ is older than 3\.8"
+)
+
+
+class TransientStartError(BoxStartError):
+    """A start that failed for a reason that may pass: worth another try."""
+
+
+class EngineAwayError(TransientStartError):
+    """The engine does not answer, though it did before: it is being restarted, perhaps."""
+
+
+def outcome(end: ExecResult | BoxDiedError) -> Outcome:
+    """Tells what became of a command from what `Box.exec` returned or raised.
+
+    - `ok`: it ended by itself with status 0.
+    - `timed-out`: it ran past its timeout, and was killed for that.
+    - `not-started`: its program cannot be executed, or there was no process left for it.
+    - `out-of-memory`: it failed, and meanwhile the kernel killed a process of the box for want of memory;
+      known in containers only. What a process box refuses a process is `failed`.
+    - `killed`: a signal ended it, its own or another's in the box.
+    - `failed`: it ended by itself with another status.
+    - `box-died`: the box went away, and with it whatever the command was about to say.
+    """
+    if isinstance(end, BoxDiedError):
+        return "box-died"
+    if end.timed_out:
+        return "timed-out"
+    if not end.began:
+        return "not-started"
+    if end.ok:
+        return "ok"
+    if end.out_of_memory:
+        return "out-of-memory"
+    return "killed" if end.signal else "failed"
+
+
+def classify(status: int | None, text: str) -> Kind:
+    """Tells what a failed request to the engine was.
+
+    Args:
+        status: the HTTP status of the engine's answer; None where no answer came.
+        text: the error's text.
+    """
+    low = text.lower()
+    if status is None:
+        return "missing-engine" if engine_missing(text) else "transient"
+    if status == 404 and "no such image" in low:
+        return "missing-image"
+    if "could not select device driver" in low:
+        return "missing-gpus"
+    if any(sign in low for sign in _FINAL) or status in (400, 401, 403):
+        return "final"
+    return "transient"
+
+
+def engine_missing(text: str) -> str:
+    """Why no engine can be asked, as half a line; empty where the text does not say so."""
+    low = text.lower()
+    return next((why for sign, why in _NO_ENGINE if sign in low), "")
+
+
+def no_engine(text: str) -> MissingError:
+    """The error that tells a user why there is no engine at all; `text` is the failure to reach it."""
+    return MissingError(
+        f"no Docker engine answers: {engine_missing(text)}", remedy="run `air setup`"
+    )
+
+
+def lacks_python(text: str) -> str | None:
+    """Why the image of a box that did not start has no Python that runs the guest; None where the
+    failure was another one."""
+    found = _NO_PYTHON.search(text)
+    return found[0] if found else None
+
+
+def lacks_shell(text: str) -> bool:
+    """Whether a box did not start because its image has no `sh`."""
+    return re.search(r"""["`]sh["`](: executable file)? not found in \$PATH""", text) is not None
+
+
+def start_error(status: int | None, text: str, image: str) -> AirError:
+    """The error that tells a user, or a pool, why a box of `image` did not start.
+
+    It is about an engine that has answered before; for one that never did there is `no_engine`.
+    """
+    kind, line = classify(status, text), " ".join(text.split())[:300]
+    if kind == "missing-engine":
+        return EngineAwayError(f"the Docker engine went away: {engine_missing(text)}")
+    if kind == "missing-image":
+        return MissingError(f"image `{image}` is not built here", remedy="run `air setup`")
+    if kind == "missing-gpus":
+        return MissingError(
+            "the Docker engine cannot give GPUs to containers",
+            remedy="install the NVIDIA Container Toolkit and restart the engine",
+        )
+    if "cgroup controller" in text:
+        line += " — let the engine's user have the controllers cpu, memory and pids of cgroup v2"
+    error = TransientStartError if kind == "transient" else BoxStartError
+    return error(f"a box of image `{image}` did not start: {line}")

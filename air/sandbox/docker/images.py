@@ -1,0 +1,300 @@
+"""Docker images: built from `images/<name>/Dockerfile`, tagged `air-<name>`, rebuilt when stale.
+
+A name is that of a shipped folder (`base`, or its tag `air-base`) or, with a slash, the path of a
+folder of the user's own. An image carries the digest of its folder as the label `air.recipe`;
+`ensure` rebuilds it when the two differ. The Dockerfile's `ARG BASE` names an ordinary image:
+taken if it is here, pulled if it can be, and bootstrapped from the distribution's packages
+(`air-bootstrap`) if not. A CA bundle and the proxies of the environment are inputs of the build
+and do not stay in the image.
+
+Every function may raise `MissingError` where no Docker engine answers, and `BoxStartError` where
+the engine, the network or the disk fails it. The `docker` SDK is imported on first use.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import os
+import re
+import socket
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from air import paths
+from air.errors import BoxStartError, InfrastructureError, MissingError, UsageError, boundary
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+Say = Callable[[str], None]
+RECIPE_LABEL = "air.recipe"
+STAGE_LABEL = "air.stage=build"
+_PREFIX = "air-"
+_PING_SECONDS = 10
+_BUILD_SILENCE_SECONDS = 600
+_SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
+_PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that air knows how to build."""
+
+    name: str
+    """Tag, as in `BoxSpec.image`."""
+    id: str
+    """The engine's content digest, `sha256:…`; empty where it is not built."""
+    size: int
+    """Bytes on disk; 0 where it is not built."""
+    current: bool
+    """Whether it was built from the Dockerfile as it is now."""
+
+
+@contextmanager
+def engine(timeout: float = _PING_SECONDS) -> Iterator[DockerClient]:
+    """A client of the engine that `DOCKER_HOST` names, closed at the end.
+
+    Args:
+        timeout: seconds that the engine may stay silent during one request.
+
+    Raises:
+        MissingError: no engine answers.
+        BoxStartError: a request inside the block failed.
+    """
+    import docker
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    try:
+        knock()
+        client = docker.from_env(timeout=timeout)
+    except (OSError, DockerException) as error:
+        remedy = "run `air setup`"
+        raise MissingError(f"no Docker engine answers: {reason(error)}", remedy=remedy) from error
+    try:
+        yield client
+    except (DockerException, RequestException) as error:
+        raise BoxStartError(f"Docker: {reason(error)}") from error
+    finally:
+        client.close()
+
+
+def knock() -> None:
+    """Connects once to the engine's local socket, since the SDK leaks its own where that fails."""
+    host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    if host.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as knock:
+            knock.settimeout(_PING_SECONDS)
+            knock.connect(host.removeprefix("unix://"))
+
+
+def reason(error: BaseException) -> str:
+    """An error of the SDK, or of the way to the engine, as one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    text = " ".join(str(getattr(error, "explanation", None) or error).split())
+    return text[:300] or type(error).__name__
+
+
+def unready(name: str = "air-base") -> str:
+    """Why boxes of image `name` cannot be started here, as one line; empty where they can."""
+    try:
+        return "" if look(name).id else f"image {_tag(name)} is not built"
+    except (UsageError, InfrastructureError) as error:
+        return str(error)
+
+
+def recipe(name: str) -> str:
+    """The digest of an image's folder: names, modes and contents of its files.
+
+    Raises:
+        MissingError: there is no such folder.
+    """
+    folder, total = _folder(name), hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        entry = f"{path.relative_to(folder).as_posix()}\0{path.stat().st_mode & 0o111:o}\0"
+        total.update(entry.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def look(name: str) -> Image:
+    """What the engine has of an image; it need not be built."""
+    from docker.errors import ImageNotFound
+
+    tag, wanted = _tag(name), recipe(name)
+    with engine() as client:
+        try:
+            found = client.images.get(tag)
+        except ImageNotFound:
+            return Image(tag, "", 0, False)
+        current = found.labels.get(RECIPE_LABEL) == wanted
+        return Image(tag, str(found.id), int(found.attrs["Size"]), current)
+
+
+def ls() -> list[Image]:
+    """Every image that has a folder under `images/`, built or not, by name."""
+    return [look(path.parent.name) for path in sorted(paths.shipped("images").glob("*/Dockerfile"))]
+
+
+def digest(name: str) -> str:
+    """The engine's content digest of a built image, for a run's record.
+
+    Raises:
+        MissingError: it is not built.
+    """
+    if not (found := look(name).id):
+        remedy = f"run `air images build {_tag(name).removeprefix(_PREFIX)}`"
+        raise MissingError("image is not built", where=_tag(name), remedy=remedy)
+    return found
+
+
+def ensure(name: str, *, say: Say = print) -> str:
+    """Builds an image unless it is here and current; returns its digest.
+
+    Of several processes that ask at once, one builds and the others wait for it.
+    """
+    if (found := look(name)).current:
+        return found.id
+    with _locked():
+        if (found := look(name)).current:
+            return found.id
+        return _build(name, base=None, ca_bundle=trusted(), say=say)
+
+
+def build(
+    name: str, *, base: str | None = None, ca_bundle: Path | None = None, say: Say = print
+) -> str:
+    """Builds an image in any case; returns its digest.
+
+    Args:
+        base: the image to start from, instead of the Dockerfile's.
+        ca_bundle: PEM file of certificate authorities that the build trusts; else `trusted()`. Not left
+            in the image.
+        say: told, one line each, what is being done.
+    """
+    with _locked():
+        return _build(name, base=base, ca_bundle=ca_bundle or trusted(), say=say)
+
+
+def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> str:
+    from air.sandbox.docker import base_image
+
+    tag, folder = _tag(name), _folder(name)
+    context = _context(folder, ca_bundle)
+    base = base or base_image.find_base(_declared_base(folder), say=say)
+    say(f"Building image {tag} from {base}.")
+    arguments = {"BASE": base} | _proxies()
+    with engine(_BUILD_SILENCE_SECONDS) as client:
+        stream = client.api.build(
+            fileobj=context,
+            custom_context=True,
+            tag=tag,
+            buildargs=arguments,
+            labels={RECIPE_LABEL: recipe(name)},
+            network_mode="host",
+            rm=True,
+            forcerm=True,
+            decode=True,
+        )
+        _follow(stream, f"building {tag}")
+        for ours in (STAGE_LABEL, RECIPE_LABEL):  # the build's stage, and what it replaced
+            client.images.prune(filters={"dangling": True, "label": ours})
+        return str(client.images.get(tag).id)
+
+
+def _follow(stream: Iterator[dict[str, Any]], doing: str) -> None:
+    """Reads a build to its end; an error carries the last lines that the build printed."""
+    tail: list[str] = []
+    for event in stream:
+        lines = [line.strip() for line in event.get("stream", "").splitlines()]
+        tail = (tail + [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines if line])[-40:]
+        if "error" in event:
+            raise BoxStartError(f"{doing}: {blame(tail, event['error'])}")
+
+
+def blame(tail: list[str], error: str) -> str:
+    """One line from the end of a build's or package manager's output, with a remedy if known."""
+    text = " ".join(error.split())
+    said = [line for line in tail if re.match(r"(E:|Err|W: Failed|.*[Ee]rror|.*No space)", line)]
+    line = f"{text} ({said[-1][:300]})" if said else text
+    whole = "\n".join([*tail, error])
+    if "o space left" in whole or "enough free space" in whole:
+        return f"{line} — the disk is full: free some (`docker system df` shows what Docker holds)"
+    if re.search("resolv|Could not connect|ertificate|Failed getting release|t download", whole):
+        return (
+            f"{line} — the package server cannot be reached: set http_proxy/https_proxy, or name a "
+            "CA bundle in AIR_CA_BUNDLE"
+        )
+    return line
+
+
+def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        tar.add(folder, arcname=".")
+        if ca_bundle is not None:
+            if not ca_bundle.is_file():
+                raise MissingError("no such CA bundle", where=str(ca_bundle))
+            tar.add(ca_bundle.resolve(), arcname="ca.crt")
+    buffer.seek(0)
+    return buffer
+
+
+def trusted() -> Path | None:
+    """The certificate authorities that a build trusts: the bundle that `AIR_CA_BUNDLE` names, else those of
+    this machine, by `SSL_CERT_FILE` or where Debian and Red Hat keep them; None where there are none."""
+    if given := os.environ.get("AIR_CA_BUNDLE"):
+        return Path(given).expanduser()
+    own = [os.environ.get("SSL_CERT_FILE", ""), *_SYSTEM_BUNDLES]
+    return next((Path(name) for name in own if name and Path(name).is_file()), None)
+
+
+def _proxies() -> dict[str, str]:
+    """Docker's predefined build arguments, which leave no trace in an image's history."""
+    return {k: v for k, v in os.environ.items() if k.lower() in _PROXIES and v}
+
+
+def _declared_base(folder: Path) -> str:
+    text = (folder / "Dockerfile").read_text(encoding="utf-8")
+    found = re.search(r"^ARG BASE=(\S+)", text, re.MULTILINE)
+    if found is None:
+        raise MissingError("no `ARG BASE=…` line", where=str(folder / "Dockerfile"))
+    return found[1]
+
+
+def _tag(name: str) -> str:
+    short = Path(name).resolve().name if "/" in name else name.removeprefix(_PREFIX)
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", short):
+        raise UsageError(
+            "not a name for an image", where=repr(name), remedy="use a-z, 0-9, `.`, `_` and `-`"
+        )
+    return _PREFIX + short
+
+
+def _folder(name: str) -> Path:
+    tag = _tag(name)
+    own = paths.shipped("images") / tag.removeprefix(_PREFIX)
+    folder = Path(name) if "/" in name else own
+    if folder != own and (own / "Dockerfile").is_file():
+        raise UsageError(f"{tag} is an image of air's own", where=name, remedy="rename the folder")
+    if not (folder / "Dockerfile").is_file():
+        raise MissingError("no Dockerfile there", where=str(folder), remedy="see `air images ls`")
+    return folder
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """Holds the right to build; one build at a time, since each prunes what it leaves behind."""
+    folder = paths.cache() / "locks"
+    with boundary(BoxStartError, "locking image builds", OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "images.lock").open("w")
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,48 @@
+"""Whether an engine holds boxes to their limits; what it does not is said once for each engine.
+
+Rootless engines, and kernels without a controller, take a limit and drop it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from air.sandbox.docker import engine
+
+_ASKED: set[tuple[int, str]] = set()
+_LOG = logging.getLogger(__name__)
+
+
+def unheld(container: Mapping[str, Any]) -> list[str]:
+    """The limits that an engine does not hold a container to, by its description of one that was
+    given them all."""
+    host = container["HostConfig"]
+    limits = {
+        "memory": host.get("Memory"),
+        "processes": host.get("PidsLimit"),
+        "CPU": host.get("NanoCpus") or host.get("CpuQuota"),
+    }
+    return [name for name, most in limits.items() if not most or most < 0]
+
+
+async def say_once(container: str) -> None:
+    """Warns of what the engine does not hold this box to, unless another box was looked at before.
+
+    Raises:
+        BoxDiedError: the box is gone.
+    """
+    asked = (os.getpid(), os.environ.get("DOCKER_HOST", ""))
+    if asked in _ASKED:
+        return
+    _ASKED.add(asked)
+    with engine.translating(container[:12]):
+        found = await engine.in_thread(lambda: engine.client().inspect_container(container))
+    if missing := unheld(found):
+        _LOG.warning(
+            "WARNING: this engine holds no box to its limit of %s — let its user have the controllers "
+            "cpu, memory and pids of cgroup v2 (under systemd: `Delegate=cpu memory pids`)",
+            ", ".join(missing),
+        )

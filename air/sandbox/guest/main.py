@@ -1,0 +1,412 @@
+"""The guest: the program inside a box through which every command and file goes.
+
+Standard library only, Python >= 3.8, one thread. It speaks the frames of `air.sandbox.wire.connection` on
+standard input and output: the first frame is its configuration, its first answer says `ready`.
+
+What it holds to:
+- Commands never inherit its streams, and it is not dumpable, so nothing in the box can read it or
+  forge its frames; as process 1 of its namespace it cannot be killed or stopped either.
+- A command is a session of its own. On a timeout or a cancel, all that descends from it is stopped
+  and killed, `setsid` or not. Orphans are told apart by a mark in their environment; an orphan
+  without a mark is killed too.
+- Output is drained while a command runs; its head and tail are kept. A child that goes on in the
+  background holds nothing up: what it prints later is thrown away.
+- It ends, and everything in the box with it, when standard input closes, when its time is over, or
+  when it has heard nothing for `SILENCE_SECONDS`: an engine that is killed leaves its input open.
+"""
+
+from __future__ import annotations
+
+import collections
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+# Inside a box these are loaded by the bootstrap under the same names; `air` is not there.
+from air.sandbox.guest import processes
+from air.sandbox.guest import usage as stats
+from air.sandbox.guest.files import Files, Refused
+from air.sandbox.guest.relay import Relay
+from air.sandbox.guest.spawn import NotStarted, Starter, bound
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+READ_BYTES = 1 << 18
+DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
+QUIET = 4  # looks at which nothing new turns up
+FRAMES = 16
+"""Frames that are worked off before the loop looks at what is done meanwhile, and answers it."""
+SILENCE_SECONDS = 300.0
+
+
+class Guest:
+    """The loop: one epoll over standard input, standard output, and the pipes of all commands."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        bound(config.get("bounds", []))
+        self.me, self.mark = os.getpid(), os.urandom(8).hex()
+        self.starter = Starter(config["env"], self.mark, config["rlimits"])
+        processes.prctl(processes.PR_SET_DUMPABLE, 0)
+        self.files = Files(config["roots"])
+        self.remove: str | None = config["remove"]
+        self.cgroup = stats.own_group(config["cgroup"]) if config.get("cgroup") else None
+        self.inbox = bytearray()
+        self.outbox: collections.deque[memoryview] = collections.deque()
+        self.streams: collections.deque[tuple[int, Iterator[tuple[dict[str, Any], bytes]]]]
+        self.streams = collections.deque()
+        self.commands: dict[int, processes.Command] = {}
+        self.pipes: dict[int, processes.Command | None] = {}
+        self.deadline: float | None = None
+        self.silence, self.heard = config.get("silence", SILENCE_SECONDS), time.monotonic()
+        self.writing = self.over = self.frozen = self.unsent = self.behind = False
+        self._prepare()
+
+        for fd in config.get("locks", ()):  # held until this process ends, by no command
+            os.set_inheritable(fd, False)
+
+    def _prepare(self) -> None:
+        processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
+        if self.me != 1:
+            processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
+        for number in processes.SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])  # a command begins with what the guest has
+        if self.me != 1:
+            signal.signal(signal.SIGTERM, self._interrupted)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.wake, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        os.set_blocking(1, False)
+        self.epoll = select.epoll()
+        for fd in (0, self.wake):
+            self.epoll.register(fd, select.EPOLLIN)
+        self.epoll.register(1, 0)
+        self.relay = Relay(self.epoll, self._queue)
+
+    def _interrupted(self, *_: object) -> None:
+        self.over = True  # an exception could fall into `end`, and leave what it had only stopped
+
+    def run(self) -> None:
+        """Serves until standard input closes or the time is over."""
+        self.send({"op": "ready", "uid": os.getuid()})
+        self._flush()
+        while not self.over:
+            for fd, events in self.epoll.poll(self._patience()):
+                if fd == 0:
+                    if not self.behind and not self._receive():
+                        return
+                elif fd == 1:
+                    if events & (select.EPOLLERR | select.EPOLLHUP):
+                        return
+                    self._flush()
+                elif fd == self.wake:
+                    os.read(self.wake, 4096)
+                elif fd in self.pipes:
+                    self._drain(fd)
+                elif self.relay.event(fd, events):
+                    self._flush()
+            self._work()
+            self._reap()
+            now = time.monotonic()
+            for command in list(self.commands.values()):
+                self._advance(command, now)
+            if self.deadline is not None and now >= self.deadline:
+                self.send({"op": "bye", "reason": "its time to live is over"})
+                self.over = True
+            elif now >= self.heard + self.silence:
+                self.send({"op": "bye", "reason": "its host was silent for too long"})
+                self.over = True
+            if self.unsent:
+                self._flush()
+
+    def _patience(self) -> float:
+        if self.behind:
+            return 0.0
+        times = [command.drain_until or command.deadline for command in self.commands.values()]
+        times += [self.heard + self.silence] + ([] if self.deadline is None else [self.deadline])
+        return max(0.0, min(times) - time.monotonic())
+
+    # Frames
+
+    def _receive(self) -> bool:
+        data = os.read(0, 1 << 20)
+        self.heard = time.monotonic()
+        self.inbox += data
+        return bool(data)
+
+    def _work(self) -> None:
+        """Does what the next frames ask; `behind` tells whether more of them are there."""
+        for _ in range(FRAMES):
+            head = 8 + int.from_bytes(self.inbox[:4], "big")
+            end = head + int.from_bytes(self.inbox[4:8], "big")
+            self.behind = len(self.inbox) >= max(end, 8)
+            if not self.behind:
+                return
+            header, body = json.loads(self.inbox[8:head].decode()), bytes(self.inbox[head:end])
+            del self.inbox[:end]
+            self.handle(header, body)
+
+    def send(self, header: dict[str, Any], body: bytes = b"") -> None:
+        """Queues one frame; those of one turn of the loop are written at once."""
+        self._queue(header, body)
+        self.unsent = True
+
+    def _queue(self, header: dict[str, Any], body: bytes = b"") -> None:
+        head = json.dumps(header).encode()
+        sizes = len(head).to_bytes(4, "big") + len(body).to_bytes(4, "big")
+        self.outbox.append(memoryview(sizes + head + body))
+
+    def _flush(self) -> None:
+        self.unsent = False
+        if len(self.outbox) > 1:
+            self._join()
+        if not self.outbox:
+            self._pull()
+        while self.outbox:
+            try:
+                sent = os.write(1, self.outbox[0])
+            except BlockingIOError:
+                break
+            self.outbox[0] = self.outbox[0][sent:]
+            if not self.outbox[0]:
+                self.outbox.popleft()
+        if self.writing != bool(self.outbox or self.streams or self.relay.ready):
+            self.writing = not self.writing
+            self.epoll.modify(1, select.EPOLLOUT if self.writing else 0)
+
+    def _join(self) -> None:
+        """Makes one write of many: all between here and the host wake for each."""
+        small: list[memoryview] = []
+        size = 0
+        while self.outbox and (size := size + len(self.outbox[0])) <= READ_BYTES:
+            small.append(self.outbox.popleft())
+        if small:
+            self.outbox.appendleft(memoryview(b"".join(small)))
+
+    def _pull(self) -> None:
+        """Queues the next piece of one relayed connection and of one `get`: what comes from sockets
+        and files is read only as fast as it is taken."""
+        self.relay.pull()
+        if not self.streams:
+            return
+        ident, stream = self.streams.popleft()
+        try:
+            header, body = next(stream)
+            self.streams.append((ident, stream))
+            self._queue(dict(header, id=ident, more=True), body)
+        except StopIteration:
+            self._queue({"id": ident})
+        except (OSError, Refused) as error:
+            self._queue({"id": ident, "error": processes.reason(error)})
+
+    def handle(self, header: dict[str, Any], body: bytes) -> None:
+        """Does what one frame asks."""
+        op, ident = header["op"], header["id"]
+        try:
+            if op == "exec":
+                self._exec(ident, header, body)
+            elif op == "kill":
+                self._cancel(header["target"])
+            elif op == "relay":
+                self.relay.take(header, body)
+                self._flush()
+            elif op == "listen":
+                self.send({"id": ident, "port": self.relay.listen(header)})
+            elif op == "lease":
+                self.deadline = time.monotonic() + header["seconds"]
+            elif op == "beat":
+                self.send({"op": "beat"})
+            elif op == "get":
+                self.streams.append((ident, self.files.get(header)))
+                self._flush()
+            elif op == "mkdir":
+                self.files.mkdir(header)
+                self.send({"id": ident})
+            elif op == "freeze":
+                self._freeze()
+                self.send({"id": ident})
+            elif op == "reroot":
+                self.files.reopen()
+                self.send({"id": ident})
+            elif op == "stats":
+                self.send(dict(self._usage(), id=ident))
+            elif op == "write":
+                if self.files.write(ident, header, body):
+                    self.send({"id": ident})
+            else:
+                raise Refused(f"unknown operation {op!r}")
+        except (OSError, Refused, ValueError) as error:
+            self.send({"id": ident, "error": processes.reason(error)})
+
+    def _usage(self) -> dict[str, Any]:
+        room = stats.workspace(self.files.roots[0][2])
+        if self.cgroup is not None:
+            return dict(room, **self.cgroup.usage())
+        return dict(room, **stats.of_processes(self._tree(), self.me))
+
+    # Commands
+
+    def _freeze(self) -> None:
+        """Kills every process, and lets no further one begin: nothing writes from now on."""
+        self.frozen = True
+        for command in list(self.commands.values()):
+            command.cancelled = True
+        for _ in range(200):
+            tree = self._tree() if self.me != 1 else set(processes.processes()) - {1}
+            if not tree:
+                return
+            processes.signal_all(tree, signal.SIGSTOP)
+            processes.signal_all(tree, signal.SIGKILL)
+            self._reap()
+            time.sleep(0.001)
+        raise Refused("its processes do not end")
+
+    def _exec(self, ident: int, header: dict[str, Any], body: bytes) -> None:
+        if self.frozen:
+            raise Refused("it is frozen")
+        header["now"] = time.monotonic()
+        header["killed"] = self._killed_for_memory()
+        try:
+            pid, out, err = self.starter.start(ident, header, body)
+        except NotStarted as error:
+            self.send(*processes.failed_start(ident, error.code, str(error)))
+            return
+        command = self.commands[ident] = processes.Command(ident, pid, out, err, header)
+        for fd in (out, err):
+            os.set_blocking(fd, False)
+            self.pipes[fd] = command
+            self.epoll.register(fd, select.EPOLLIN)
+
+    def _killed_for_memory(self) -> int | None:
+        return None if self.cgroup is None else self.cgroup.out_of_memory()
+
+    def _cancel(self, target: int) -> None:
+        command = self.commands.get(target)
+        if command is not None:
+            command.cancelled = True
+            self._kill(command)
+
+    def _drain(self, fd: int) -> None:
+        command = self.pipes[fd]
+        try:
+            data = os.read(fd, READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self.epoll.unregister(fd)
+            os.close(fd)
+            del self.pipes[fd]
+            if command is not None:
+                command.open.discard(fd)
+        elif command is not None:
+            command.outputs[fd].add(data)
+            if command.drain_until is not None:
+                later = time.monotonic() + DRAIN_SECONDS
+                command.drain_until = min(later, command.drain_most)
+
+    def _reap(self) -> None:
+        """Collects every dead child: leaders of commands, and orphans that came to us."""
+        leaders = {command.pid: command for command in self.commands.values()}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in leaders:
+                leaders[pid].status = status
+
+    def _advance(self, command: processes.Command, now: float) -> None:
+        """Kills a command that is past its deadline; answers one that is dead and drained."""
+        if command.status is None:
+            if now >= command.deadline:
+                command.timed_out = True
+                command.deadline = now + 1.0  # a leader that is slow to die is killed again
+                self._kill(command)
+            if command.status is None:
+                return
+        if command.drain_until is None:
+            command.drain_until, command.drain_most = now + DRAIN_SECONDS, now + DRAIN_MOST
+            for fd in list(command.open):
+                self._drain(fd)
+        if command.open and now < command.drain_until:
+            return
+        del self.commands[command.ident]
+        for fd in command.open:  # held open in the background: read on, and thrown away
+            self.pipes[fd] = None
+        if not command.cancelled:
+            began, killed = self.starter.began(command.ident), self._killed_for_memory()
+            self.send(*command.result(now, began, killed))
+
+    def _kill(self, command: processes.Command) -> None:
+        """Stops and kills all that descends from a command, until nothing new of it turns up."""
+        killed: set[int] = set()
+        if command.status is None:  # all at once: what forks and leaves is missed by every look
+            processes.signal_all({-command.pid}, signal.SIGKILL)
+        quiet = 0
+        for _ in range(100):
+            fresh = self._tree(command) - killed
+            quiet = 0 if fresh else quiet + 1
+            if quiet == QUIET:
+                return
+            processes.signal_all(fresh, signal.SIGSTOP)
+            processes.signal_all(fresh, signal.SIGKILL)
+            killed |= fresh
+            self._reap()
+        if self.me == 1:  # it forks faster than we look: end every process of the box at once
+            processes.signal_all({-1}, signal.SIGKILL)
+
+    def _tree(self, command: processes.Command | None = None) -> set[int]:
+        """The live processes of one command, or of all."""
+        leaders = {other.pid for other in self.commands.values()}
+        return processes.tree(self.me, self.mark, leaders, command)
+
+    def end(self) -> None:
+        """Kills all that is left (for process 1 the kernel does) and removes the box's folder."""
+        for _ in range(0 if self.me == 1 else 200):
+            tree = self._tree()
+            if not tree:
+                break
+            processes.signal_all(tree, signal.SIGSTOP)
+            processes.signal_all(tree, signal.SIGKILL)
+            self._reap()
+            time.sleep(0.005)
+        if self.remove:
+            import shutil
+
+            shutil.rmtree(self.remove, ignore_errors=True)  # what stays, the next collection takes
+
+
+def configuration() -> dict[str, Any]:
+    """The first frame, read exactly, so that nothing after it is lost."""
+    data = b""
+    while len(data) < 8 or len(data) < 8 + int.from_bytes(data[:4], "big"):
+        if not select.select([0], [], [], 2.0)[0]:
+            sys.exit(0)  # whoever started us is gone; see `protocol.PATIENCE`
+        want = 8 if len(data) < 8 else 8 + int.from_bytes(data[:4], "big")
+        piece = os.read(0, want - len(data))
+        if not piece:
+            sys.exit(0)
+        data += piece
+    config: dict[str, Any] = json.loads(data[8:])
+    return config
+
+
+def main() -> None:
+    """Runs the guest until its end."""
+    guest = Guest(configuration())
+    gc.freeze()  # a collection looks at what was made since
+    try:
+        guest.run()
+    except BrokenPipeError:
+        pass  # the other end is gone: there is nobody to serve
+    finally:
+        guest.end()

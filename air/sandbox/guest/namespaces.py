@@ -1,0 +1,292 @@
+"""The launcher of a process box: namespaces and a root of its own, then the guest as process 1.
+
+It reads a frame of its own, before the guest's, and forks. The child enters namespaces of users,
+mounts, processes, network, IPC and host name, makes itself a root in which the host's system folders
+appear read-only beside writable folders of bounded size, gives up every privilege, and becomes the
+guest. The parent stays outside: it waits until all that was inside is dead, and removes the box's
+folder. The death of either ends the other.
+
+As root, all is set up before the box's user namespace begins, in which no user is root of the host;
+another user begins with a user namespace of its own, and the box's lies in that one.
+
+Standard library only, Python >= 3.8, no import of `air`.
+"""
+
+# ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH113, PTH120, PTH123, PTH211, SIM105
+# pathlib is not worth its import at every start of a box.
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+from air.sandbox.guest import main as guest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+NEW_MOUNTS, NEW_HOST_NAME, NEW_IPC = 0x0002_0000, 0x0400_0000, 0x0800_0000
+NEW_USERS, NEW_PROCESSES, NEW_NETWORK = 0x1000_0000, 0x2000_0000, 0x4000_0000
+RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT = 1, 2, 4, 8, 32
+BIND, RECURSIVE, PRIVATE, DETACH = 4096, 16384, 1 << 18, 2
+OPTIONS = {"nosuid": 2, "nodev": 4, "noexec": 8, "noatime": 1024, "nodiratime": 2048}
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
+CAPABILITY_VERSION_3 = 0x2008_0522
+SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
+INSIDE_UID, SECOND_UID = 1000, 65533
+SETUID_SETGID_KILL = (5, 6, 7)
+WORKSPACE_FD = 9
+"""The launcher's descriptor of the workspace: by it the host reaches files in the box."""
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+PROC_CLOSED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
+OLD = "/.old"
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    """Launches the box that the first frame describes; see `namespaces.layout`."""
+    config = guest.configuration()
+    try:
+        _enter(config)
+    except OSError as error:
+        what = f"{error.filename}: " if error.filename else ""
+        os.write(2, f"{what}{error.strerror}\n".encode("utf-8", "replace"))
+        os._exit(1)
+    if config["trial"]:
+        os.execvp(config["trial"][0], config["trial"])
+    guest.main()
+
+
+def _enter(config: dict[str, Any]) -> None:
+    os.umask(0o022)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if not config["host_ids"]:
+        uid, gid = os.geteuid(), os.getegid()
+        _unshare(NEW_USERS, "a user namespace")
+        _put("/proc/self/setgroups", "deny")
+        _put("/proc/self/uid_map", f"0 {uid} 1")
+        _put("/proc/self/gid_map", f"0 {gid} 1")
+    _unshare(NEW_PROCESSES | NEW_IPC | NEW_HOST_NAME | NEW_NETWORK, "namespaces")
+    ready, go = os.pipe(), os.pipe()
+    child = os.fork()
+    if child:
+        os.close(ready[1])
+        os.close(go[0])
+        _watch(child, ready[0], go[1], config)
+    os.close(ready[0])
+    os.close(go[1])
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    sysctls = _build(config)
+    _unshare(NEW_USERS, "a user namespace")
+    os.write(ready[1], b"1")
+    if not os.read(go[0], 1):
+        os._exit(1)  # the launcher has said why
+    os.close(ready[1])
+    os.close(go[0])
+    _renounce(config, sysctls)
+
+
+def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
+    """The launcher's life outside: maps the box's users, then waits for its end."""
+    # A process that inherited our standard input would keep the guest from seeing the harness die.
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
+    if os.read(ready, 1):
+        base = config["host_ids"]
+        ids = f"0 {base} 65536" if base else f"{INSIDE_UID} 0 1"
+        _put(f"/proc/{child}/uid_map", ids)
+        _put(f"/proc/{child}/gid_map", ids)
+        folder = os.open(f"/proc/{child}/root{config['workspace']}", os.O_RDONLY | os.O_DIRECTORY)
+        os.dup2(folder, WORKSPACE_FD)
+        os.write(go, b"1")
+    os.close(go)
+    # A dead harness both closes the guest's input and, by SIGTERM, has us end it: once it is dead, a late
+    # signal would find no such process, and leave the folder.
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    status = os.waitpid(child, 0)[1]
+    try:
+        os.rmdir(config["folder"])
+    except OSError:
+        pass  # the harness, or the next collection, removes what it is
+    os._exit(1 if status else 0)
+
+
+# The root
+
+
+def _build(config: dict[str, Any]) -> int:
+    """Makes the box's root and leaves the host's; returns a descriptor of a writable /proc/sys."""
+    _unshare(NEW_MOUNTS, "a mount namespace")
+    _mount("none", "/", flags=RECURSIVE | PRIVATE)
+    _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
+    os.mkdir(config["folder"] + OLD)
+    if _LIBC.pivot_root(config["folder"].encode(), (config["folder"] + OLD).encode()):
+        raise _error("pivot_root")
+    os.chdir("/")
+    for name, target in config["links"]:
+        os.symlink(target, name)
+    os.mkdir("/dev")
+    _mount("tmpfs", "/dev", "tmpfs", NOSUID | NODEV | NOEXEC, "size=64k,mode=755")
+    for folder, options in config["writable"]:
+        os.makedirs(folder, exist_ok=True)
+        _mount("tmpfs", folder, "tmpfs", NOSUID | NODEV, options)
+    for source, where in config["shown"]:
+        _show(source, where)
+    devices = [f"/dev/{name}" for name in DEVICES] + config["devices"]
+    for device in devices:
+        _show(device, device)
+    _lay_dev()
+    sysctls = _lay_proc(config)
+    os.mkdir("/sys")
+    _mount("sysfs", "/sys", "sysfs", RDONLY | NOSUID | NODEV | NOEXEC)
+    if _LIBC.umount2(OLD.encode(), DETACH):
+        raise _error("leaving the host's root")
+    os.rmdir(OLD)
+    _lay_names(config["workspace"])
+    open_ones = {"/proc", "/dev/pts", *devices, *(folder for folder, _ in config["writable"])}
+    _close_to_writing(open_ones)
+    _raise_loopback()
+    if _LIBC.sethostname(b"box", 3):
+        raise _error("the host name")
+    return sysctls
+
+
+def _show(source: str, where: str) -> None:
+    """Makes a file or folder of the host appear."""
+    if os.path.isdir(OLD + source):
+        os.makedirs(where, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(where), exist_ok=True)
+        os.close(os.open(where, os.O_CREAT | os.O_WRONLY, 0o644))
+    _mount(OLD + source, where, flags=BIND | RECURSIVE)
+
+
+def _lay_dev() -> None:
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        os.symlink(f"/proc/self/fd{target}", f"/dev/{name}")
+    os.mkdir("/dev/pts")
+    options = "newinstance,ptmxmode=0666,mode=620"
+    _mount("devpts", "/dev/pts", "devpts", NOSUID | NOEXEC, options)
+    os.symlink("pts/ptmx", "/dev/ptmx")
+
+
+def _lay_proc(config: dict[str, Any]) -> int:
+    os.mkdir("/proc")
+    _mount("proc", "/proc", "proc", NOSUID | NODEV | NOEXEC)
+    sysctls = os.open("/proc/sys", os.O_PATH | os.O_DIRECTORY)
+    pages = config["shm_bytes"] // os.sysconf("SC_PAGE_SIZE")
+    for name, value in (("shmall", pages), ("shm_rmid_forced", 1)):
+        try:
+            _put(f"/proc/sys/kernel/{name}", str(value))
+        except PermissionError:
+            if config["host_ids"]:
+                raise
+            # Before Linux 6.0, these belong to the host's root even in a namespace of one's own.
+    for name in PROC_CLOSED:
+        if os.path.exists(f"/proc/{name}"):
+            _mount(f"/proc/{name}", f"/proc/{name}", flags=BIND)
+    return sysctls
+
+
+def _lay_names(home: str) -> None:
+    """The box's own users, so that each has a name; the host's are nobody here."""
+    users = (("root", 0, "/"), ("agent", INSIDE_UID, home), ("second", SECOND_UID, "/"))
+    for file, line in (("passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"), ("group", "{0}:x:{1}:\n")):
+        if os.path.isfile(f"/etc/{file}"):
+            with open(f"/{file}", "w") as names:
+                names.writelines(line.format(*user) for user in users)
+            _mount(f"/{file}", f"/etc/{file}", flags=BIND)
+            os.unlink(f"/{file}")
+
+
+def _close_to_writing(open_ones: set[str]) -> None:
+    """Remounts read-only what is mounted, but for `open_ones`, and without setuid programs."""
+    with open("/proc/self/mountinfo", "rb") as table:
+        mounts = [line.split()[4:6] for line in table]
+    for raw, options in mounts:
+        path = raw.decode("unicode_escape").encode("latin-1")
+        if os.fsdecode(path) in open_ones:
+            continue
+        flags = REMOUNT | BIND | RDONLY | NOSUID
+        for option in options.decode().split(","):
+            flags |= OPTIONS.get(option, 0)  # where we are not root, these must stay as they are
+        try:
+            _mount("none", os.fsdecode(path), flags=flags)
+        except PermissionError as error:
+            if error.errno != 13:  # EACCES: it lies where nobody in the box can go
+                raise
+
+
+def _raise_loopback() -> None:
+    fd = _LIBC.socket(2, 2, 0)
+    request = b"lo".ljust(16, b"\0") + UP_AND_RUNNING.to_bytes(2, sys.byteorder)
+    if fd < 0 or _LIBC.ioctl(fd, SIOCSIFFLAGS, request.ljust(40, b"\0")):
+        raise _error("the loopback interface")
+    os.close(fd)
+
+
+# Privileges
+
+
+def _renounce(config: dict[str, Any], sysctls: int) -> None:
+    """Becomes the box's user, for good: nothing in the box is privileged in any way."""
+    second_user = config["second_user"]
+    fd = os.open("user/max_user_namespaces", os.O_WRONLY, dir_fd=sysctls)
+    os.write(fd, b"0")  # who makes a user namespace would have every privilege inside it
+    os.close(fd)
+    os.close(sysctls)
+    keep = SETUID_SETGID_KILL if second_user else ()
+    for number in range(64):
+        if number not in keep and _LIBC.prctl(PR_CAPBSET_DROP, number, 0, 0, 0):
+            break  # past the last one
+    if config["host_ids"]:
+        os.setgroups([])
+    uid = 0 if second_user else INSIDE_UID
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    kept = sum(1 << number for number in keep)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    if _LIBC.capset(header, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)):
+        raise _error("capset")
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user has unset it
+    if config["pids"]:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_NPROC, (config["pids"], config["pids"]))
+
+
+# System calls
+
+
+def _error(what: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number), what)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _LIBC.prctl(option, value, 0, 0, 0):
+        raise _error("prctl")
+
+
+def _unshare(flags: int, what: str) -> None:
+    if _LIBC.unshare(flags):
+        raise _error(what)
+
+
+def _mount(source: str, where: str, kind: str = "none", flags: int = 0, options: str = "") -> None:
+    args = (os.fsencode(text) for text in (source, where, kind))
+    if _LIBC.mount(*args, ctypes.c_ulong(flags), options.encode()):
+        raise _error(f"mounting {where}")
+
+
+def _put(file: str, text: str) -> None:
+    fd = os.open(file, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, file) from None
+    finally:
+        os.close(fd)

@@ -1,0 +1,237 @@
+"""How a command starts. Part of the guest: standard library only, Python >= 3.8.
+
+`posix_spawn` takes half of the time of a fork of the guest. A process box needs what only a fork can
+do: limits on each command, and its end with that of the guest.
+"""
+
+# ruff: noqa: SIM105
+# Neither pathlib nor contextlib is worth its import at every start of a box.
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import signal
+
+from air.sandbox.guest.processes import (
+    MARK,
+    PR_SET_DUMPABLE,
+    PR_SET_PDEATHSIG,
+    SIGNALS,
+    prctl,
+    reason,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+NICER = 5
+"""A guest beside busy commands still answers."""
+ARGUMENT_BYTES = 100_000
+STILLBORN = 4096
+"""Forked commands of which each has a byte that the guest sees, set where its program does not run."""
+
+
+class NotStarted(Exception):
+    """No process became the command; what its exit code would be, and why."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class Starter:
+    """Starts commands. It is made before the guest hides from every process, itself among them.
+
+    Args:
+        env: of every command.
+        mark: of this guest, which its commands carry in their environment.
+        limits: kinds and values of rlimits, of every command.
+    """
+
+    def __init__(self, env: dict[str, str], mark: str, limits: list[tuple[int, int]]) -> None:
+        self.env, self.mark, self.limits = dict(os.environ, **env), mark, limits
+        self.spawns = os.getpid() == 1 and not limits
+        self.stillborn = mmap.mmap(-1, STILLBORN)
+        self.nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        if self.spawns:
+            self.score = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+            self.own_score = os.pread(self.score, 20, 0)
+
+    def start(self, ident: int, header: dict[str, Any], body: bytes) -> tuple[int, int, int]:
+        """A new process and the ends of its output and its error output.
+
+        Args:
+            header: `argv` or `script`, `cwd` and `env`.
+            body: its standard input.
+
+        Raises:
+            NotStarted: there is none.
+        """
+        fds: list[int] = []
+        try:
+            return self._started(ident, header, body, fds)
+        except (OSError, ValueError) as error:
+            raise NotStarted(126, f"cannot start a command: {reason(error)}") from error
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _started(
+        self, ident: int, header: dict[str, Any], body: bytes, fds: list[int]
+    ) -> tuple[int, int, int]:
+        """The same; leaves in `fds` what is to be closed."""
+        argv = arguments(header, fds)
+        for fd in fds:
+            os.set_inheritable(fd, True)  # until it is closed; nothing else starts meanwhile
+        source = self.nothing
+        if body:
+            source = memory_file(body)
+            fds.append(source)
+        fds += os.pipe2(os.O_CLOEXEC)
+        fds += os.pipe2(os.O_CLOEXEC)
+        out, out_end, err, err_end = fds[-4:]
+        env = dict(self.env, **header["env"])
+        env[MARK] = f"{self.mark}-{ident}"
+        begin = self._spawn if self.spawns else self._fork
+        pid = begin(argv, (source, out_end, err_end), header["cwd"], env, ident % STILLBORN)
+        fds.remove(out)
+        fds.remove(err)
+        return pid, out, err
+
+    def began(self, ident: int) -> bool:
+        """Whether the program of a command that was started ran at all."""
+        return not self.stillborn[ident % STILLBORN]
+
+    def _spawn(
+        self, argv: list[str], streams: tuple[int, ...], cwd: str, env: dict[str, str], _slot: int
+    ) -> int:
+        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(streams)]
+
+        def run(path: str, argv: list[str], env: dict[str, str]) -> int:
+            return os.posix_spawn(
+                path, argv, env, file_actions=actions, setpgroup=0, setsigdef=SIGNALS
+            )
+
+        executing = False
+        os.pwrite(self.score, b"1000", 0)  # out of memory ends commands, never the guest
+        try:
+            os.chdir(cwd)
+            executing = True
+            pid: int = first_found(run, argv, env)
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.EAGAIN, errno.ENOMEM):
+                raise  # there is no room for a process
+            missing = executing and isinstance(error, FileNotFoundError)
+            raise NotStarted(127 if missing else 126, cannot_run(argv, error)) from error
+        finally:
+            os.pwrite(self.score, self.own_score, 0)
+            os.chdir("/")
+        try:
+            os.setpriority(os.PRIO_PGRP, pid, os.nice(0) + NICER)
+        except (ProcessLookupError, PermissionError):
+            pass  # it has left its group already, or is nicer or another user by itself
+        return pid
+
+    def _fork(
+        self, argv: list[str], streams: tuple[int, ...], cwd: str, env: dict[str, str], slot: int
+    ) -> int:
+        self.stillborn[slot] = 0
+        guest = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            born = memoryview(self.stillborn)[slot : slot + 1]
+            become(argv, streams, cwd, env, self.limits, guest, born)
+        return pid
+
+
+def arguments(header: dict[str, Any], fds: list[int]) -> list[str]:
+    """The argument vector; a script too long for one argument is read from memory instead."""
+    if "argv" in header:
+        return list(header["argv"])
+    script: str = header["script"]
+    if len(script) * 4 < ARGUMENT_BYTES:
+        return ["bash", "-c", script]
+    fds.append(memory_file(os.fsencode(script)))
+    return ["bash", f"/proc/self/fd/{fds[-1]}"]
+
+
+def memory_file(data: bytes) -> int:
+    """A descriptor from which `data` can be read."""
+    fd = os.memfd_create("air", os.MFD_CLOEXEC)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def cannot_run(argv: list[str], error: BaseException) -> str:
+    """Half a line on why a program does not run."""
+    return f"cannot run {argv[0] if argv else ''!r}: {reason(error)}"
+
+
+def become(
+    argv: list[str],
+    streams: tuple[int, ...],
+    cwd: str,
+    env: dict[str, str],
+    limits: list[tuple[int, int]],
+    guest: int,
+    stillborn: memoryview,
+) -> NoReturn:
+    """In a new process: becomes the command, or prints why not and exits 126 (127: not found)."""
+    executing = False
+    try:
+        os.setsid()
+        for number, fd in enumerate(streams):
+            os.dup2(fd, number)
+        for signal_number in SIGNALS:
+            signal.signal(signal_number, signal.SIG_DFL)
+        prctl(PR_SET_DUMPABLE, 1)  # else its own /proc entries would belong to root
+        score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(score, b"1000")  # out of memory ends commands, never the guest
+        if limits:
+            bound(limits)
+        os.nice(NICER)
+        if guest != 1:
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.chdir(cwd)
+        executing = True
+        first_found(os.execve, argv, env)
+    except BaseException as error:  # nothing may return into the guest's loop
+        stillborn[0] = 1
+        os.write(2, f"air: {cannot_run(argv, error)}\n".encode("utf-8", "replace"))
+        os._exit(127 if executing and isinstance(error, FileNotFoundError) else 126)
+    os._exit(126)
+
+
+def bound(limits: list[tuple[int, int]]) -> None:
+    """Sets rlimits of this process, by kind and value, within those that it has."""
+    import resource
+
+    for number, most in limits:
+        hard = resource.getrlimit(number)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(number, (most, most))
+
+
+def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -> Any:
+    """What `run(path, argv, env)` returns, once one of the folders of `env`'s PATH has the program."""
+    if not argv:
+        raise ValueError("the command is empty")
+    if "/" in argv[0]:
+        return run(argv[0], argv, env)
+    missing: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for folder in env.get("PATH", os.defpath).split(":"):
+        path = f"{folder or '.'}/{argv[0]}"
+        try:
+            if os.access(path, os.F_OK):  # a try of what is not there costs as much as a start
+                return run(path, argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            missing = error
+    raise missing

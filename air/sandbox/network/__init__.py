@@ -1,0 +1,1 @@
+"""The network of a box: an egress proxy, and nothing else."""

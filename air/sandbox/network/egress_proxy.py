@@ -1,0 +1,377 @@
+"""The allow-list of a box's network: an HTTP proxy on the host that reaches listed names and no others.
+
+It answers the connections of one box, which come over its relay: `CONNECT`, and plain requests for
+an `http://` address, one a connection. It resolves names itself, on the host, and connects to the
+very address that it judged (`names` says which may be reached). Where the host's own environment
+names a proxy, it goes through that one; a name that only that proxy can resolve is left to it.
+
+Limits: what is said inside a tunnel is not seen, so a listed server that serves other names too can
+be asked for those; a plain request's body needs a Content-Length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
+from urllib.parse import unquote, urlsplit
+
+from air.errors import ConfigError
+from air.sandbox.contract import network_rules
+from air.sandbox.wire import port_relay
+
+PORT = 3128
+"""The loopback port of the proxy in a container."""
+HEAD_BYTES = 1 << 15
+HEAD_SECONDS, CONNECT_SECONDS, IDLE_SECONDS = 20.0, 20.0, 300.0
+_RESOLVING_AT_ONCE, _ADDRESSES_TRIED, _DISCARD_BYTES = 4, 4, 1 << 20
+_TOKEN = rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_REQUEST = re.compile(rb"(%s) ([!-~]+) (HTTP/1\.[01])" % _TOKEN)
+_HEADER = re.compile(rb"(%s):([\t\x20-\x7e\x80-\xff]*)" % _TOKEN)
+_AUTHORITY = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\])"
+_TUNNEL = re.compile(rf"{_AUTHORITY}:([0-9]{{1,5}})")
+_ADDRESS = re.compile(rf"(?i:http)://{_AUTHORITY}(?::([0-9]{{1,5}}))?([/?][^#]*)?")
+_HOP = {
+    *("connection", "proxy-connection", "keep-alive", "te", "trailer", "upgrade", "host", "expect"),
+    *("proxy-authorization", "proxy-authenticate", "content-length"),
+}
+
+Resolve = Callable[[str, int], Sequence[str]]
+
+
+def environment() -> dict[str, str]:
+    """What commands in a box with an allow-list find in their environment."""
+    there = f"http://127.0.0.1:{PORT}"
+    found = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), there)
+    return found | dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
+
+
+class Refusal(Exception):
+    """An answer in place of what was asked."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Request:
+    """The head of one request."""
+
+    method: str
+    host: str
+    port: int
+    path: str
+    """Empty for a tunnel."""
+    version: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    length: int | None = None
+    """Bytes of the body; None where the client says nothing of one."""
+    expects: bool = False
+    """Whether the client waits for `100 Continue` before it sends the body."""
+
+    @property
+    def authority(self) -> str:
+        """Host and port, the port left out where it is HTTP's own."""
+        return self.host if self.port == 80 and self.path else f"{self.host}:{self.port}"
+
+    def head(self, authorization: str | None = None, *, absolute: bool = False) -> bytes:
+        """The head to send on; ends the connection after one answer."""
+        target = f"http://{self.authority}{self.path}" if absolute else self.path
+        lines = [f"{self.method} {target} {self.version}", f"Host: {self.authority}"]
+        lines += [f"Content-Length: {self.length}"] if self.length is not None else []
+        lines += [f"Proxy-Authorization: {authorization}"] if authorization else []
+        own = "\r\n".join([*lines, "Connection: close", ""]).encode("latin-1")
+        return own + b"".join(b"%s: %s\r\n" % pair for pair in self.headers) + b"\r\n"
+
+
+def parse(lines: Sequence[bytes]) -> Request:
+    """Reads the head of a request, given as its lines; Refusal for what is none, or too clever."""
+    first = _REQUEST.fullmatch(lines[0]) if lines else None
+    if first is None:
+        raise Refusal(400, "this is an HTTP proxy, and that is no request")
+    method, target, version = (part.decode("ascii") for part in first.groups())
+    pattern, port = (_TUNNEL, None) if method == "CONNECT" else (_ADDRESS, 80)
+    found = pattern.fullmatch(target)
+    if found is None:
+        raise Refusal(400, "this is a proxy: ask for http://NAME/… or CONNECT NAME:PORT")
+    port = int(found[2]) if found[2] else port
+    assert port is not None
+    path = "" if method == "CONNECT" else found[3] or "/"
+    path = f"/{path}" if path.startswith("?") else path
+    request = Request(method, network_rules.normal(found[1]), port, path, version)
+    headers = [_header(line) for line in lines[1:]]
+    return request if method == "CONNECT" else _with(request, headers)
+
+
+def _header(line: bytes) -> tuple[bytes, bytes]:
+    found = _HEADER.fullmatch(line)
+    if found is None:
+        raise Refusal(400, "a header is malformed")
+    return found[1], found[2].strip(b" \t")
+
+
+def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
+    """The request with the headers that are sent on: none that is about one hop only."""
+    by_name = [(name.decode("ascii").lower(), name, value) for name, value in headers]
+    if any(name == "transfer-encoding" for name, _, _ in by_name):
+        raise Refusal(411, "a body needs a Content-Length here")
+    lengths = [value for name, _, value in by_name if name == "content-length"]
+    if len(lengths) > 1 or not all(re.fullmatch(rb"[0-9]{1,15}", value) for value in lengths):
+        raise Refusal(400, "the Content-Length is malformed")
+    listed = b",".join(value for name, _, value in by_name if name == "connection")
+    dropped = _HOP | {part.strip().lower() for part in listed.decode("latin-1").split(",")}
+    return Request(
+        *(request.method, request.host, request.port, request.path, request.version),
+        headers=tuple((name, value) for key, name, value in by_name if key not in dropped),
+        length=int(lengths[0]) if lengths else None,
+        expects=any(name == "expect" for name, _, _ in by_name),
+    )
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A proxy of the host's own, through which everything public goes."""
+
+    host: str
+    port: int
+    authorization: str | None = None
+
+    @classmethod
+    def of(cls, key: str, url: str) -> Parent:
+        """Reads the value of an environment variable.
+
+        Raises:
+            ConfigError: it is no `http://` proxy; the value, which may hold a password, is not shown.
+        """
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            port = parts.port or 80
+        except ValueError:
+            parts = None
+        if parts is None or parts.scheme != "http" or not parts.hostname:
+            raise ConfigError(
+                "not a proxy that a box's network can go through",
+                where=f"{key} (environment)",
+                remedy="set it to http://HOST:PORT, or unset it",
+            )
+        user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+        basic = f"Basic {b64encode(user.encode()).decode()}" if parts.username else None
+        return cls(parts.hostname, port, basic)
+
+
+class Proxy:
+    """The proxy of one box; `serve` is a handler for its relay.
+
+    Args:
+        entries: what may be reached, as in `BoxSpec.network`.
+        resolve: a name's addresses, may block; the machine's resolver by default.
+        proxies: the host's own, by `http`, `https` and `no`; from its environment if None.
+
+    Raises:
+        ConfigError: the host's own proxy cannot be used.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[str],
+        *,
+        resolve: Resolve | None = None,
+        proxies: dict[str, str] | None = None,
+    ) -> None:
+        import urllib.request
+
+        self._rules = [network_rules.rule(entry) for entry in entries]
+        self._known = ", ".join(entries)
+        self._resolve = resolve or addresses
+        self._resolving = asyncio.Semaphore(_RESOLVING_AT_ONCE)
+        found = urllib.request.getproxies() if proxies is None else proxies
+        keys = [key for key in ("http", "https") if found.get(key)]
+        self._parents = {key: Parent.of(f"{key}_proxy", found[key]) for key in keys}
+        self._direct = partial(urllib.request.proxy_bypass, proxies=found)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers one connection of the box."""
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                request = parse(await _lines(reader))
+            far, parent = await self._reach(request)
+        except Refusal as refusal:
+            await self._refuse(refusal, reader, writer)
+            return
+        except TimeoutError:
+            await self._refuse(Refusal(400, "the request did not come"), reader, writer)
+            return
+        async with port_relay.closing(far):
+            if request.path:
+                await _exchange(request, parent, (reader, writer), far)
+            else:
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await port_relay.splice((reader, writer), far, idle=IDLE_SECONDS)
+
+    async def _reach(self, request: Request) -> tuple[port_relay.Streams, Parent | None]:
+        """A connection to where a request may go, and the host's proxy if it goes through one."""
+        host, port = request.host, request.port
+        rules = [rule for rule in self._rules if rule.allows(host, port)]
+        if network_rules.is_address(host):
+            raise Refusal(403, f"addresses are not reached; this box may reach {self._known}")
+        if not rules:
+            raise Refusal(403, f"this box may reach only {self._known}")
+        private = any(rule.private for rule in rules)
+        parent = self._parents.get("http" if request.path else "https")
+        parent = None if private or self._direct(f"{host}:{port}") else parent
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                found = await self._addresses(host, port, private, by_parent=parent is not None)
+                if parent is None:
+                    return await _connect(found, port), None
+                return await _through(parent, request), parent
+        except TimeoutError:
+            raise Refusal(504, f"{host} did not answer within {CONNECT_SECONDS:.0f} s") from None
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise Refusal(502, f"{host} cannot be reached: {reason}") from error
+
+    async def _addresses(
+        self, host: str, port: int, private: bool, *, by_parent: bool
+    ) -> Sequence[str]:
+        """A name's addresses, all of them judged; none where only the parent can resolve it."""
+        await self._resolving.acquire()
+        loop = asyncio.get_running_loop()
+        asked = loop.run_in_executor(_threads(os.getpid()), self._resolve, host, port)
+        asked.add_done_callback(self._resolved)
+        try:
+            found = await asyncio.shield(asked)  # a thread goes on, and so does its count
+        except OSError:
+            if by_parent:
+                return ()
+            raise Refusal(502, f"{host} cannot be resolved") from None
+        if not all(network_rules.permits(address, private=private) for address in found):
+            raise Refusal(403, f"{host} resolves to an address that is not public")
+        return found
+
+    def _resolved(self, asked: asyncio.Future[Sequence[str]]) -> None:
+        self._resolving.release()
+        if not asked.cancelled():
+            asked.exception()  # whoever asked may have gone
+
+    async def _refuse(
+        self, refusal: Refusal, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Says why not, in the status line too: of a refused tunnel, clients show no more."""
+        body = f"air: {refusal}\n".encode("ascii", "replace")
+        reason = body.rstrip()[:800].decode()
+        head = f"HTTP/1.1 {refusal.status} {reason}\r\nContent-Type: text/plain\r\n"
+        head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode("ascii") + body)
+        writer.write_eof()
+        async with asyncio.timeout(HEAD_SECONDS):  # what the client still sends must not reset it
+            left = _DISCARD_BYTES
+            while left > 0 and (data := await reader.read(port_relay.PIECE)):
+                left -= len(data)
+
+
+def addresses(host: str, port: int) -> list[str]:
+    """What the machine's resolver says; OSError if it knows no address. Blocks."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
+    """The lines of a request's head; one that cannot become a request is refused at once."""
+    lines: list[bytes] = []
+    size = 0
+    while True:
+        try:
+            line = await reader.readline()
+        except ValueError:  # longer than the reader's limit
+            raise Refusal(400, "a line of the request is too long") from None
+        size += len(line)
+        if not line.endswith(b"\r\n") or size > HEAD_BYTES:
+            raise Refusal(400, "this is an HTTP proxy, and that is no request")
+        if line == b"\r\n":
+            return lines
+        lines.append(line[:-2])
+        if len(lines) == 1:
+            parse(lines)
+
+
+async def _connect(found: Sequence[str], port: int) -> port_relay.Streams:
+    """A connection to the first address that answers; OSError of the last one if none does."""
+    last: OSError = ConnectionError("it has no address")
+    for address in found[:_ADDRESSES_TRIED]:
+        try:
+            return await asyncio.open_connection(address, port, limit=port_relay.PIECE)
+        except OSError as error:
+            last = error
+    raise last
+
+
+async def _through(parent: Parent, request: Request) -> port_relay.Streams:
+    """A connection to the host's proxy; for a tunnel, one that it has opened to the end."""
+    reader, writer = await asyncio.open_connection(parent.host, parent.port, limit=port_relay.PIECE)
+    if request.path:
+        return reader, writer
+    try:
+        lines = [f"CONNECT {request.authority} HTTP/1.1", f"Host: {request.authority}"]
+        if parent.authorization:
+            lines.append(f"Proxy-Authorization: {parent.authorization}")
+        writer.write("\r\n".join([*lines, "", ""]).encode("ascii"))
+        answer = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode("latin-1")
+        if not re.match(r"HTTP/1\.[01] 2[0-9][0-9]( |$)", answer):
+            raise Refusal(502, f"this machine's own proxy refuses {request.host}: {answer[:200]}")
+    except BaseException as error:  # cancellation too: the connection is nobody's
+        writer.transport.abort()
+        if isinstance(error, asyncio.IncompleteReadError | asyncio.LimitOverrunError):
+            raise Refusal(502, "this machine's own proxy does not answer") from None
+        raise
+    return reader, writer
+
+
+async def _exchange(
+    request: Request, parent: Parent | None, near: port_relay.Streams, far: port_relay.Streams
+) -> None:
+    """Sends one request on, exactly; copies the answer back, up to its end."""
+    authorization = parent.authorization if parent else None
+    far[1].write(request.head(authorization, absolute=parent is not None))
+    if request.expects:
+        near[1].write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    async with port_relay.patience(IDLE_SECONDS) as alive:
+        sending = asyncio.create_task(_send_body(near[0], far[1], request.length or 0, alive))
+        try:
+            await port_relay.copy(far[0], near[1], alive)
+        finally:
+            sending.cancel()
+            await asyncio.wait([sending])
+
+
+async def _send_body(
+    source: asyncio.StreamReader, sink: asyncio.StreamWriter, left: int, alive: Callable[[], None]
+) -> None:
+    """Sends on `left` bytes; a client that is gone before ends the exchange."""
+    while left:
+        try:
+            data = await source.read(min(port_relay.PIECE, left))
+        except ConnectionError:
+            data = b""
+        if not data:
+            sink.transport.abort()
+            return
+        left -= len(data)
+        try:
+            sink.write(data)
+            await sink.drain()
+        except ConnectionError:  # the server takes no more: its answer, if it has one, says why
+            return
+        alive()
+
+
+@cache
+def _threads(_pid: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(16, thread_name_prefix="air-resolve")

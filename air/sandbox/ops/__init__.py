@@ -1,0 +1,1 @@
+"""What operates boxes: listing, attaching, cleaning up, logs, `air doctor`."""

@@ -1,0 +1,181 @@
+"""A command of a person's own in somebody's live container, for `air box exec`.
+
+It goes through the engine, past the guest: as the box's user, in the workspace, without network, under
+the container's limits, which it shares with the agent; out of memory ends it before the guest. The
+variables of `BoxSpec.env` are known to nobody but the box's owner and are not set.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import signal
+import socket
+import sys
+import termios
+import threading
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from air.errors import BoxDiedError, UsageError
+from air.sandbox.contract.box import WORKSPACE, BoxLimits, BoxSpec
+from air.sandbox.docker import images
+from air.sandbox.docker.posix_shell import BOUND
+from air.sandbox.wire.guest_box import base_env
+
+_MARK = "AIR_VISIT"
+_BECOME = f'{BOUND}; {{ echo 1000 >/proc/self/oom_score_adj; }} 2>/dev/null; exec "$@"'
+_END = (
+    f"{BOUND}; "
+    'for p in /proc/[0-9]*; do [ "$p" != "/proc/$$" ] && tr "\\0" "\\n" <$p/environ 2>/dev/null'
+    ' | grep -qx "$1" && kill -9 "${p#/proc/}"; done 2>/dev/null'
+)
+
+
+def run(
+    container: str,
+    argv: list[str],
+    *,
+    interactive: bool = False,
+    show: Callable[[int, bytes], None] | None = None,
+) -> int:
+    """Runs a command, passing what it prints on as it comes; returns its exit code.
+
+    Interrupted, it kills the command and raises KeyboardInterrupt.
+
+    Args:
+        interactive: pass standard input on; as a terminal where standard input and output are one.
+        show: is given what it prints, with 2 for its standard error, else 1; None: it is printed.
+
+    Raises:
+        MissingError: no engine answers.
+        UsageError: the container does not run.
+        BoxDiedError: the box ended meanwhile.
+        BoxStartError: the engine failed.
+    """
+    terminal = interactive and sys.stdin.isatty() and sys.stdout.isatty()
+    mark = secrets.token_hex(8)
+    with images.engine() as client:
+        engine = client.api
+        looked = engine.inspect_container(container)
+        name = looked["Name"].lstrip("/")
+        if not looked["State"]["Running"]:
+            state = looked["State"]["Status"]
+            raise UsageError(f"box {name} does not run ({state})", remedy="see `air box ls`")
+        created = engine.exec_create(
+            container,
+            ["sh", "-c", _BECOME, "air", *argv],
+            stdin=interactive,
+            tty=terminal,
+            workdir=WORKSPACE,
+            environment=_env(looked) | {_MARK: mark},
+        )
+        attached = engine.exec_start(created["Id"], tty=terminal, socket=True)
+        try:
+            show = show or _show
+            with _raw(engine, created["Id"]) if terminal else nullcontext():
+                _talk(attached, show, interactive=interactive, terminal=terminal)
+        except BaseException:  # an interrupt above all: the command would go on without us
+            end = ["sh", "-c", _END, "air", f"{_MARK}={mark}"]
+            engine.exec_start(engine.exec_create(container, end)["Id"], detach=True)
+            raise
+        finally:
+            attached._response.close()
+            attached.close()
+        return _code(engine, created["Id"], name)
+
+
+def _env(looked: dict[str, Any]) -> dict[str, str]:
+    """What every command of the box finds in its environment, as far as the container tells."""
+    cpus = looked["HostConfig"].get("NanoCpus") or 1e9
+    return base_env(BoxSpec(limits=BoxLimits(cpus=cpus / 1e9)))
+
+
+def _code(engine: Any, ident: str, name: str) -> int:
+    from docker.errors import NotFound
+
+    try:
+        ended = engine.exec_inspect(ident)
+        engine.inspect_container(ended["ContainerID"])
+    except NotFound:
+        raise BoxDiedError(f"box {name} ended meanwhile") from None
+    if ended["Running"] or ended["ExitCode"] is None:
+        raise BoxDiedError(f"box {name}: the engine went away while a command ran")
+    return int(ended["ExitCode"])
+
+
+def _talk(
+    attached: Any, show: Callable[[int, bytes], None], *, interactive: bool, terminal: bool
+) -> None:
+    """Carries bytes both ways until the command's output ends.
+
+    What the command printed at once may lie in the buffer of the answer's head: that is read on.
+    """
+    attached._sock.settimeout(None)  # a command may be silent for hours
+    output = attached._response.raw._fp.fp
+    with _fed(attached._sock) if interactive else nullcontext():
+        if terminal:
+            while data := output.read1(1 << 16):
+                show(1, data)
+            return
+        while len(head := output.read(8)) == 8:
+            left = int.from_bytes(head[4:], "big")
+            while left and (data := output.read1(left)):
+                show(2 if head[0] == 2 else 1, data)
+                left -= len(data)
+
+
+def _show(number: int, data: bytes) -> None:
+    stream = sys.stderr.buffer if number == 2 else sys.stdout.buffer
+    stream.write(data)
+    stream.flush()
+
+
+@contextmanager
+def _fed(sock: Any) -> Iterator[None]:
+    """Standard input is passed on while the block runs; what is typed afterwards is not taken."""
+    over, said = os.pipe()
+    thread = threading.Thread(target=_feed, args=(sock, over), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        os.close(said)
+        thread.join()
+        os.close(over)
+
+
+def _feed(sock: Any, over: int) -> None:
+    """Passes standard input on, and its end, until the other end of `over` is closed."""
+    stdin = sys.stdin.fileno()
+    try:
+        while over not in (ready := select.select([stdin, over], [], [])[0]):
+            data = os.read(stdin, 1 << 16) if ready else b""
+            if not data:
+                sock.shutdown(socket.SHUT_WR)
+                return
+            sock.sendall(data)
+    except OSError:
+        return  # the command has ended
+
+
+@contextmanager
+def _raw(engine: Any, ident: str) -> Iterator[None]:
+    """The terminal passes every key on, and tells its size, while the block runs."""
+
+    def resize(*_: object) -> None:
+        rows, columns = termios.tcgetwinsize(sys.stdout.fileno())
+        engine.exec_resize(ident, height=rows, width=columns)
+
+    before = termios.tcgetattr(sys.stdin.fileno())
+    handler = signal.signal(signal.SIGWINCH, resize)
+    try:
+        tty.setraw(sys.stdin.fileno(), termios.TCSADRAIN)  # what was typed ahead stays
+        resize()
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
+        signal.signal(signal.SIGWINCH, handler)

@@ -1,0 +1,355 @@
+"""Looks whether boxes can work on this machine, for `air doctor`: one finding a line, with its remedy.
+
+It starts one box, which it removes; beside that it only looks. What an engine says is judged by pure
+functions (`judge_…`), so that engines that are not here can be tested on what they said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import ipaddress
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from air import paths
+from air.errors import AirError, BoxStartError, MissingError
+from air.sandbox import open_box
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.docker import images
+from air.sandbox.ops import cleanup, listing, orphans
+from air.sandbox.pool import file_locks
+
+State = Literal["ok", "warn", "fail"]
+"""Where locks lie that hold between users."""
+SLOW_SECONDS = 5.0
+_GB = 1e9
+_BASE = "air-base"
+_DEFAULT_POOLS: tuple[dict[str, Any], ...] = (
+    *({"Base": f"172.{second}.0.0/16", "Size": 16} for second in range(17, 32)),
+    {"Base": "192.168.0.0/16", "Size": 20},
+)
+"""What an engine takes networks from that does not say it."""
+_FEW_NETWORKS = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check saw."""
+
+    check: str
+    """A word or two: what was looked at."""
+    state: State
+    """`warn`: boxes work, yet something wants attention. `fail`: they do not, or soon will not."""
+    seen: str
+    """Half a line."""
+    remedy: str = ""
+    """A command that mends it; empty where nothing is to be mended."""
+
+
+def examine() -> Iterator[Finding]:
+    """Plays every check, and yields each finding when it is there. Blocks, mostly for one box."""
+    info: dict[str, Any] | None = None
+    try:
+        with images.engine() as client:
+            info, version = client.info(), client.version()
+            networks = client.api.networks(filters={"driver": "bridge"})
+            volumes = client.api.volumes(filters={"label": cleanup.OWNER_LABEL})["Volumes"] or []
+        yield judge_engine(info, version)
+    except AirError as error:
+        yield Finding("engine", "fail", _without_remedy(error), "air setup")
+    if info is not None:
+        yield from _images()
+        yield judge_networks(networks, info)
+        yield _boxes()
+        yield judge_volumes(volumes)
+    yield _folders()
+    yield from _disks(info)
+    yield _processes()
+    yield from _locks()
+    yield _gpus(info)
+    if info is not None:
+        yield from _one_box(info)
+
+
+def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding:
+    """The engine by what it says of itself."""
+    name = "Podman" if "podman" in str(version.get("Components", "")).lower() else "Docker"
+    driver, cgroups = info.get("Driver", "?"), info.get("CgroupVersion", "?")
+    rootless = ", rootless" if _rootless(info) else ""
+    seen = f"{name} {version.get('Version', '?')}, {driver}, cgroup v{cgroups}{rootless}"
+    limits = {"memory": "MemoryLimit", "pids": "PidsLimit", "cpu": "CpuCfsQuota"}
+    missing = [limit for limit, key in limits.items() if info.get(key) is False]
+    if missing:
+        return Finding(
+            "engine", "fail", f"{seen}; cannot limit {', '.join(missing)}", _limits(info)
+        )
+    if driver == "vfs":
+        remedy = """echo '{"storage-driver": "overlay2"}' | sudo tee /etc/docker/daemon.json"""
+        return Finding("engine", "warn", f"{seen}: it copies the whole image for a box", remedy)
+    return Finding("engine", "ok", seen)
+
+
+def _rootless(info: Mapping[str, Any]) -> bool:
+    return "rootless" in str(info.get("SecurityOptions", ""))
+
+
+def _limits(info: Mapping[str, Any]) -> str:
+    """The command that lets an engine limit what it cannot."""
+    if _rootless(info):
+        return (
+            "sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu "
+            "cpuset io memory pids\\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf "
+            "&& sudo systemctl daemon-reload (then log in again)"
+        )
+    return (
+        "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&cgroup_enable=memory swapaccount=1 /' "
+        "/etc/default/grub && sudo update-grub && sudo reboot"
+    )
+
+
+def _images() -> Iterator[Finding]:
+    try:
+        for image in images.ls():
+            build = f"air images build {image.name.removeprefix('air-')}"
+            if not image.id:
+                state: State = "fail" if image.name == _BASE else "warn"
+                yield Finding(f"image {image.name}", state, "not built", build)
+            elif not image.current:
+                seen = "stale: its folder has changed since it was built"
+                yield Finding(f"image {image.name}", "warn", seen, build)
+            else:
+                yield Finding(f"image {image.name}", "ok", f"{image.size / 1e6:.0f} MB, current")
+    except AirError as error:
+        yield Finding("images", "fail", _without_remedy(error), "air images ls")
+
+
+def judge_networks(networks: Sequence[Mapping[str, Any]], info: Mapping[str, Any]) -> Finding:
+    """How many of the engine's address pools its bridge networks use; boxes use none."""
+    pools = [
+        (ipaddress.ip_network(pool["Base"]), int(pool["Size"]))
+        for pool in info.get("DefaultAddressPools") or _DEFAULT_POOLS
+    ]
+    room = sum(2 ** max(0, size - base.prefixlen) for base, size in pools)
+    used = sum(_in_pools(network, [base for base, _ in pools]) for network in networks)
+    seen = f"{used} of about {room} address pools used by bridge networks; boxes use none"
+    if used >= room:
+        seen = f"{seen}: no network can be made, so builds and compose files fail"
+        return Finding("networks", "fail", seen, "docker network prune")
+    state: State = "warn" if room > _FEW_NETWORKS >= room - used else "ok"
+    return Finding("networks", state, seen, "docker network prune" if state == "warn" else "")
+
+
+def _in_pools(network: Mapping[str, Any], bases: Sequence[Any]) -> bool:
+    for config in (network.get("IPAM") or {}).get("Config") or []:
+        subnet = ipaddress.ip_network(config.get("Subnet") or "::/128", strict=False)
+        if any(subnet.version == base.version and subnet.overlaps(base) for base in bases):
+            return True
+    return False
+
+
+def _boxes() -> Finding:
+    try:
+        boxes = listing.containers()
+    except AirError as error:
+        return Finding(
+            "boxes", "fail", _without_remedy(error), "docker ps -a --filter label=air.owner"
+        )
+    stale = [box for box in boxes if box.dead or (box.seconds_left or 1) < 0]
+    if stale:
+        seen = f"{len(stale)} of {len(boxes)} have a dead owner or are expired: {_some(stale)}"
+        return Finding("boxes", "warn", seen, "air box gc")
+    return Finding("boxes", "ok", f"{len(boxes)} containers of ours, none left behind")
+
+
+def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
+    """Volumes that carry our labels, by whether their owner is gone."""
+    now, stale = time.time(), []
+    for volume in volumes:
+        labels = volume.get("Labels") or {}
+        if cleanup.is_dead(labels.get(cleanup.OWNER_LABEL, "")) or cleanup.is_left_behind(
+            labels, now=now
+        ):
+            stale.append(str(volume["Name"]))
+    if stale:
+        seen = f"{len(stale)} of {len(volumes)} have a dead owner or are expired"
+        return Finding("volumes", "warn", seen, f"docker volume rm {' '.join(stale)}")
+    return Finding("volumes", "ok", f"{len(volumes)} of ours, none left behind")
+
+
+def _folders() -> Finding:
+    folders = list(cleanup.box_folders())
+    stale = [str(folder) for folder, owner in folders if cleanup.is_dead(owner)]
+    if stale:
+        seen = f"{len(stale)} folders of dead process boxes, the first {stale[0]}"
+        return Finding("folders", "warn", seen, "air box gc")
+    return Finding("folders", "ok", f"{len(folders)} of process boxes, none left behind")
+
+
+def _disks(info: Mapping[str, Any] | None) -> Iterator[Finding]:
+    root = Path(str((info or {}).get("DockerRootDir") or "/nowhere"))
+    if os.environ.get("DOCKER_HOST", "unix://").startswith("unix://") and root.is_dir():
+        yield judge_disk("docker", root, 10, 1, "docker system prune")
+    cache, outputs, tmp = paths.cache(), Path("outputs").absolute(), Path(tempfile.gettempdir())
+    yield judge_disk("cache", cache, 2, 0.2, f"du -sh {cache}/*")
+    yield judge_disk("outputs", outputs, 2, 0.2, f"du -sh {outputs}/*")
+    yield judge_disk("tmp", tmp, 2, 0.2, f"du -sh {tmp}/*")
+
+
+def judge_disk(name: str, folder: Path, few: float, least: float, remedy: str) -> Finding:
+    """Whether a folder, there or not yet, has room and may be written.
+
+    Args:
+        few, least: gigabytes free below which it warns, and fails.
+        remedy: the command that shows or frees what is there.
+    """
+    there = next(place for place in (folder, *folder.parents) if os.access(place, os.F_OK))
+    disk = os.statvfs(there)
+    free, total = disk.f_bavail * disk.f_frsize / _GB, disk.f_blocks * disk.f_frsize / _GB
+    seen, check = f"{free:.1f} of {total:.0f} GB free at {folder}", f"disk {name}"
+    if name != "docker" and not os.access(there, os.W_OK | os.X_OK):
+        remedy = f"sudo chown -R {os.getuid()}:{os.getgid()} {there}"
+        return Finding(check, "fail", f"{there} cannot be written by this user", remedy)
+    if disk.f_files and disk.f_favail < disk.f_files / 100:
+        return Finding(check, "fail", f"{seen}, but {disk.f_favail} files' room left", remedy)
+    state: State = "fail" if free < least else "warn" if free < few else "ok"
+    return Finding(check, state, seen, "" if state == "ok" else remedy)
+
+
+def _processes() -> Finding:
+    if left := orphans.processes():
+        numbers = " ".join(str(process.pid) for process in left)
+        command = " ".join(left[0].command.split())[:120]
+        seen = f"{len(left)} outlived the process of ours that started them: {command}"
+        return Finding("processes", "warn", seen, f"kill -9 {numbers}")
+    return Finding("processes", "ok", "none of ours outlived its owner")
+
+
+def _locks() -> Iterator[Finding]:
+    folder = file_locks.folder()
+    closed = [file for file in folder.glob("*") if not os.access(file, os.R_OK | os.W_OK)]
+    if closed:
+        seen = f"{len(closed)} cannot be opened by this user, the first {closed[0]}"
+        yield Finding("locks", "fail", seen, f"sudo chmod 0666 {folder}/*")
+        return
+    held = orphans.locks(paths.cache(), folder)
+    if left := [lock for lock in held if lock.left]:
+        numbers = " ".join(dict.fromkeys(str(lock.pid) for lock in left))
+        seen = f"{left[0].file} is held by a child of a dead process"
+        yield Finding("locks", "warn", seen, f"kill -9 {numbers}")
+        return
+    yield Finding("locks", "ok", f"{len(held)} held, by live processes" if held else "none held")
+
+
+def _gpus(info: Mapping[str, Any] | None) -> Finding:
+    cards = list(Path("/proc/driver/nvidia/gpus").glob("*")) or list(
+        Path("/dev").glob("nvidia[0-9]*")
+    )
+    if not cards:
+        return Finding("gpus", "ok", "no NVIDIA GPU on this machine")
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return Finding("gpus", "warn", "NVML is not importable", "pip install nvidia-ml-py")
+    try:
+        nvml.nvmlInit()
+        count, driver = nvml.nvmlDeviceGetCount(), nvml.nvmlSystemGetDriverVersion()
+        nvml.nvmlShutdown()
+    except nvml.NVMLError as error:
+        return Finding("gpus", "fail", f"the driver does not answer: {error}", "nvidia-smi")
+    seen = f"{count} by NVML, driver {driver if isinstance(driver, str) else driver.decode()}"
+    return judge_gpu_runtime(seen, info)
+
+
+def judge_gpu_runtime(seen: str, info: Mapping[str, Any] | None) -> Finding:
+    """Whether the engine can give GPUs to a container; `seen` is what NVML says of them."""
+    if info is None:
+        return Finding("gpus", "ok", seen)
+    specs = [Path(folder) for folder in info.get("CDISpecDirs") or []]
+    cdi = any(file for folder in specs if folder.is_dir() for file in folder.glob("nvidia*"))
+    if "nvidia" in (info.get("Runtimes") or {}) or cdi:
+        return Finding(
+            "gpus", "ok", f"{seen}; the engine has NVIDIA's {'CDI' if cdi else 'runtime'}"
+        )
+    remedy = "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
+    return Finding("gpus", "warn", f"{seen}; the engine has no NVIDIA runtime", remedy)
+
+
+_READ_LIMITS = """
+cd /sys/fs/cgroup; for f in memory.max memory/memory.limit_in_bytes pids.max pids/pids.max
+do [ -r $f ] && echo ${f##*/} $(cat $f); done; true
+"""
+
+
+def _one_box(info: Mapping[str, Any]) -> Iterator[Finding]:
+    """Starts a box, runs a command, reads the limits from inside, and removes it."""
+    from air.sandbox.docker import box as docker
+
+    try:
+        times, text = asyncio.run(_try_box())
+    except (BoxStartError, MissingError) as error:
+        check = f"docker run --rm --network none {_BASE} true"
+        yield Finding("one box", "fail", _without_remedy(error), check)
+        return
+    except AirError as error:
+        yield Finding("one box", "fail", _without_remedy(error), "air box gc")
+        return
+    start, command, removal = times
+    seen = f"started in {start:.2f} s, a command in {command * 1000:.1f} ms, removed in {removal:.2f} s"
+    slow = start > SLOW_SECONDS
+    remedy = "docker stats --no-stream" if slow else ""
+    yield Finding("one box", "warn" if slow else "ok", seen, remedy)
+    host = docker.container(BoxSpec(), "", "")["host_config"]
+    yield judge_limits(text, host["Memory"], host["PidsLimit"], info)
+
+
+async def _try_box() -> tuple[tuple[float, float, float], str]:
+    begun = time.perf_counter()
+    async with await open_box(BoxSpec(), run="doctor") as box:
+        started = time.perf_counter()
+        await box.exec("true", timeout=30)
+        ran = time.perf_counter()
+        text = (await box.exec(_READ_LIMITS, timeout=30)).text
+        read = time.perf_counter()
+    return (started - begun, ran - started, time.perf_counter() - read), text
+
+
+def judge_limits(text: str, most_memory: int, most_pids: int, info: Mapping[str, Any]) -> Finding:
+    """Whether the kernel holds a box to its limits, by the lines `file value` that it printed.
+
+    Args:
+        most_memory: bytes that were asked for.
+        most_pids: processes that were asked for.
+    """
+    values = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)
+    memory = values.get("memory.max") or values.get("memory.limit_in_bytes")
+    pids = values.get("pids.max")
+    if memory is None or pids is None:
+        seen = "a box cannot see its own memory and pids limits"
+        return Finding("limits", "warn", seen, f"docker run --rm {_BASE} ls /sys/fs/cgroup")
+    loose = [
+        name
+        for name, value, most in (
+            ("memory", memory, most_memory),
+            ("pids", pids, most_pids),
+        )
+        if not value.isdigit() or int(value) > most
+    ]
+    if loose:
+        seen = f"set, but not kept by the kernel: {', '.join(loose)}"
+        return Finding("limits", "fail", seen, _limits(info))
+    return Finding("limits", "ok", f"kept: {int(memory) >> 20} MiB, {pids} processes")
+
+
+def _some(boxes: Sequence[listing.Live]) -> str:
+    names = [box.name for box in boxes[:3]]
+    return ", ".join(names) + (" …" if len(boxes) > 3 else "")
+
+
+def _without_remedy(error: AirError) -> str:
+    return str(error).partition(" — ")[0]

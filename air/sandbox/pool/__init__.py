@@ -1,0 +1,1 @@
+"""Boxes started ahead, and the slots, GPU leases and file locks that bound them."""

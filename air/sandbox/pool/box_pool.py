@@ -1,0 +1,390 @@
+"""A bounded set of boxes, some of them started ahead.
+
+A pool belongs to one process and one event loop. A box is lent once, untouched and alive, and
+removed when it comes back; starting ahead and removing happen off the caller's path, and both are
+finished, with nothing left, when the pool is left. Whoever holds a box must not wait for another
+one of the same pool while all are out: boxes for different purposes come from different pools, and
+`nested` ones take no place from those that wait for them.
+
+Boxes are kept apart by their spec (limits and GPUs are of it) and by the digest that the image's
+tag stands for when the box is asked for. Each holds its GPUs and one of the host's places
+(`air.sandbox.pool.host_slots`) from before its start until it is gone. Spares take only what is free, and
+end where anybody on this host waits for what they hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from air.aio import to_the_end
+from air.errors import AirError, BoxStartError, ConfigError, InfrastructureError
+from air.sandbox import start_box
+from air.sandbox.contract.box import Box, BoxSpec, BoxStats, Snapshot
+from air.sandbox.docker import snapshot_service
+from air.sandbox.ops import cleanup
+from air.sandbox.pool.gpu_leases import GpuPool
+from air.sandbox.pool.host_slots import Claim, Claims
+from air.sandbox.pool.start_retry import Digests, patiently
+from air.sandbox.wire.guest_box import GuestBox
+
+STARTS_AT_ONCE = 4
+GIVE_WAY_SECONDS = 1.0
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class _Shelf:
+    """All boxes of one spec and one image that nobody holds."""
+
+    spec: BoxSpec
+    digest: str = ""
+    ready: deque[GuestBox] = field(default_factory=deque)
+    starting: int = 0
+    wanted: bool = True
+    """Whether spares are started ahead; off after a failure, until somebody asks again."""
+    resting: bool = False
+    """Whether none are for now: what they need is held, or waited for, by others."""
+    old: bool = False
+    """Whether the image's tag stands for another image by now."""
+
+
+@dataclass
+class _Waiter:
+    shelf: _Shelf
+    box: asyncio.Future[GuestBox]
+
+
+class Pool:
+    """Lends boxes; use through `async with`.
+
+    Args:
+        max_boxes: most boxes that exist at once: lent, ready, closing and starting together, those
+            that wait for GPUs or a place included.
+        warm: boxes kept ready for every spec that was asked for, as far as `max_boxes` allows.
+        run: the run the boxes belong to, for labels; this process's own if empty.
+        gpus: where boxes get their GPUs; without it, a spec with GPUs is refused.
+        nested: whether its users hold a box of another pool while they wait for one of this.
+        snapshots: whether what keeps snapshots of containers is started on entering, so that the
+            first snapshot takes no longer than later ones.
+
+    Raises:
+        ConfigError: `AIR_MAX_BOXES` cannot be read.
+    """
+
+    def __init__(
+        self,
+        max_boxes: int,
+        warm: int = 0,
+        *,
+        run: str = "",
+        gpus: GpuPool | None = None,
+        nested: bool = False,
+        snapshots: bool = False,
+    ) -> None:
+        if max_boxes < 1 or warm < 0:
+            raise ValueError("a pool needs max_boxes >= 1 and warm >= 0")
+        self.stats = BoxStats()
+        self._max, self._warm, self._run = max_boxes, warm, run
+        self._claims = Claims(gpus, nested=nested, run=run)
+        self._claimed: dict[GuestBox, Claim] = {}
+        self._digests = Digests()
+        self._shelves: dict[str, _Shelf] = {}
+        self._waiters: list[_Waiter] = []
+        self._lent: set[GuestBox] = set()
+        self._starts: set[asyncio.Task[None]] = set()
+        self._closes: set[asyncio.Task[None]] = set()
+        self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
+        self._snapshots = snapshots
+        self._keeper: snapshot_service.Keeper | None = None
+        self._open = False
+
+    async def __aenter__(self) -> Pool:
+        """Opens the pool, and removes what dead processes of ours left on this machine.
+
+        Raises:
+            BoxStartError: what keeps snapshots did not start.
+        """
+        if self._snapshots:
+            self._keeper = await snapshot_service.hold(self._run)
+        try:
+            await to_the_end(asyncio.to_thread(cleanup.collect))
+        except InfrastructureError as error:
+            _LOG.warning("what earlier runs left could not be removed: %s", error)
+        self._open = True
+        self._spawn(self._starts, self._give_way())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Removes every box, those still lent too, and returns when all are gone."""
+        self._open = False
+        for waiter in self._waiters:
+            if not waiter.box.done():
+                waiter.box.set_exception(BoxStartError("the pool was closed meanwhile"))
+        self._waiters.clear()
+        for task in self._starts:
+            task.cancel()
+        for box in [*self._lent, *(b for shelf in self._shelves.values() for b in shelf.ready)]:
+            self._retire(box)
+        self._shelves.clear()
+        await to_the_end(self._drain())
+        if self._keeper is not None:
+            await to_the_end(self._keeper.release())
+
+    def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> Lease:
+        """The right to one box of `spec`, taken on entering and given back on leaving.
+
+        Args:
+            snapshot: a frozen workspace that the box starts with, instead of an empty one.
+        """
+        return Lease(self, spec, snapshot)
+
+    def prepare(self, spec: BoxSpec) -> None:
+        """Starts spares of `spec` ahead of the first lease. Returns at once.
+
+        Raises:
+            ConfigError: it wants GPUs that this pool does not have.
+        """
+        self._claims.check(spec)
+        self._spawn(self._starts, self._prepared(spec))
+
+    async def take(self, spec: BoxSpec) -> GuestBox:
+        """A fresh box, the caller's alone until `give_back`; prefer `lease`.
+
+        Raises:
+            ConfigError: it wants GPUs that this pool does not have.
+            MissingError: no engine, or no image.
+            BoxStartError: it could not be started, with all tries used up.
+        """
+        if not self._open:
+            raise RuntimeError("a pool lends boxes only inside `async with`")
+        self._claims.check(spec)
+        since = time.monotonic()
+        try:
+            shelf = await self._shelf(spec)
+        except AirError:
+            self.stats.failed += 1
+            raise
+        if not self._open:
+            raise BoxStartError("the pool was closed meanwhile")
+        waiter = _Waiter(shelf, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        self._balance()
+        try:
+            box = await waiter.box
+        except asyncio.CancelledError:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            elif waiter.box.done() and not waiter.box.cancelled() and not waiter.box.exception():
+                self._lent.discard(waiter.box.result())
+                waiter.shelf.ready.appendleft(waiter.box.result())  # nobody has touched it
+            self._balance()
+            raise
+        box.queue_seconds = time.monotonic() - since
+        self.stats.queue_seconds += box.queue_seconds
+        box.hand_out()
+        self._balance()
+        return box
+
+    def give_back(self, box: GuestBox) -> None:
+        """Removes a box that was lent, in the background. Calling it twice is harmless."""
+        if box in self._lent:
+            self._retire(box)
+
+    async def _shelf(self, spec: BoxSpec) -> _Shelf:
+        """The shelf of a spec and of what its image is now; shelves of older images are given up."""
+        digest = await self._digests.of(spec)
+        key = f"{digest} {spec.model_dump_json()}"
+        shelf = self._shelves.setdefault(key, _Shelf(spec, digest))
+        for other in self._shelves.values():
+            if other.spec == spec:
+                other.old = other is not shelf
+        shelf.wanted = True
+        return shelf
+
+    async def _prepared(self, spec: BoxSpec) -> None:
+        try:
+            await self._shelf(spec)
+        except AirError as error:
+            _LOG.warning("a spare box did not start: %s", error)
+        self._balance()
+
+    async def _give_way(self) -> None:
+        """Ends spares that hold what somebody on this host waits for; lets others be tried again."""
+        while True:
+            await asyncio.sleep(GIVE_WAY_SECONDS)
+            for shelf in self._shelves.values():
+                try:
+                    shelf.resting = self._claims.wanted(shelf.spec)
+                except ConfigError as error:
+                    _LOG.warning("%s", error)
+                while shelf.resting and shelf.ready:
+                    self._retire(shelf.ready.popleft())
+            self._balance()
+
+    def _balance(self) -> None:
+        """Hands out what is ready, then starts what is missing. Called after every change."""
+        if not self._open:
+            return
+        for waiter in list(self._waiters):
+            if box := self._next(waiter.shelf):
+                self._waiters.remove(waiter)
+                self._lent.add(box)
+                waiter.box.set_result(box)
+        for waiter in self._waiters:
+            missing = sum(w.shelf is waiter.shelf for w in self._waiters) - waiter.shelf.starting
+            if missing > 0 and self.stats.live < self._max:
+                self._start(waiter.shelf)
+        self._make_room()
+        for shelf in self._shelves.values():
+            most = 0 if shelf.old else self._warm if shelf.spec.gpus else len(shelf.ready)
+            while len(shelf.ready) > most:
+                self._retire(shelf.ready.popleft())
+        if self._waiters:
+            return
+        for shelf in self._shelves.values():
+            wanted = shelf.wanted and not shelf.resting and not shelf.old
+            short = self._warm - len(shelf.ready) - shelf.starting if wanted else 0
+            for _ in range(min(short, self._max - self.stats.live)):
+                self._start(shelf, spare=True)
+
+    def _next(self, shelf: _Shelf) -> GuestBox | None:
+        """A ready box that is alive and has not waited too long."""
+        while shelf.ready:
+            box = shelf.ready.popleft()
+            if box.alive and time.monotonic() - box.born < cleanup.WARM_SECONDS / 2:
+                return box
+            self._retire(box)
+        return None
+
+    def _make_room(self) -> None:
+        """Removes spares that nobody waits for, where their places are needed."""
+        short = len(self._waiters) - len(self._closes)
+        short -= sum(shelf.starting for shelf in self._shelves.values())
+        for shelf in self._shelves.values():
+            while short > 0 and shelf.ready and self.stats.live >= self._max:
+                self._retire(shelf.ready.popleft())
+                short -= 1
+
+    def _start(self, shelf: _Shelf, *, spare: bool = False) -> None:
+        shelf.starting += 1
+        self.stats.live += 1
+        self._spawn(self._starts, self._started(shelf, spare))
+
+    async def _started(self, shelf: _Shelf, spare: bool) -> None:
+        try:
+            box = await self._claimed_box(shelf.spec, spare)
+        except BaseException as error:  # cancellation too: who waits for the box is told
+            self.stats.live -= 1
+            if isinstance(error, AirError):
+                self._failed(shelf, error)
+            else:
+                self._failed(shelf, BoxStartError(f"a box did not start: {error!r}"))
+                raise
+        else:
+            if box is None:
+                self.stats.live -= 1
+                shelf.resting = True
+            else:
+                self._stock(shelf, box)
+        finally:
+            shelf.starting -= 1
+            self._balance()
+
+    async def _claimed_box(self, spec: BoxSpec, spare: bool) -> GuestBox | None:
+        """A box and what it holds of this host; None where a spare would have to wait for that."""
+        claim = await (self._claims.try_take if spare else self._claims.take)(spec)
+        if claim is None:
+            return None
+        try:
+            async with self._gate:
+                box = await patiently(lambda: start_box(spec, run=self._run, gpus=claim.gpus))
+        except BaseException:  # cancellation too; what was started is gone by now
+            claim.release()
+            raise
+        self._claimed[box] = claim
+        return box
+
+    def _stock(self, shelf: _Shelf, box: GuestBox) -> None:
+        self.stats.started += 1
+        box.image_digest = shelf.digest
+        image = shelf.spec.image
+        self.stats.by_image[image] = self.stats.by_image.get(image, 0) + 1
+        if self._open:
+            shelf.ready.append(box)
+        else:
+            self._retire(box)
+
+    def _failed(self, shelf: _Shelf, error: AirError) -> None:
+        """Tells the one who waits longest; no spares are started until somebody asks again."""
+        if not self._open:
+            return
+        self.stats.failed += 1
+        shelf.wanted = False
+        for waiter in self._waiters:
+            if waiter.shelf is shelf:
+                self._waiters.remove(waiter)
+                if not waiter.box.done():
+                    waiter.box.set_exception(error)
+                return
+        _LOG.warning("a spare box did not start: %s", error)
+
+    def _retire(self, box: GuestBox) -> None:
+        self._lent.discard(box)
+        self._spawn(self._closes, self._closed(box))
+
+    async def _closed(self, box: GuestBox) -> None:
+        try:
+            await box.close()
+        except AirError as error:  # its guest has ended; what is left is collected later
+            _LOG.warning("%s", error)
+        finally:
+            # Not before: it may use its GPUs until it is gone. Where that could not be seen, whoever
+            # takes them next looks whether its container is there still.
+            self._claimed.pop(box).release()
+            self.stats.closed += 1
+            self.stats.live -= 1
+            asyncio.get_running_loop().call_soon(self._balance)
+
+    def _spawn(self, group: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        group.add(task)
+        task.add_done_callback(group.discard)
+
+    async def _drain(self) -> None:
+        while tasks := [*self._starts, *self._closes]:
+            await asyncio.wait(tasks)
+
+
+class Lease:
+    """One box of a pool, from entering to leaving."""
+
+    def __init__(self, pool: Pool, spec: BoxSpec, snapshot: Snapshot | None = None) -> None:
+        self._pool, self._spec, self._snapshot = pool, spec, snapshot
+        self._box: GuestBox | None = None
+
+    @property
+    def queue_seconds(self) -> float:
+        """Seconds from asking for the box to having it; 0 before."""
+        return 0.0 if self._box is None else self._box.queue_seconds
+
+    async def __aenter__(self) -> Box:
+        if self._box is not None:
+            raise RuntimeError("a lease is used once")
+        self._box = await self._pool.take(self._spec)
+        if self._snapshot is not None:
+            try:
+                await self._box.restore(self._snapshot)
+            except BaseException:  # cancellation too: the caller never gets the box
+                self._pool.give_back(self._box)
+                raise
+        return self._box
+
+    async def __aexit__(self, *exc: object) -> None:
+        assert self._box is not None
+        self._pool.give_back(self._box)

@@ -1,0 +1,277 @@
+"""File locks that the processes of all users of this machine share: who has a GPU, who has a place.
+
+A lock is a file in one folder, `/run/lock/air` or `AIR_LOCK_DIR`, held with flock(2): the kernel frees
+it when its holder ends, however that comes. The file names its holder in one JSON line, for people
+only; nothing is ever decided by it.
+
+Limits: the folder must lie on this machine's own disk. Processes that see another folder (in a
+container, with another `AIR_LOCK_DIR`) share no locks with us, nor does one that comes after somebody
+removed the files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import pwd
+import random
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from air.errors import ConfigError
+from air.sandbox.ops import cleanup
+
+FOLDER_ENV = "AIR_LOCK_DIR"
+FOLDER = Path("/run/lock/air")
+SAY_SECONDS = 5.0
+POLL_SECONDS = (0.05, 0.15)
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who says to hold a lock."""
+
+    pid: int
+    user: str
+    run: str
+
+    def __str__(self) -> str:
+        ours = ", this process" if self.pid == os.getpid() else ""
+        return f"pid {self.pid} ({self.user}, run {self.run}{ours})"
+
+
+class Lock:
+    """A lock that this process holds until `release`; releasing twice is harmless."""
+
+    def __init__(self, name: str, fd: int) -> None:
+        self.name, self.fd, self._pid = name, fd, os.getpid()
+
+    def release(self) -> None:
+        """Frees it, even where a child process still has a copy of the descriptor."""
+        if self.fd < 0:
+            return
+        fd, self.fd = self.fd, -1
+        if os.getpid() == self._pid:  # a fork that ends must not free its parent's lock
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
+
+
+def folder() -> Path:
+    """Where the locks are."""
+    return Path(os.environ.get(FOLDER_ENV) or FOLDER)
+
+
+def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
+    """The first of these locks that can be had now; None where none can. Never waits.
+
+    Args:
+        names: names of locks, in order of preference; made where they do not exist yet.
+        shared: together with others who share it, instead of alone.
+        run: the run that is named as its holder; this process's own if empty.
+
+    Raises:
+        ConfigError: the folder, or a file in it, cannot be used.
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    with _folder() as at:
+        for name in names:
+            fd = _open(name, at)
+            try:
+                fcntl.flock(fd, kind | fcntl.LOCK_NB)
+                if not shared:
+                    _sign(fd, run)
+            except BlockingIOError:
+                os.close(fd)
+            except BaseException:  # cancellation too: it would hold the lock
+                os.close(fd)
+                raise
+            else:
+                return Lock(name, fd)
+    return None
+
+
+def holder(name: str) -> Holder | None:
+    """Who holds a lock alone, as its file says; None where nobody does.
+
+    Raises:
+        ConfigError: the folder, or a file in it, cannot be used.
+    """
+    return _look(name, fcntl.LOCK_SH)
+
+
+def wanted(name: str) -> bool:
+    """Whether anybody holds a lock, alone or shared.
+
+    Raises:
+        ConfigError: the folder, or a file in it, cannot be used.
+    """
+    return _look(name, fcntl.LOCK_EX) is not None
+
+
+def names(prefix: str) -> list[str]:
+    """The locks that were ever made under names that begin so, in order."""
+    with _folder() as at:
+        found = os.listdir(at)  # noqa: PTH208 — pathlib knows no descriptors
+        return sorted(name for name in found if name.startswith(prefix))
+
+
+async def until(
+    attempt: Callable[[], Awaitable[T | None]],
+    *,
+    marker: str,
+    what: Callable[[], str],
+    say_after: float = SAY_SECONDS,
+) -> T:
+    """What `attempt` gives, asked again and again until it is not None.
+
+    Meanwhile `wanted(marker)` is true in every process of this machine.
+
+    Args:
+        attempt: tries once, without waiting for anybody.
+        marker: a lock's name.
+        what: what is waited for, and who has it, for the log.
+        say_after: seconds of waiting until the log says so; then each time they have doubled.
+    """
+    mark: Lock | None = None
+    since = time.monotonic()
+    try:
+        if wanted(marker):  # those who wait already are not passed by
+            await asyncio.sleep(random.uniform(*POLL_SECONDS))
+        while (got := await attempt()) is None:
+            mark = mark or acquire(marker, shared=True)
+            if time.monotonic() - since > say_after:
+                _LOG.warning("waiting for %s", what())
+                say_after *= 2
+            await asyncio.sleep(random.uniform(*POLL_SECONDS))
+        return got
+    finally:
+        if mark is not None:
+            mark.release()
+
+
+def _look(name: str, kind: int) -> Holder | None:
+    """The holder whom a lock of `kind` would have to wait for. Leaves the lock as it was."""
+    with _folder() as at:
+        try:
+            fd = _checked(name, os.open(name, os.O_RDONLY | _FILE, dir_fd=at))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unusable(name, error.strerror) from error
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _parse(os.pread(fd, 1024, 0))
+        else:
+            return None
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def _folder() -> Iterator[int]:
+    """A descriptor of the folder, which is made where it is not there: open to all, sticky."""
+    path = folder()
+    try:
+        if not os.path.lexists(path):
+            _make(path)
+        at = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            yield at
+        finally:
+            os.close(at)
+    except OSError as error:
+        raise ConfigError(
+            f"the folder of locks {path} cannot be used: {error.strerror or error}",
+            where=FOLDER_ENV,
+            remedy=f"set it to a folder that all users of this machine may write: "
+            f"sudo mkdir -m 1777 {path}",
+        ) from error
+
+
+def _make(path: Path) -> None:
+    """Makes the folder under another name first: nobody meets it with its mode half set."""
+    made = Path(tempfile.mkdtemp(prefix=".air-", dir=path.parent))
+    try:
+        made.chmod(0o1777)  # whatever the umask is
+        (made / ".air").touch()  # a folder that is empty would be replaced by who comes second
+        made.rename(path)
+    except OSError:
+        shutil.rmtree(made)
+        if not path.is_dir():  # else another process was first
+            raise
+
+
+def _open(name: str, at: int) -> int:
+    """A lock's file. It is opened before it is made: where the kernel protects the files in sticky
+    folders, O_CREAT on another user's file is refused."""
+    while True:
+        try:
+            return _checked(name, os.open(name, os.O_RDWR | _FILE, dir_fd=at))
+        except FileNotFoundError:
+            _create(name, at)
+        except OSError as error:
+            raise _unusable(name, error.strerror) from error
+
+
+def _create(name: str, at: int) -> None:
+    """Makes a lock's file under another name first: nobody meets it with its mode half set."""
+    draft = f".{name}.{secrets.token_hex(6)}"
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=at)
+    try:
+        os.fchmod(fd, 0o666)  # whatever the umask is
+        os.link(draft, name, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+    except FileExistsError:
+        pass  # another process was first
+    finally:
+        os.close(fd)
+        os.unlink(draft, dir_fd=at)
+
+
+def _checked(name: str, fd: int) -> int:
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise _unusable(name, "it is no regular file")
+
+
+def _unusable(name: str, reason: str | None) -> ConfigError:
+    where = str(folder() / name)
+    return ConfigError(f"this lock cannot be used: {reason}", where=where, remedy="remove it")
+
+
+def _sign(fd: int, run: str) -> None:
+    user = os.geteuid()
+    try:
+        named = pwd.getpwuid(user).pw_name
+    except KeyError:
+        named = str(user)
+    fields = {"pid": os.getpid(), "user": named, "run": run or cleanup.run_id()}
+    line = json.dumps(fields).encode() + b"\n"
+    os.pwrite(fd, line, 0)
+    os.ftruncate(fd, len(line))
+
+
+def _parse(text: bytes) -> Holder:
+    """What a lock's file says. Any user may have written it, so it is made fit for a terminal."""
+    try:
+        fields = json.loads(text.partition(b"\n")[0])
+        pid, user, run = int(fields["pid"]), str(fields["user"]), str(fields["run"])
+    except (ValueError, KeyError, TypeError):
+        return Holder(0, "unknown", "unknown")
+    shown = ("".join(c if c.isprintable() else "?" for c in text)[:60] for text in (user, run))
+    return Holder(pid, *shown)

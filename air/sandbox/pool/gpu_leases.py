@@ -1,0 +1,275 @@
+"""The right to use some GPUs for one box, held across the processes and users of this machine.
+
+A lease is a set of file locks (`air.sandbox.pool.file_locks`), so it ends with its process. A GPU's lock is
+`<uuid>.0`. Who shares on purpose (`slots_per_gpu` > 1) holds that one together with the other
+sharers, and `<uuid>.<slot>`, counted from 1, alone: so nobody who wants a GPU for itself ever gets
+a shared one, whatever the two were told.
+
+Locks do not show a container that outlives its killed owner, nor one whose owner has other locks:
+a GPU is handed on only when the engine has no container labelled with it (`air.gpu`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from air.errors import ConfigError, MissingError
+from air.sandbox.ops import cleanup
+from air.sandbox.pool import file_locks
+from air.sandbox.pool.gpus import Gpu, Wanted, listed, plan
+
+WAITING = "gpu.waiting"
+"""The lock that is held, shared, by all who wait for GPUs."""
+_TURN = "gpu.turn"
+
+
+class GpuLease:
+    """The right to some GPUs until `release`; releasing twice is harmless."""
+
+    def __init__(self) -> None:
+        self._held: dict[Gpu, tuple[file_locks.Lock, ...]] = {}
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs, in the order of the pool."""
+        return tuple(self._held)
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """Their UUIDs."""
+        return tuple(gpu.uuid for gpu in self._held)
+
+    @property
+    def label(self) -> str:
+        """What a container that uses them carries as `air.gpu`: `<uuid>.<slot>,…`."""
+        return ",".join(held[0].name for held in self._held.values())
+
+    @property
+    def fds(self) -> tuple[int, ...]:
+        """The locks' descriptors: a process that inherits them holds the GPUs too, until its end."""
+        return tuple(lock.fd for held in self._held.values() for lock in held)
+
+    def add(self, gpu: Gpu, held: tuple[file_locks.Lock, ...]) -> None:
+        """Takes over the locks of one more GPU."""
+        self._held[gpu] = held
+
+    def release(self, uuids: Iterable[str] | None = None) -> None:
+        """Gives back all, or only those named."""
+        only = None if uuids is None else set(uuids)
+        for gpu in [gpu for gpu in self._held if only is None or gpu.uuid in only]:
+            for lock in self._held.pop(gpu):
+                lock.release()
+
+
+class GpuPool:
+    """Lends GPUs, each exclusively or to `slots_per_gpu` at once.
+
+    Who asks first is served first within this process. Across processes it is chance, except that
+    one request for several GPUs at a time may keep what it already has while it waits for more.
+
+    Args:
+        gpus: what it lends.
+        slots_per_gpu: how many boxes may share a GPU. Their memory is not divided among them.
+        run: the run that is named as holder; this process's own if empty.
+        say_after: seconds of waiting after which the log says who holds what is waited for.
+    """
+
+    def __init__(
+        self,
+        gpus: Sequence[Gpu],
+        *,
+        slots_per_gpu: int = 1,
+        run: str = "",
+        say_after: float = file_locks.SAY_SECONDS,
+    ) -> None:
+        if slots_per_gpu < 1:
+            raise ValueError("slots_per_gpu must be at least 1")
+        self.gpus = tuple(gpus)
+        self._slots = (0,) if slots_per_gpu == 1 else tuple(range(1, slots_per_gpu + 1))
+        self._run, self._say_after = run, say_after
+        self._line = asyncio.Lock()
+        self._occupied: dict[str, str] = {}
+
+    @classmethod
+    def open(cls, wanted: Wanted, *, slots_per_gpu: int = 1, run: str = "") -> GpuPool:
+        """A pool over the GPUs of this machine that `wanted` means; see `gpus.plan`, also for errors."""
+        return cls(plan(wanted), slots_per_gpu=slots_per_gpu, run=run)
+
+    def check(self, count: int) -> None:
+        """Holds that a box with `count` GPUs can be served at all.
+
+        Raises:
+            ConfigError: it has not so many.
+        """
+        if count > len(self.gpus):
+            raise ConfigError(
+                f"a box needs {count} GPUs, and the run has {len(self.gpus)}: {listed(self.gpus)}",
+                where="gpus",
+                remedy="name more, or take the task out",
+            )
+
+    @asynccontextmanager
+    async def lease(self, count: int) -> AsyncIterator[GpuLease]:
+        """The right to `count` GPUs, taken on entering and given back on leaving; see `take`."""
+        lease = await self.take(count)
+        try:
+            yield lease
+        finally:
+            lease.release()
+
+    async def take(self, count: int) -> GpuLease:
+        """`count` GPUs, all or none; waits for as long as they are held. The caller releases them.
+
+        Raises:
+            ConfigError: the pool has not so many, or the locks cannot be used.
+            BoxStartError: the engine could not say which containers use them.
+        """
+        self.check(count)
+        lease = GpuLease()
+        turn: file_locks.Lock | None = None
+
+        async def attempt() -> GpuLease | None:
+            nonlocal turn
+            if count > 1 and turn is None:  # without it, several GPUs are never free at once
+                turn = file_locks.acquire(_TURN, run=self._run)
+            return await self._fill(lease, count, keep=turn is not None)
+
+        try:
+            async with self._line:
+                return await file_locks.until(
+                    attempt,
+                    marker=WAITING,
+                    what=lambda: f"{count} of the GPUs {listed(self.gpus)}: {self._held_by()}",
+                    say_after=self._say_after,
+                )
+        except BaseException:  # cancellation too: its GPUs go back
+            lease.release()
+            raise
+        finally:
+            if turn is not None:
+                turn.release()
+
+    async def try_take(self, count: int) -> GpuLease | None:
+        """As `take`, but None where they cannot be had now."""
+        self.check(count)
+        if self._line.locked():
+            return None
+        lease = GpuLease()
+        try:
+            return await self._fill(lease, count, keep=False)
+        except BaseException:  # cancellation too: its GPUs go back
+            lease.release()
+            raise
+
+    async def _fill(self, lease: GpuLease, count: int, *, keep: bool) -> GpuLease | None:
+        """Completes the lease, or gives back what it has unless it may `keep` that."""
+        for slot in self._slots:  # boxes share a GPU only where each has one
+            for gpu in sorted(self.gpus, key=lambda gpu: gpu.uuid in self._occupied):
+                missing = len(lease.gpus) < count and gpu not in lease.gpus
+                if missing and (held := self._lock(gpu, slot)):
+                    lease.add(gpu, held)
+        if len(lease.gpus) == count:
+            self._occupied = await asyncio.to_thread(occupied, lease.label)
+            if not self._occupied:
+                return lease
+            lease.release(self._occupied)
+        if not keep:
+            lease.release()
+        return None
+
+    def _lock(self, gpu: Gpu, slot: int) -> tuple[file_locks.Lock, ...]:
+        if slot == 0:
+            alone = file_locks.acquire(f"{gpu.uuid}.0", run=self._run)
+            return (alone,) if alone else ()
+        together = file_locks.acquire(f"{gpu.uuid}.0", shared=True)
+        if together is None:
+            return ()
+        if mine := file_locks.acquire(f"{gpu.uuid}.{slot}", run=self._run):
+            return (mine, together)
+        together.release()
+        return ()
+
+    def _held_by(self) -> str:
+        who = [f"{gpu.index} by {holder}" for gpu in self.gpus for holder in holders(gpu).values()]
+        who += [f"{uuid} by {text}" for uuid, text in self._occupied.items()]
+        return "; ".join(who) or "held by nobody now"
+
+
+def divided(
+    found: Sequence[Gpu], *, box: int, grader: int, slots_per_gpu: int = 1, where: str = "gpus"
+) -> tuple[GpuPool, GpuPool]:
+    """Pools for agents' boxes and for graders': an agent that waits for its grade keeps its own.
+
+    Args:
+        box: most GPUs of one agent's box.
+        grader: most of one grader's; so many are left to graders.
+        where: the key that is named in the error.
+
+    Raises:
+        ConfigError: there are not so many.
+    """
+    if box + grader > len(found):
+        raise ConfigError(
+            f"a box needs {box} GPUs, graders {grader}, and the run has {len(found)}: {listed(found)}",
+            where=where,
+            remedy="name more, or take the task out",
+        )
+    count = len(found) - grader
+    agents = GpuPool(found[:count], slots_per_gpu=slots_per_gpu)
+    return agents, GpuPool(found[count:], slots_per_gpu=slots_per_gpu)
+
+
+def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
+    """Who holds a GPU: by slot; slot 0 is the whole GPU.
+
+    Raises:
+        ConfigError: the locks cannot be used.
+    """
+    slots = (name.rpartition(".")[2] for name in file_locks.names(f"{gpu.uuid}."))
+    by_slot = {int(s): file_locks.holder(f"{gpu.uuid}.{s}") for s in slots if s.isdecimal()}
+    return {slot: held for slot, held in sorted(by_slot.items()) if held is not None}
+
+
+def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Which containers stand against handing out what `label` names: UUID to "CONTAINER of OWNER".
+
+    Two that share a GPU do not stand against one another; one that has it alone does.
+
+    Args:
+        label: as `GpuLease.label`.
+        containers: the engine's summaries.
+    """
+    asked = [_place(part) for part in label.split(",")]
+    found: dict[str, str] = {}
+    for container in containers:
+        labels = container["Labels"]
+        for part in labels.get(cleanup.GPU_LABEL, "").split(","):
+            uuid, slot = _place(part)
+            if any(u == uuid and (s == slot or "0" in (s, slot)) for u, s in asked):
+                name = container["Names"][0].lstrip("/")
+                found[uuid] = f"container {name} of {labels.get(cleanup.OWNER_LABEL, 'nobody')}"
+    return found
+
+
+def _place(part: str) -> tuple[str, str]:
+    """UUID and slot of one part of a label; a bare UUID means the whole GPU."""
+    uuid, _, slot = part.strip().partition(".")
+    return uuid, slot or "0"
+
+
+def occupied(label: str) -> dict[str, str]:
+    """As `users`, of all containers there are, once those of dead owners are removed. Blocks.
+
+    Raises:
+        BoxStartError: the engine answers, but fails.
+    """
+    from air.sandbox.docker import engine
+
+    try:
+        engine.remove_left_behind(cleanup.GPU_LABEL)
+        return users(label, engine.boxes(cleanup.GPU_LABEL))
+    except MissingError:  # no engine, so no containers
+        return {}

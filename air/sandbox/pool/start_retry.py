@@ -1,0 +1,74 @@
+"""What a pool needs around the start of a box: patience, and what an image's tag stands for now."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception_type,
+    wait_random_exponential,
+)
+
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.docker.engine_errors import EngineAwayError, TransientStartError
+
+ATTEMPTS = 4
+AWAY_SECONDS = 60.0
+"""How long a start waits for an engine that is being restarted."""
+DIGEST_SECONDS = 1.0
+T = TypeVar("T")
+
+
+async def patiently(work: Callable[[], Awaitable[T]]) -> T:
+    """What `work` gives, tried again where it fails for a reason that may pass.
+
+    Raises:
+        TransientStartError: all tries are used up; other errors at once.
+    """
+    async for attempt in AsyncRetrying(
+        retry=retry_if_exception_type(TransientStartError),
+        wait=wait_random_exponential(multiplier=0.2, max=5),
+        stop=_hopeless,
+        reraise=True,
+    ):
+        with attempt:
+            return await work()
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _hopeless(state: RetryCallState) -> bool:
+    if state.outcome and isinstance(state.outcome.exception(), EngineAwayError):
+        return (state.seconds_since_start or 0.0) > AWAY_SECONDS
+    return state.attempt_number >= ATTEMPTS
+
+
+class Digests:
+    """What images' tags stand for, asked of the engine at most once in `DIGEST_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, str]] = {}
+        self._asking = asyncio.Lock()
+
+    async def of(self, spec: BoxSpec) -> str:
+        """The digest of a spec's image; empty where boxes have none.
+
+        Raises:
+            MissingError: no engine answers, or the image is not there.
+            BoxStartError: the engine failed.
+        """
+        if spec.provider != "docker":
+            return ""
+        async with self._asking:  # one question serves all who wait meanwhile
+            asked, digest = self._known.get(spec.image, (0.0, ""))
+            if not digest or time.monotonic() - asked > DIGEST_SECONDS:
+                from air.sandbox.docker import engine
+
+                asked = time.monotonic()
+                digest = await patiently(lambda: engine.image_id(spec.image))
+                self._known[spec.image] = (asked, digest)
+            return digest

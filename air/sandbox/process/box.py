@@ -1,0 +1,237 @@
+"""The process box: the same guest as a subprocess, for machines without Docker.
+
+Every episode in one is labelled `isolation = "process"`. What holds in each mode of
+`air.sandbox.process.namespaces` (`namespaces()` says which one, and why), beside what holds in every
+box (fresh commands, timeouts that kill whole trees, bounded output, file operations that follow no link, an
+end together with the harness):
+
+- `root` and `user`: the guest is process 1, so nothing outlives the box or hides from it. There is
+  no network but loopback; nothing of the host is seen but its system folders and Python, read-only;
+  nobody in it has or can get a privilege. Workspace, scratch folders and `/tmp` are tmpfs of `disk_mb`
+  each, which is memory of the host. `pids` holds from Linux 5.14 on. As root, a box's ids are the
+  host's from `namespaces.HOST_IDS` on, which own nothing there; as another user, they are that user,
+  and graders cannot run an agent's code as a second user.
+- `plain`: a command runs as this user and sees the host's files, network and processes. `pids`,
+  `shm_mb` and the size of the workspace as a whole do not hold.
+- Never held: `cpus`, and memory but for each process by itself (its data segment). There is no
+  filter of system calls: the kernel that it shares with the host is all that is between them.
+
+Which GPUs are its own is only told to CUDA (`CUDA_VISIBLE_DEVICES`; empty where it has none). The
+guest holds their locks too: where the harness is killed, they are free once the guest has ended.
+`network` restricts a box as it does a container, except in `plain` mode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from air.aio import to_the_end
+from air.errors import BoxStartError, ConfigError, InfrastructureError
+from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
+from air.sandbox.guest import namespaces as guest_namespaces
+from air.sandbox.network import egress_proxy
+from air.sandbox.ops import cleanup
+from air.sandbox.pool.gpu_leases import GpuLease
+from air.sandbox.process import namespaces as modes
+from air.sandbox.process.copy_snapshots import CopiedSnapshot
+from air.sandbox.wire.connection import Connection, compiled, frame, interpreter
+from air.sandbox.wire.guest_box import MOST_FILES, SECOND_UID, START_SECONDS, GuestBox, base_env
+
+MIB = 1 << 20
+END_SECONDS = 10.0
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class ProcessBox(GuestBox):
+    """A box that is a folder and a subprocess."""
+
+    isolation: Isolation = "process"
+
+    def __init__(self, spec: BoxSpec, gpus: GpuLease | None = None) -> None:
+        super().__init__(spec)
+        self._gpus = gpus or GpuLease()
+        self.mode: modes.Mode = "plain"
+        """Which namespaces it has; see `air.sandbox.process.namespaces`."""
+        self._root: Path | None = None
+        self._process: asyncio.subprocess.Process | None = None
+
+    @classmethod
+    async def start(
+        cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
+    ) -> ProcessBox:
+        """Starts a box; a process needs no label of its `run`.
+
+        Raises:
+            ConfigError: a scratch folder, or `AIR_PROCESS_BOX`, cannot be used.
+            BoxStartError: no folder, no process, or no guest.
+        """
+        box = cls(spec, gpus)
+        try:
+            await box._start()
+        except BaseException as error:  # cancellation too: nothing is left running
+            await box.close()
+            if isinstance(error, (OSError, TimeoutError, InfrastructureError)):
+                raise BoxStartError(f"a process box did not start: {error}") from error
+            raise
+        return box
+
+    async def _start(self) -> None:
+        self.mode = (await to_the_end(asyncio.to_thread(modes.found))).mode
+        root = self._make_root()
+        frames = self._prepare(root)
+        sent = compiled() if self.mode == "plain" else modes.program()
+        start = asyncio.create_subprocess_exec(
+            *interpreter(sys.executable, sent),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={},
+            cwd=root,
+            start_new_session=True,
+            pass_fds=self._gpus.fds,
+            limit=MIB,
+        )
+        spawning = asyncio.ensure_future(start)
+        try:
+            self._process = await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            self._process = await to_the_end(spawning)
+            raise
+        assert self._process.stdout is not None
+        assert self._process.stdin is not None
+        self._connection = Connection(
+            self._process.stdout, self._process.stdin, stderr=self._process.stderr, name=self.id
+        )
+        self._process.stdin.write(sent + b"".join(map(frame, frames)))
+        await self._connection.ready(seconds=START_SECONDS)
+        if self._proxied:
+            await self.forward(egress_proxy.PORT, egress_proxy.Proxy(self.spec.network).serve)
+
+    @property
+    def _proxied(self) -> bool:
+        """Whether it reaches what `network` lists as a container does; a plain one has all."""
+        return bool(self.spec.network) and self.mode != "plain"
+
+    def _make_root(self) -> Path:
+        root = Path(tempfile.gettempdir(), cleanup.folder_prefix() + self.id.removeprefix("air-"))
+        root.mkdir(mode=0o700)
+        self._root = root  # only now: what was there before is not ours to remove
+        return root
+
+    def _prepare(self, root: Path) -> list[dict[str, Any]]:
+        """Says where the folders are, and makes them where nobody else does; what is to be sent."""
+        layouts = []
+        if self.mode == "plain":
+            self._make_folders(root)
+        else:
+            self._folders, shown = modes.places(self._folders)
+            devices = modes.gpu_devices(self._gpus.uuids)
+            laid = modes.layout(self.spec, self.mode, self._folders, shown, str(root), devices)
+            layouts = [laid]
+        self.workspace = self._folders[WORKSPACE]
+        return [*layouts, self._config()]
+
+    def _make_folders(self, root: Path) -> None:
+        for folder in self._folders:
+            (root / folder[1:]).mkdir(parents=True)
+            self._folders[folder] = f"{root}{folder}"
+        if self._second_user:
+            root.chmod(0o711)  # the second user passes through to the workspace, and reads it
+            (root / "tmp").chmod(0o1777)
+            for folder in self.spec.scratch:
+                (root / folder[1:]).chmod(0o700)
+
+    @property
+    def host_workspace(self) -> Path:
+        """Where this machine finds the workspace while the box lives. End it in `/` where a program
+        takes it: with namespaces it is a link, into a file system that is mounted nowhere else. Who
+        follows a link that lies in there follows an agent's."""
+        if self.mode == "plain":
+            return Path(self.workspace)
+        assert self._process is not None
+        return Path(f"/proc/{self._process.pid}/fd/{guest_namespaces.WORKSPACE_FD}")
+
+    @property
+    def seen_from_host(self) -> str:
+        """Where a person of this machine finds the workspace; see `host_workspace`."""
+        return f"{self.host_workspace}/"
+
+    @property
+    def _second_user(self) -> bool:
+        return self.spec.second_user and os.geteuid() == 0 and self.mode != "user"
+
+    def _config(self) -> dict[str, Any]:
+        limits, plain = self.spec.limits, self.mode == "plain"
+        rlimits = [
+            (resource.RLIMIT_DATA, limits.memory_mb * MIB),
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_NOFILE, MOST_FILES),
+        ]
+        if plain:
+            rlimits.append((resource.RLIMIT_FSIZE, limits.disk_mb * MIB))
+        return {
+            "roots": list(self._folders.items()),
+            "remove": str(self._root) if plain else None,
+            "locks": self._gpus.fds,
+            "env": self._env(),
+            "rlimits": rlimits,
+        }
+
+    def _env(self) -> dict[str, str]:
+        """What commands find: nothing of the harness's own environment, which may hold secrets."""
+        env = {
+            "PATH": f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
+            "HOME": self._folders[WORKSPACE],
+            "TMPDIR": self._folders["/tmp"],
+        }
+        if "LD_LIBRARY_PATH" in os.environ:  # some interpreters do not start without it
+            env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+        if self._second_user:
+            env[SECOND_UID_ENV] = str(SECOND_UID)
+        gpus = {"CUDA_VISIBLE_DEVICES": ",".join(self._gpus.uuids)}  # empty: CUDA sees none
+        return (
+            env | (egress_proxy.environment() if self._proxied else {}) | base_env(self.spec) | gpus
+        )
+
+    async def snapshot(self) -> Snapshot:
+        """Freezes the workspace, which is copied; see `Box.snapshot`."""
+        await self._guest.request({"op": "freeze"})
+        snapshot = await CopiedSnapshot.of(self.host_workspace)
+        self._end("its workspace is frozen in a snapshot")
+        return snapshot
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Copies a frozen workspace into this box's; see `Box.restore`."""
+        if not isinstance(snapshot, CopiedSnapshot):
+            raise ConfigError("a process box starts only from a snapshot of a process box")
+        await snapshot.fill(self.host_workspace)
+
+    async def _close(self) -> None:
+        if self._process is not None:
+            if self._connection is None:  # it waits for its program
+                self._process.kill()
+            else:
+                await self._connection.close()
+            try:
+                await asyncio.wait_for(self._process.wait(), END_SECONDS)
+            except TimeoutError:
+                self._process.kill()
+                await self._process.wait()
+        if self._root is not None:
+            await to_the_end(asyncio.to_thread(cleanup.remove_folder, self._root))
+
+
+def namespaces() -> str:
+    """What process boxes are on this machine: the mode, and why. Blocks for about 0.2 s once.
+
+    Raises:
+        ConfigError: `AIR_PROCESS_BOX` names no mode, or one that does not work here.
+    """
+    found = modes.found()
+    return f"{found.mode}: {found.reason}"

@@ -1,0 +1,61 @@
+"""Snapshots of process boxes: a folder on the host that the workspace was moved to.
+
+A box that starts from one gets a copy of it: unlike in containers, that takes longer for a larger
+workspace, except where the file system shares blocks (btrfs, XFS).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import tempfile
+from pathlib import Path
+
+from air.aio import to_the_end
+from air.errors import BoxDiedError
+from air.sandbox.contract.box import Snapshot
+from air.sandbox.ops import cleanup
+
+
+class CopiedSnapshot(Snapshot):
+    """A folder that holds a frozen workspace as `workspace`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.id, self._folder = folder.name, folder
+
+    @classmethod
+    async def of(cls, workspace: Path) -> CopiedSnapshot:
+        """Freezes the workspace of a box in which nothing runs any more.
+
+        Raises:
+            BoxDiedError: it could not be kept.
+        """
+        snapshot = cls(Path(tempfile.mkdtemp(prefix=cleanup.folder_prefix())))
+        try:
+            await _copied(workspace, snapshot._folder / "workspace")
+        except BaseException:  # cancellation too: half a copy is none
+            await snapshot.close()
+            raise
+        return snapshot
+
+    async def fill(self, workspace: Path) -> None:
+        """Puts a copy into the empty workspace of a box.
+
+        Raises:
+            BoxDiedError: the snapshot is gone, or the disk is full.
+        """
+        await _copied(self._folder / "workspace", workspace)
+
+    async def close(self) -> None:
+        """Removes the folder; see `Snapshot.close`."""
+        await to_the_end(asyncio.to_thread(cleanup.remove_folder, self._folder))
+
+
+async def _copied(source: Path, dest: Path) -> None:
+    """Copies a folder with all it holds, links as links; `dest` may exist."""
+    argv = ["cp", "-a", "--reflink=auto", "-T", "--", f"{source}/.", f"{dest}/"]
+    run = asyncio.to_thread(subprocess.run, argv, capture_output=True, check=False)
+    done = await to_the_end(run)
+    if done.returncode:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise BoxDiedError(f"a snapshot could not be copied: {lines[-1] if lines else 'cp failed'}")

@@ -1,0 +1,246 @@
+"""Whether process boxes get namespaces here, and what such a box is made of: the host's side.
+
+`found` says which of three modes process boxes have on this machine, and why:
+
+- `root`: this process is root, and the kernel allows namespaces;
+- `user`: it is not (or root of a container only), and may make a user namespace of its own;
+- `plain`: neither; the box is a folder and a subprocess.
+
+`AIR_PROCESS_BOX` chooses one of them (`auto`, the default, takes the best that works); a mode that
+does not work is then an error instead of a worse one. What a box sees of the host, read-only: the
+system's folders, the Python environment of this process, the folders of `LD_LIBRARY_PATH`, and
+those named in `AIR_PROCESS_SHOW` (separated by `:`), such as a cluster's software tree.
+"""
+
+# ruff: noqa: PTH110, PTH114, PTH115, PTH117, PTH118, PTH120
+# Paths are text here: each step of a chain of links counts, and pathlib would tidy it away.
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from air.errors import ConfigError
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.guest import namespaces
+from air.sandbox.ops import cleanup
+from air.sandbox.wire import connection
+from air.sandbox.wire.connection import frame, interpreter
+
+Mode = Literal["root", "user", "plain"]
+SETTING, SHOW = "AIR_PROCESS_BOX", "AIR_PROCESS_SHOW"
+HOST_IDS = 0x7000_0000
+"""As root, ids 0 to 65535 in a box are this and more on the host: a range that nothing else uses."""
+MIB = 1 << 20
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix")
+_ELSEWHERE = "/box"
+_INODES_PER_MIB = 256
+_COUNTED_BY_NAMESPACE = (5, 14)
+_PROBE_SECONDS = 60
+_TRIAL = ["bash", "-c", 'exec "$0" -I -c "import ctypes, json, select"']
+_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Found:
+    """The mode of process boxes on this machine."""
+
+    mode: Mode
+    reason: str
+    """Why it is this one, as half a line."""
+
+
+def found() -> Found:
+    """The mode of process boxes here; tried out once for each setting. Blocks for about 0.2 s then.
+
+    Raises:
+        ConfigError: `AIR_PROCESS_BOX` names no mode, or one that does not work here, or
+            `AIR_PROCESS_SHOW` names no folder.
+    """
+    with _LOCK:
+        return _found(os.environ.get(SETTING, "auto"), os.environ.get(SHOW, ""))
+
+
+@cache
+def _found(wanted: str, _show: str) -> Found:
+    modes = get_args(Mode)
+    if wanted not in ("auto", *modes):
+        remedy = f"set it to auto, {', '.join(modes[:-1])} or {modes[-1]}"
+        raise ConfigError(f"{wanted!r} is no kind of process box", where=SETTING, remedy=remedy)
+    if wanted == "plain":
+        return Found("plain", f"{SETTING}=plain")
+    mode: Mode = "root" if _is_root() else "user"
+    problem = _problem(mode) if wanted in ("auto", mode) else f"this user's is {mode!r}"
+    if problem and wanted != "auto":
+        remedy = "set it to auto or plain"
+        raise ConfigError(f"{wanted!r} does not work here: {problem}", where=SETTING, remedy=remedy)
+    if problem:
+        return Found("plain", f"no namespaces: {problem}")
+    return Found(mode, "namespaces as root" if mode == "root" else "namespaces of a user's own")
+
+
+def _is_root() -> bool:
+    """Whether this process is root, and may give the box ids that nobody uses."""
+    if os.geteuid():
+        return False
+    lines = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
+    ranges = [(int(line.split()[0]), int(line.split()[2])) for line in lines]
+    return any(first <= HOST_IDS and first + count >= HOST_IDS + 65536 for first, count in ranges)
+
+
+def _problem(mode: Mode) -> str:
+    """Why no box of this mode can start here; empty where one can. Starts one."""
+    folder = tempfile.mkdtemp(prefix=cleanup.folder_prefix())
+    try:
+        where, shown = places(("/workspace", "/tmp"))
+        config = layout(BoxSpec(provider="process"), mode, where, shown, folder)
+        config["trial"] = [*_TRIAL, sys.executable]
+        sent = program()
+        done = subprocess.run(
+            interpreter(sys.executable, sent),
+            input=sent + frame(config),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return " ".join(str(error).split())
+    finally:
+        if Path(folder).exists():
+            Path(folder).rmdir()
+    if not done.returncode:
+        return ""
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else f"a trial ended with status {done.returncode}"
+
+
+def program() -> bytes:
+    """The launcher and the guest, for this interpreter; its first frame is a `layout`."""
+    return connection.compiled((*connection.GUEST, "namespaces"))
+
+
+def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Where a box's writable folders are, and what of the host it sees: path in the box -> on the host.
+
+    A writable folder is where it is in a container, unless something of the host is there.
+    """
+    shown = _shown()
+    where = {}
+    for folder in folders:
+        taken = any(folder == path or folder.startswith(path + "/") for path in shown)
+        covers = folder != "/tmp" and any(path.startswith(folder + "/") for path in shown)
+        where[folder] = _ELSEWHERE + folder if taken or covers else folder
+    return where, shown
+
+
+def _shown() -> dict[str, str]:
+    wanted = [path for path in _SYSTEM if not os.path.islink(path)]
+    wanted += sorted({*_python(), *_named("LD_LIBRARY_PATH"), *_named(SHOW)}, key=len)
+    shown: dict[str, str] = {}
+    for path in wanted:
+        covered = any(path == known or path.startswith(known + "/") for known in shown)
+        if path.startswith("/") and path != "/" and not covered and os.path.exists(path):
+            shown[path] = os.path.realpath(path)
+    return shown
+
+
+def _python() -> Iterator[str]:
+    """The folders without which this process's Python does not start."""
+    yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
+    step = sys.executable
+    yield os.path.dirname(step)
+    while os.path.islink(step):
+        step = os.path.join(os.path.dirname(step), os.readlink(step))
+        yield os.path.normpath(os.path.dirname(step))
+
+
+def _named(variable: str) -> list[str]:
+    paths = [os.path.normpath(path) for path in os.environ.get(variable, "").split(":") if path]
+    for path in paths if variable == SHOW else ():
+        if path == "/" or not os.path.isabs(path) or not os.path.exists(path):
+            remedy = "name folders of this machine by their absolute paths, separated by `:`"
+            raise ConfigError(f"{path!r} cannot be shown to a box", where=SHOW, remedy=remedy)
+    return paths
+
+
+def gpu_devices(
+    uuids: Collection[str], *, driver: str = "/proc/driver/nvidia/gpus", dev: str = "/dev"
+) -> list[str]:
+    """The device files through which the NVIDIA GPUs of these UUIDs are used; none where there are none.
+
+    Args:
+        driver: where the driver tells of its GPUs.
+        dev: where the device files are.
+    """
+    found = []
+    for file in sorted(Path(driver).glob("*/information")):
+        rows = (line.partition(":") for line in file.read_text(encoding="utf-8").splitlines())
+        told = {name.strip(): value.strip() for name, _, value in rows}
+        if told.get("GPU UUID") in uuids:
+            found.append(f"{dev}/nvidia{told['Device Minor']}")
+    shared = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps")
+    devices = [*found, *(f"{dev}/{name}" for name in shared)] if found else []
+    return [path for path in devices if os.path.exists(path)]
+
+
+def layout(
+    spec: BoxSpec,
+    mode: Mode,
+    where: Mapping[str, str],
+    shown: Mapping[str, str],
+    folder: str,
+    devices: Sequence[str] = (),
+) -> dict[str, Any]:
+    """What the launcher makes a box of; see `air.sandbox.guest.namespaces`.
+
+    Args:
+        where, shown: see `places`.
+        folder: an empty folder of the host, which the launcher removes at the end.
+        devices: device files of the host, and folders of them, that the box may use.
+    """
+    limits, root = spec.limits, mode == "root"
+    second_user = spec.second_user and root
+    owner = HOST_IDS + (0 if second_user else namespaces.INSIDE_UID) if root else 0
+
+    def options(size_mb: int, access: str) -> str:
+        inodes = max(1024, size_mb * _INODES_PER_MIB)
+        return f"size={size_mb}m,nr_inodes={inodes},uid={owner},gid={owner},mode={access}"
+
+    writable = {"/dev/shm": options(limits.shm_mb, "1777")}
+    for named, path in where.items():
+        closed = second_user and named not in ("/workspace", "/tmp")
+        access = "1777" if named == "/tmp" else "0700" if closed else "0755"
+        writable[path] = options(limits.disk_mb, access)
+    return {
+        "folder": folder,
+        "workspace": where["/workspace"],
+        "host_ids": HOST_IDS if root else 0,
+        "second_user": second_user,
+        "links": [(path, os.readlink(path)) for path in _SYSTEM if os.path.islink(path)],
+        "writable": sorted(writable.items(), key=lambda item: len(item[0])),
+        "shown": [(source, path) for path, source in shown.items()],
+        "devices": list(devices),
+        "trial": [],
+        "shm_bytes": limits.shm_mb * MIB,
+        "pids": limits.pids + 1 if counts_by_namespace() else 0,
+    }
+
+
+def counts_by_namespace() -> bool:
+    """Whether the kernel limits the processes of a user for each user namespace by itself.
+
+    Where it does not, `pids` cannot be held: the user's other processes would count, too.
+    """
+    release = re.match(r"(\d+)\.(\d+)", platform.release())
+    return release is not None and tuple(map(int, release.groups())) >= _COUNTED_BY_NAMESPACE

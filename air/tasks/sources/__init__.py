@@ -1,0 +1,1 @@
+"""Where tasks come from: folders of our own format, and checkouts of other systems."""

@@ -1,0 +1,239 @@
+"""A checkout of MLGym: which tasks it has, which of them can be used, and why the others cannot."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from air import paths
+from air.errors import MissingError
+from air.tasks.sources.mlgym import split
+from air.tasks.sources.mlgym.config import (
+    DatasetConfig,
+    TaskConfig,
+    Unusable,
+    describe,
+    read_datasets,
+    read_task,
+)
+from air.tasks.sources.mlgym.source import DATA, CheckoutSource
+from air.tasks.sources.mlgym.table import Entry, read_table
+from air.tasks.spec import RewardScale, TaskGrader, TaskLimits, TaskSpec
+
+PREFIX = "mlgym:"
+ROOT_VARIABLE = "AIR_MLGYM_ROOT"
+HOME = "/home/agent/workspace"
+"""The workspace that MLGym's scripts name; in a grader box it lies elsewhere."""
+_SPARE_SECONDS = 120.0
+_RUNS_ALONE = 4
+"""How many commands of the longest duration fit into an episode."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """Whether one task can be played."""
+
+    id: str
+    """`mlgym:<config name>`."""
+    state: Literal["ready", "needs", "missing"]
+    """`ready`; `needs` what a box here may not have; `missing`: upstream, or from the table."""
+    reason: str
+    """Why it is not ready, in one line; empty where it is."""
+    task: TaskSpec | None
+    """The task; None where it is missing."""
+
+
+def find_checkout(root: Path | None = None) -> Checkout | None:
+    """The checkout at `root`, else the one that `AIR_MLGYM_ROOT` names; None where neither is said.
+
+    Raises:
+        MissingError: there is no checkout at that place.
+    """
+    if root is not None:
+        return Checkout(root)
+    named = os.environ.get(ROOT_VARIABLE)
+    return Checkout(Path(named), said_by=ROOT_VARIABLE) if named else None
+
+
+class Checkout:
+    """One checkout. Its files are only read, and nothing is remembered of them."""
+
+    def __init__(self, root: Path, *, said_by: str = "mlgym_root") -> None:
+        """
+        Args:
+            root: the folder; relative to the working directory as it is now.
+            said_by: the setting to name in errors.
+
+        Raises:
+            MissingError: no checkout is there.
+        """
+        self.root = root.expanduser().resolve()
+        if not (self.root / "configs" / "tasks").is_dir():
+            raise MissingError(
+                f"no checkout of MLGym at {self.root}: it has no configs/tasks",
+                where=said_by,
+                remedy="name the folder of a clone of facebookresearch/MLGym",
+            )
+        self._table = read_table(self.root)
+
+    def names(self) -> list[str]:
+        """The names of its task configs, sorted."""
+        return sorted(file.stem for file in (self.root / "configs" / "tasks").glob("*.yaml"))
+
+    def load(self, name: str) -> TaskSpec:
+        """The task of that config.
+
+        Raises:
+            MissingError: it cannot be used; says why in one line.
+        """
+        try:
+            return self._load(name)
+        except Unusable as error:
+            raise MissingError(
+                str(error),
+                where=f"task {PREFIX}{name}",
+                remedy="`air tasks` shows what can be used",
+            ) from None
+
+    def status(self, name: str) -> Status:
+        """Whether and why a task can be used or not."""
+        try:
+            task = self._load(name)
+            needs = self._needs(name)
+        except Unusable as error:
+            return Status(PREFIX + name, "missing", str(error), None)
+        return Status(PREFIX + name, "needs" if needs else "ready", needs, task)
+
+    def _load(self, name: str) -> TaskSpec:
+        if name not in self.names():
+            raise Unusable("there is no such config in configs/tasks")
+        config = read_task(self.root, name)
+        datasets = read_datasets(self.root, config)
+        kind = config.kind
+        if name not in self._table:
+            raise Unusable("air's table has no entry for it, which configs/air.toml can add")
+        entry = self._table[name]
+        script = self._script(config)
+        limits = _limits(config, entry, waits=kind != "csv")
+        how = _how(config, entry, limits, script)
+        source = self._source(name, config, datasets, entry, script, how)
+        scale = entry.model_dump(include=set(RewardScale.model_fields), exclude_unset=True)
+        scale["baseline"] = _baseline(config, entry)
+        trust: Literal["data", "code", "evaluator"] = "code" if entry.player else "evaluator"
+        task = TaskSpec(
+            id=PREFIX + name,
+            name=config.name,
+            description=describe(config, datasets),
+            metric=entry.metric,
+            artefact=entry.artefact[0],
+            more_artefacts=entry.artefact[1:],
+            image=entry.image,
+            gpus=entry.gpus,
+            trust="data" if kind == "csv" else trust,
+            caveat=entry.caveat,
+            limits=limits,
+            grader=TaskGrader(
+                gpus=entry.gpus if kind in ("model", "lm") else 0, repeats=entry.repeats
+            ),
+            **scale,
+        )
+        return task.read_from(self.root, source.digest(task.model_dump_json()), source)
+
+    def _script(self, config: TaskConfig) -> str:
+        """The evaluation script, relative to the workspace."""
+        if not config.evaluation_paths:
+            raise Unusable("its config names no evaluation script")
+        script = config.evaluation_paths[0]
+        laid = [Path(item).name for item in config.starter_code]
+        if Path(script).is_absolute() or Path(script).parts[0] not in laid:
+            raise Unusable(f"its evaluation script {script} is not among its starter code")
+        return script
+
+    def _source(
+        self,
+        name: str,
+        config: TaskConfig,
+        datasets: list[DatasetConfig],
+        entry: Entry,
+        script: str,
+        how: dict[str, object],
+    ) -> CheckoutSource:
+        starter = tuple(self._inside(item) for item in config.starter_code)
+        if absent := [str(p.relative_to(self.root)) for p in starter if not p.exists()]:
+            raise Unusable(f"the checkout lacks its starter code {', '.join(absent)}")
+        folders, table = [], None
+        for dataset in (d for d in datasets if d.is_local):
+            folder = self._inside(dataset.data_path)
+            if folder.is_dir() and any(folder.iterdir()):
+                folders.append(folder)
+            elif entry.split and split.original(folder).is_file():
+                table = split.original(folder)
+            else:
+                raise Unusable(f"the checkout lacks its data {dataset.data_path}")
+        read_only = [DATA] if (folders or table) and entry.data else []
+        return CheckoutSource(
+            name=name,
+            how=how,
+            own_solvers=self.root / "configs" / "air" / f"{name}.toml",
+            starter=starter,
+            data=tuple(folders),
+            table=table,
+            shown=entry.data,
+            protected=(*read_only, *([script] if config.evaluation_read_only else [])),
+        )
+
+    def _needs(self, name: str) -> str:
+        """What a task that is complete needs beside a box of ours."""
+        entry, config = self._table[name], read_task(self.root, name)
+        hub = [d.data_path for d in read_datasets(self.root, config) if not d.is_local]
+        parts = [f"{entry.gpus} GPU{'s' * (entry.gpus > 1)}"] if entry.gpus else []
+        if not (paths.shipped("images") / entry.image.removeprefix("air-")).is_dir():
+            parts.append(f"an image {entry.image} of your own")
+        if loads := [*hub, *entry.hub]:
+            parts.append(f"in it a hub cache with {', '.join(dict.fromkeys(loads))}")
+        return ", ".join(parts)
+
+    def _inside(self, name: str) -> Path:
+        path = Path(os.path.normpath(self.root / name))  # a link to a larger disk is fine
+        if not path.is_relative_to(self.root):
+            raise Unusable(f"its path {name} leads out of the checkout")
+        return path
+
+
+def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
+    """The entry's limits with the config's times; a grader that waits for the agent's code itself is
+    given some time on top."""
+    return entry.limits.model_copy(
+        update={
+            "exec_seconds": config.seconds,
+            "grade_seconds": config.seconds + (_SPARE_SECONDS if waits else 0),
+            "episode_seconds": max(entry.limits.episode_seconds, _RUNS_ALONE * config.seconds),
+        }
+    )
+
+
+def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> dict[str, object]:
+    """What the grader's program must know; see `air/tasks/sources/mlgym/grader/grade.py`."""
+    return {
+        "kind": config.kind,
+        "script": script,
+        "home": HOME,
+        "metric": entry.metric,
+        "artefact": list(entry.artefact),
+        "player": entry.player,
+        "probe": entry.probe,
+        "processes": max(1, entry.gpus),
+        "seconds": config.seconds,
+        "memory": limits.memory_mb << 20,
+    }
+
+
+def _baseline(config: TaskConfig, entry: Entry) -> float:
+    """The config's score for the primary metric, whatever its case, else the table's."""
+    stated = config.baseline_scores[0] if config.baseline_scores else {}
+    scores = {name.lower(): score for name, score in stated.items()}
+    if entry.own_baseline:
+        return entry.baseline
+    return scores.get(entry.metric.lower(), entry.baseline)

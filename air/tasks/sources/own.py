@@ -1,0 +1,102 @@
+"""Finds tasks in folders, and in a checkout of MLGym, and reads them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from air import paths
+from air.config import read_toml, validate
+from air.errors import ConfigError, MissingError
+from air.tasks.spec import TaskSpec
+
+if TYPE_CHECKING:
+    from air.tasks.sources.mlgym import Checkout
+
+_IGNORED = ("__pycache__",)
+_MLGYM = "mlgym:"
+
+
+def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = None) -> TaskSpec:
+    """Reads one task from the first root that has it; without roots, from the shipped tasks. One whose
+    id begins with `mlgym:` is read from the checkout at `mlgym_root`, or where `AIR_MLGYM_ROOT` says.
+
+    Raises:
+        MissingError: no root has it; names those that are known.
+        ConfigError: its `task.toml` is bad; names the file and the key.
+    """
+    if task_id.startswith(_MLGYM):
+        if (checkout := mlgym(mlgym_root)) is None:
+            raise MissingError(
+                "no checkout of MLGym is named",
+                where=f"task {task_id}",
+                remedy="set mlgym_root in the run file, --mlgym-root, or AIR_MLGYM_ROOT",
+            )
+        return checkout.load(task_id.removeprefix(_MLGYM))
+    for root in _roots(roots):
+        file = root / task_id / "task.toml"
+        if _is_name(task_id) and file.is_file():
+            return _read(file)
+    known = ", ".join(available(roots)) or "none"
+    raise MissingError(
+        f"there is no task {task_id!r}; known: {known}", remedy="`air tasks` lists them"
+    )
+
+
+def available(roots: Sequence[Path] = ()) -> list[str]:
+    """The ids of all tasks under the roots, sorted."""
+    found = {file.parent.name for root in _roots(roots) for file in root.glob("*/task.toml")}
+    return sorted(found)
+
+
+def mlgym(root: Path | None = None) -> Checkout | None:
+    """The checkout of MLGym at `root`, or where `AIR_MLGYM_ROOT` says; None where neither is given.
+
+    Raises:
+        MissingError: there is none at that place.
+    """
+    from air.tasks.sources.mlgym import find_checkout
+
+    return find_checkout(root)
+
+
+def folder_hash(folder: Path) -> str:
+    """SHA-256 over every file of a folder, names and bytes; caches of Python are left out."""
+    digest = hashlib.sha256()
+    for file in walk(folder):
+        data = file.read_bytes()
+        name = file.relative_to(folder).as_posix().encode()
+        digest.update(b"%d %s %d\n" % (len(name), name, len(data)) + data)
+    return digest.hexdigest()
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    """The files of a folder in a fixed order, without caches of Python."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not any(part in _IGNORED for part in path.parts):
+            yield path
+
+
+def _roots(roots: Sequence[Path]) -> list[Path]:
+    return [Path(root).expanduser() for root in roots] or [paths.shipped("tasks")]
+
+
+def _is_name(task_id: str) -> bool:
+    return bool(task_id) and Path(task_id).name == task_id and task_id not in (".", "..")
+
+
+def _read(file: Path) -> TaskSpec:
+    folder = file.parent.resolve()
+    task = validate(TaskSpec, read_toml(file), where=str(file))
+    if task.id != folder.name:
+        raise ConfigError(
+            f"`id`: is {task.id!r}, but the folder is {folder.name!r}",
+            where=str(file),
+            remedy="give both the same name",
+        )
+    script = folder / "grader" / task.grader.script
+    if not script.is_file():
+        raise ConfigError(f"`grader.script`: there is no {script}", where=str(file))
+    return task.read_from(folder, folder_hash(folder))

@@ -1,0 +1,1 @@
+"""Run files: their schema, options and command-line overrides."""

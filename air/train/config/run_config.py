@@ -1,0 +1,230 @@
+"""The run file as the embedded engine reads it: a subset of prime-rl 0.8's `RLConfig`, same names and
+meanings, plus one table of our own, `[embedded]`.
+
+A key outside the subset is refused, so a run never means less here than it says.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import verifiers.v1 as vf
+from pydantic import Field, SerializeAsAny, model_validator
+from renderers import RendererConfig
+
+from air.config import BaseConfig
+from air.env.config import check_history
+from air.train.config.model_options import (
+    AdamWConfig,
+    ConstantSchedulerConfig,
+    DefaultLossConfig,
+    OptimizerConfig,
+    SchedulerConfig,
+    check_schedule,
+)
+
+Inference = Literal["auto", "vllm", "transformers"]
+
+
+class ModelConfig(BaseConfig):
+    """`[model]`"""
+
+    name: str = "Qwen/Qwen3-0.6B"
+    """Hub id or folder of the policy."""
+
+
+class RunNameConfig(BaseConfig):
+    """`[run]`"""
+
+    name: str | None = None
+    """The run's name; its folder is `output_dir / name`. None: made up anew each time."""
+
+
+class CheckpointConfig(BaseConfig):
+    """`[ckpt]`"""
+
+    interval: int | None = Field(None, ge=1)
+    """Steps between checkpoints. None: only at the end."""
+    keep_last: int | None = Field(None, ge=1)
+    """How many of the latest are kept. None: all."""
+
+
+class ResumeConfig(BaseConfig):
+    """`[resume]`: go on from a checkpoint of the run of that name."""
+
+    step: int | None = Field(None, ge=1)
+    """Which; None: the latest."""
+
+
+class TrainerConfig(BaseConfig):
+    """`[trainer]`"""
+
+    optim: OptimizerConfig = AdamWConfig()
+    """The optimiser."""
+    scheduler: SchedulerConfig = ConstantSchedulerConfig()
+    """The learning-rate schedule."""
+    loss: DefaultLossConfig = DefaultLossConfig()
+    """The policy loss."""
+
+
+class GRPOConfig(BaseConfig):
+    """`[orchestrator.algo]`"""
+
+    type: Literal["grpo"] = "grpo"
+    """The advantage estimator: reward minus the group's mean."""
+
+
+class SamplingConfig(BaseConfig):
+    """`[orchestrator.train.sampling]`"""
+
+    temperature: float = Field(1.0, gt=0, le=2.0)
+    """Sampling temperature; the trainer divides the logits by it too."""
+    max_completion_tokens: int | None = Field(None, ge=1)
+    """Longest reply in tokens; a longer one is cut, which ends the episode."""
+
+
+class SourceConfig(BaseConfig):
+    """`[[orchestrator.train.source]]`"""
+
+    name: str | None = None
+    """Name in logs; None: the taskset's id."""
+    ratio: float = Field(1.0, gt=0)
+    """Weight among the sources."""
+    group_size: int | None = Field(None, ge=1)
+    """Episodes of one prompt; None: `orchestrator.group_size`."""
+    env: SerializeAsAny[vf.EnvConfig] = vf.SingleAgentEnvConfig()
+    """The verifiers environment, with air's own settings."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve_env(cls, data: Any) -> Any:
+        return vf.resolve_env_field(data)
+
+    @property
+    def resolved_name(self) -> str:
+        """The name in logs."""
+        return self.name or self.env.env_id
+
+
+class TrainConfig(BaseConfig):
+    """`[orchestrator.train]`"""
+
+    source: list[SourceConfig] = Field(min_length=1)
+    """Where prompts come from."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How replies are drawn."""
+
+
+class OrchestratorConfig(BaseConfig):
+    """`[orchestrator]`"""
+
+    batch_size: int = Field(32, ge=1)
+    """Episodes a step."""
+    group_size: int = Field(8, ge=1)
+    """Episodes of one prompt."""
+    algo: GRPOConfig = GRPOConfig()
+    """The advantage estimator."""
+    train: TrainConfig
+    """Prompts and sampling."""
+    renderer: RendererConfig | None = None
+    """How messages become tokens. None: by the model's family."""
+
+
+class EmbeddedConfig(BaseConfig):
+    """`[embedded]`: what only the embedded engine knows."""
+
+    threads: int | None = Field(None, ge=1)
+    """CPU threads of torch. None: half the cores, since boxes work on the same ones; threads that wait
+    for each other on busy cores are many times slower than one."""
+    inference: Inference = "auto"
+    """Who samples: a vLLM process, or this process with transformers. auto: vLLM where it is installed
+    and a GPU is there. `--inference` on the command line."""
+    inference_start_seconds: float = Field(600.0, gt=0)
+    """How long vLLM may take to get ready."""
+    port: int = Field(0, ge=0, le=65535)
+    """Port of the inference server on loopback; 0: a free one."""
+    max_batch: int = Field(64, ge=1)
+    """Replies generated at once."""
+    micro_batch_tokens: int = Field(8192, ge=1)
+    """Tokens, padding included, in one forward and backward pass."""
+    shuffle_rewards: bool = False
+    """Control experiment: rewards change places within their group, so that nothing can be learnt."""
+    reward_to_go: bool = False
+    """Each turn is paid by what was earned from it on, compared with the same turn of the group's other
+    episodes; off: each trace by its whole reward. For `credit = "episode"`."""
+    max_failed_steps: int = Field(3, ge=1)
+    """The run stops after so many steps in a row without one episode that ended well."""
+    seed: int = 0
+    """Seed of the order of prompts and of the control's shuffling."""
+
+    def set_threads(self) -> None:
+        """Tells torch; before any other thread uses it."""
+        import torch
+
+        torch.set_num_threads(self.threads or max(1, (os.cpu_count() or 2) // 2))
+
+
+class RunConfig(BaseConfig):
+    """A whole run file."""
+
+    max_steps: int = Field(ge=1)
+    """Updates of the weights."""
+    seq_len: int = Field(2048, ge=64)
+    """Longest episode in tokens; an episode ends, and is graded, before it."""
+    output_dir: Path = Path("outputs")
+    """Folder of runs."""
+    run: RunNameConfig = RunNameConfig()
+    """The run's name."""
+    model: ModelConfig = ModelConfig()
+    """The policy."""
+    ckpt: CheckpointConfig | None = None
+    """Checkpoints on the way; None: only the final one."""
+    resume: ResumeConfig | None = None
+    """Go on from a checkpoint."""
+    trainer: TrainerConfig = TrainerConfig()
+    """Optimiser and loss."""
+    orchestrator: OrchestratorConfig
+    """Episodes and advantages."""
+    embedded: EmbeddedConfig = EmbeddedConfig()
+    """The embedded engine's own settings."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for source in self.orchestrator.train.source:
+            size = source.group_size or self.orchestrator.group_size
+            if self.orchestrator.batch_size % size:
+                raise ValueError(
+                    f"orchestrator.batch_size ({self.orchestrator.batch_size}) must be a multiple of "
+                    f"the group_size ({size})"
+                )
+            check_history(source.env)
+            if self.embedded.reward_to_go and getattr(source.env, "credit", "") == "segment":
+                raise ValueError(
+                    'embedded.reward_to_go pays turns within one trace: it needs credit = "episode"'
+                )
+        if self.resume is not None and self.run.name is None:
+            raise ValueError("resume needs run.name, the run to go on with")
+        check_schedule(self.trainer.scheduler, self.max_steps)
+        return self
+
+    def named(self) -> RunConfig:
+        """The same run with a name."""
+        if self.run.name is not None:
+            return self
+        names = "-".join(s.resolved_name for s in self.orchestrator.train.source)
+        name = f"{names}--{Path(self.model.name).name}--{secrets.token_hex(3)}"
+        return self.model_copy(update={"run": RunNameConfig(name=name)})
+
+    def with_inference(self, inference: Inference) -> RunConfig:
+        """The same run with its inference server settled."""
+        embedded = self.embedded.model_copy(update={"inference": inference})
+        return self.model_copy(update={"embedded": embedded})
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder. Needs a name."""
+        assert self.run.name is not None
+        return self.output_dir.expanduser() / self.run.name

@@ -1,0 +1,1 @@
+"""One run: rollouts, samples, updates, metrics, checkpoints."""

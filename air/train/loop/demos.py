@@ -1,0 +1,115 @@
+"""Demonstrations: scripted agents of mixed quality that really play the tasks in boxes.
+
+They know only what every shipped task of the quickstart shares: `config` holds `method=M level=L`, both
+from 1 to 4, and `solve.py` makes the artefact. Novices choose at random; experienced ones remember what
+paid on this task in earlier episodes. Some submit whatever came last, some go back to the best that
+they saw. So the policy starts with a faint idea of what is good where, and most is left to learn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import verifiers.v1 as vf
+
+from air.actions import Action, get
+from air.errors import InfrastructureError
+from air.testing import Message, ScriptedServer
+from air.train.loop.evaluate import evaluate, research_env
+from air.train.loop.rollout import Rollout
+
+Choice = tuple[int, int]
+_CHOICE = re.compile(r"method=(\d) level=(\d)")
+_SCORE = re.compile(r"^\[(\w+)\] (-?[\d.]+)", re.MULTILINE)
+
+
+class ScriptedAgent:
+    """Agents of mixed quality behind one script; who plays is drawn anew at every turn.
+
+    Args:
+        seed: of the draws.
+        experienced: how often a choice is one of the four that paid best on this task so far.
+        careful: how often it goes back to the episode's best one before submitting.
+        stop: chance to submit at a turn; a quarter of it at the first.
+    """
+
+    def __init__(
+        self, seed: int, *, experienced: float = 0.3, careful: float = 0.3, stop: float = 0.4
+    ) -> None:
+        self._rng = random.Random(seed)
+        self._lock = threading.Lock()
+        self._experienced, self._careful, self._stop = experienced, careful, stop
+        self._known: dict[str, dict[Choice, float]] = {}
+
+    def __call__(self, conversation: Sequence[Message]) -> str:
+        """The next reply."""
+        seen = _seen(conversation)
+        left = _turns_left(conversation)
+        task = str(conversation[1]["content"]).split(maxsplit=1)[0]
+        with self._lock:
+            known = self._known.setdefault(task, {})
+            known.update(seen)
+            fresh = self._choose(known)
+            stop = self._stop if seen else self._stop / 4
+            last = left == 1 or self._rng.random() < stop
+            careful = self._rng.random() < self._careful
+        if last and careful and seen:
+            best = max(seen, key=lambda pair: pair[1])[0]
+            return _reply(task, "back to", best, "submit")
+        return _reply(task, "try", fresh, "submit" if last else "validate")
+
+    def _choose(self, known: dict[Choice, float]) -> Choice:
+        if len(known) >= 8 and self._rng.random() < self._experienced:
+            return self._rng.choice(sorted(known, key=lambda choice: -known[choice])[:4])
+        return (self._rng.randint(1, 4), self._rng.randint(1, 4))
+
+
+async def demonstrate(
+    tasks: Sequence[str], episodes: int, record_dir: Path, *, seed: int = 0, runtime: str = "docker"
+) -> list[Rollout]:
+    """Plays `episodes` episodes of each task; the trajectories land in `record_dir`.
+
+    Raises:
+        InfrastructureError: more than one in ten failed.
+    """
+    env = research_env(tasks, runtime=runtime, max_turns=4, record_dir=record_dir)
+    with ScriptedServer(ScriptedAgent(seed)) as server:
+        client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_SCRIPTED_KEY")
+        played = await evaluate(env, vf.ModelContext(model="scripted", client=client), episodes)
+    failed = [r for r in played if not r.ok]
+    if len(failed) * 10 > len(played):
+        raise InfrastructureError(
+            f"{len(failed)} of {len(played)} demonstrations failed: {failed[0].error}"
+        )
+    return played
+
+
+def _reply(task: str, word: str, choice: Choice, ending: Any) -> str:
+    method, level = choice
+    script = f'echo "method={method} level={level}" > config\npython3 solve.py'
+    return get("fenced").render(
+        f"{task}: {word} method {method} level {level}.", Action(script, ending)
+    )
+
+
+def _seen(conversation: Sequence[Message]) -> list[tuple[Choice, float]]:
+    """The choices so far with their scores; every shipped task of the quickstart is better higher."""
+    seen = []
+    for said, shown in itertools.pairwise(conversation):
+        if said["role"] != "assistant":
+            continue
+        choice, score = _CHOICE.search(said["content"]), _SCORE.search(shown["content"])
+        if choice and score:
+            seen.append(((int(choice[1]), int(choice[2])), float(score[2])))
+    return seen
+
+
+def _turns_left(conversation: Sequence[Message]) -> int | None:
+    found = re.findall(r"\[(\d+) turns left\]", str(conversation[-1]["content"]))
+    return int(found[-1]) if found else None

@@ -1,0 +1,95 @@
+"""Playing a fixed set of episodes with a policy or an endpoint, and what came of it by task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import verifiers.v1 as vf
+
+from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
+from air.train.config.run_config import SourceConfig
+from air.train.loop import metrics
+from air.train.loop.rollout import Rollout, context, play_many, serving
+from air.train.model.policy import Policy
+from air.train.serving.server import InferenceServer
+
+
+def research_env(
+    tasks: Sequence[str],
+    *,
+    runtime: str,
+    max_turns: int,
+    record_dir: Path | None = None,
+    mlgym_root: Path | None = None,
+    tokenizer: str | None = None,
+    max_context_tokens: int | None = None,
+    warm_boxes: int = 0,
+) -> ResearchEnvConfig:
+    """An environment over these tasks, each once."""
+    harness = AirHarnessConfig(tokenizer=tokenizer, max_context_tokens=max_context_tokens)
+    agent = vf.AgentConfig.model_validate(
+        {"harness": harness.model_dump(), "runtime": {"type": runtime}, "max_turns": max_turns}
+    )
+    return ResearchEnvConfig(
+        taskset=AirTasksetConfig(tasks=list(tasks), mlgym_root=mlgym_root),
+        agent=agent,
+        record_dir=record_dir,
+        warm_boxes=warm_boxes,
+    )
+
+
+async def evaluate(
+    env: ResearchEnvConfig,
+    ctx: vf.ModelContext,
+    episodes: int,
+    on_done: Callable[[Rollout], None] | None = None,
+    *,
+    at_once: int = 32,
+) -> list[Rollout]:
+    """Plays every task `episodes` times."""
+    config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
+    async with serving([config], 1) as (source,):
+        return await play_many(source, ctx, episodes, on_done, at_once=at_once)
+
+
+@asynccontextmanager
+async def served(
+    model: Policy, *, temperature: float, max_tokens: int, max_model_len: int
+) -> AsyncIterator[vf.ModelContext]:
+    """An inference server over `model`, and how verifiers' training client reaches it."""
+    server = InferenceServer(model, max_model_len=min(max_model_len, model.max_length))
+    await asyncio.to_thread(server.start)
+    try:
+        yield context(model, server.url, temperature=temperature, max_tokens=max_tokens)
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+def endpoint(
+    url: str, model: str, *, api_key_var: str, temperature: float, max_tokens: int
+) -> vf.ModelContext:
+    """How verifiers reaches an OpenAI-compatible endpoint; the key is in `api_key_var`."""
+    return vf.ModelContext(
+        model=model,
+        client=vf.EvalClientConfig(base_url=url.rstrip("/"), api_key_var=api_key_var),
+        sampling=vf.SamplingConfig(temperature=temperature, max_tokens=max_tokens),
+    )
+
+
+def table_rows(rollouts: Sequence[Rollout], baselines: dict[str, float]) -> list[dict[str, Any]]:
+    """Per task: baseline, mean and best score, test score, reward, validity, well-formedness, failures."""
+    rows = []
+    for task, played in metrics.by_task(rollouts).items():
+        good = [r for r in played if r.ok]
+        scores = [s for r in good if (s := r.metric("score")) is not None]
+        lower = bool(good) and good[0].info.get("direction") == "lower"
+        row = {"task": task, "episodes": len(played), "failed": len(played) - len(good)}
+        row |= {"baseline": baselines.get(task), "score": metrics.mean(scores)}
+        row["best"] = (min if lower else max)(scores) if scores else None
+        row["test"] = metrics.mean(r.metric("test_score") for r in good)
+        rows.append(row | metrics.of_rollouts(good))
+    return rows

@@ -1,0 +1,47 @@
+"""`groups.jsonl` of a run: which episodes were compared with one another, and what came of it.
+
+One line a group: `{"v": 1, "step": …, "group": …, "task": …, "source": …, "episodes": […]}`, groups counted
+from 0 in each step, and for each episode `{"episode": …, "reward": …, "advantage": …, "error": …}`. `episode`
+is the name of the trajectory, null where it failed before its first line; `reward` is null where it failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from air.train.loop import jsonl
+from air.train.loop.rollout import Group, Rollout
+
+VERSION = 1
+FILE = "groups.jsonl"
+
+
+def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """The lines of one step; advantages are those that the estimator gave the rollouts."""
+    return [
+        {
+            "v": VERSION,
+            "step": step,
+            "group": number,
+            "task": group.rollouts[0].task if group.rollouts else None,
+            "source": group.rollouts[0].source if group.rollouts else None,
+            "episodes": [_member(rollout) for rollout in group.rollouts],
+        }
+        for number, group in enumerate(groups)
+    ]
+
+
+def append(folder: Path, step: int, groups: Sequence[Group]) -> None:
+    """Appends the lines of one step to the run's file."""
+    jsonl.append(folder / FILE, rows(step, groups))
+
+
+def _member(rollout: Rollout) -> dict[str, Any]:
+    return {
+        "episode": rollout.info.get("episode"),
+        "reward": rollout.reward if rollout.ok else None,
+        "advantage": rollout.advantage,
+        "error": rollout.error or None,
+    }

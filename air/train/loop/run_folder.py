@@ -1,0 +1,153 @@
+"""The folder of a run: what it goes on from, and one process at a time in it.
+
+Nothing heavy is imported here: a run that cannot begin says so before a model is loaded.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from air.errors import MissingError, UsageError
+
+if TYPE_CHECKING:
+    from air.train.config.run_config import RunConfig
+
+CONFIG_FILE = "config.json"
+METRICS_FILE = "metrics.jsonl"
+_LOCK_FILE = ".lock"
+_WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+_NAME = re.compile(r"step_(\d+)")
+_LOG = logging.getLogger(__name__)
+
+
+def steps(root: Path) -> list[int]:
+    """The steps of the finished checkpoints under `root`, ascending."""
+    if not root.is_dir():
+        return []
+    matches = (_NAME.fullmatch(p.name) for p in root.iterdir() if (p / CONFIG_FILE).is_file())
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def step_folder(root: Path, step: int) -> Path:
+    """Where the checkpoint of `step` lies."""
+    return root / f"step_{step}"
+
+
+def start_from(config: RunConfig) -> Path | None:
+    """The checkpoint that a run goes on from; None for a new one. The config must be named.
+
+    Raises:
+        UsageError: a run of that name is there already.
+        MissingError: there is no such checkpoint.
+    """
+    resume, root = config.resume, config.folder / "checkpoints"
+    if resume is None:
+        if (config.folder / METRICS_FILE).exists():
+            raise UsageError(
+                "a run of this name is there already",
+                where=str(config.folder),
+                remedy="give another --run.name, or --resume to go on with it",
+            )
+        return None
+    there = steps(root)
+    if not there or (resume.step is not None and resume.step not in there):
+        known = ", ".join(map(str, there)) or "none"
+        raise MissingError(
+            f"no checkpoint to go on from (there: {known})",
+            where=str(root),
+            remedy="check run.name and resume.step",
+        )
+    return step_folder(root, resume.step or there[-1])
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Makes the folder and keeps other runs out of it until the block ends; left empty, it goes again.
+
+    Raises:
+        UsageError: another process has it, or it cannot be written.
+    """
+    try:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        lock = _lock(folder)
+    except BlockingIOError:
+        raise UsageError(
+            "another run is under way in this folder",
+            where=str(folder),
+            remedy="wait for its end, or give another --run.name",
+        ) from None
+    except OSError as error:
+        raise _not_written(folder, error) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # not empty: something was done; how the run ended counts for more
+            (folder / _LOCK_FILE).unlink(missing_ok=True)
+            for path in missing or [folder]:
+                path.rmdir()
+        os.close(lock)
+
+
+def write_config(folder: Path, text: str) -> None:
+    """Writes `config.json`, whole or not at all: a run may be going on from the one that is there.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    new = folder / f".{CONFIG_FILE}.new"
+    try:
+        new.write_text(text + "\n", encoding="utf-8")
+        new.replace(folder / CONFIG_FILE)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise _not_written(folder, error) from error
+
+
+def _lock(folder: Path) -> int:
+    """The descriptor of the folder's lock file, locked."""
+    path = folder / _LOCK_FILE
+    # More than once: a run that ends meanwhile removes the file, and an empty folder.
+    for left in reversed(range(100)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except (FileNotFoundError, FileExistsError):
+            if not left:
+                raise
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is(path, lock):
+                return lock
+        except OSError as error:
+            if error.errno in _WITHOUT_LOCKS:
+                _LOG.warning("%s: this file system has no locks; do not start a run twice", folder)
+                return lock
+            os.close(lock)
+            raise
+        os.close(lock)
+    raise BlockingIOError
+
+
+def _is(path: Path, file: int) -> bool:
+    """Whether an open file is the one of that name, and no removed one."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+def _not_written(folder: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"cannot be written: {os.strerror(error.errno or 0)}",
+        where=str(folder),
+        remedy="free space or give another --output-dir",
+    )

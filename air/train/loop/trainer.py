@@ -1,0 +1,152 @@
+"""One policy update per batch of samples: forward, default loss, backward, AdamW."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from air.train.algorithms.loss import default_loss, token_statistics
+from air.train.config.model_options import (
+    ConstantSchedulerConfig,
+    DefaultLossConfig,
+    OptimizerConfig,
+    SchedulerConfig,
+)
+from air.train.loop.padding import micro_batches, pad
+from air.train.model.optimizer import learning_rate, optimizer, update
+from air.train.model.policy import Policy
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One token-exact sequence to learn from; the lists have the same length."""
+
+    token_ids: list[int]
+    """Prompts and replies, as the model saw them."""
+    mask: list[bool]
+    """True at exactly the sampled tokens; never at position 0."""
+    logprobs: list[float]
+    """The sampler's log-probability of each sampled token; any number elsewhere."""
+    advantage: float | list[float]
+    """One for all sampled tokens, or one per token (read where `mask` is true)."""
+    temperature: float
+    """The sampling temperature."""
+
+    def __post_init__(self) -> None:
+        counts = [len(self.token_ids), len(self.mask), len(self.logprobs)]
+        if isinstance(self.advantage, list):
+            counts.append(len(self.advantage))
+        if len(set(counts)) > 1 or counts[0] == 0:
+            raise ValueError(f"a sample's lists must be equally long and not empty, got {counts}")
+        if self.mask[0] or self.temperature <= 0:
+            raise ValueError("position 0 cannot be trained, and the temperature must be above 0")
+
+    def advantages(self) -> list[float]:
+        """One advantage per token; 0 outside the mask."""
+        each = self.advantage
+        if not isinstance(each, list):
+            each = [each] * len(self.mask)
+        return [a if sampled else 0.0 for a, sampled in zip(each, self.mask, strict=True)]
+
+
+class Trainer:
+    """Trains a policy's weights in place.
+
+    Tokens with advantage 0 take no part and do not count in the denominator, as in prime-rl, which
+    drops them before they reach its trainer.
+
+    Args:
+        policy: whose weights are trained.
+        optim, scheduler, loss: settings.
+        max_steps: length of the run in steps; needed by schedules that decay.
+        micro_batch_tokens: most tokens (rows x longest) in one forward and backward pass; bounds
+            memory, does not change the result.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        optim: OptimizerConfig,
+        *,
+        scheduler: SchedulerConfig | None = None,
+        loss: DefaultLossConfig | None = None,
+        max_steps: int | None = None,
+        micro_batch_tokens: int = 8192,
+    ) -> None:
+        self.policy = policy
+        self.config = optim
+        self.scheduler = scheduler or ConstantSchedulerConfig()
+        self.loss = loss or DefaultLossConfig()
+        self.max_steps = max_steps
+        self.micro_batch_tokens = micro_batch_tokens
+        self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        self.optimizer = optimizer(self.parameters, optim)
+        self.steps = 0
+
+    def step(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """Makes one update and returns what happened.
+
+        Without any nonzero advantage nothing is learned and the weights stay (`updated` 0); the
+        step counts in the schedule all the same.
+
+        Returns:
+            `loss`, `grad_norm`, `lr`, `entropy` and `mismatch_kl` (nats per trained token),
+            `is_masked`, `is_masked_high`, `is_masked_low` (shares of trained tokens), `tokens`
+            (trained), `train_tokens` (all that were passed forward), `samples`, `updated`,
+            `train_seconds`.
+
+        Raises:
+            InfrastructureError: the gradients are not finite; no update was made.
+        """
+        start = time.perf_counter()
+        lr = learning_rate(self.steps, self.config.lr, self.scheduler, self.max_steps)
+        used = [s for s in samples if any(s.advantages())]
+        tokens = sum(sum(a != 0 for a in s.advantages()) for s in used)
+        sums: Counter[str] = Counter()
+        norm = 0.0
+        if used:
+            for group in micro_batches([len(s.token_ids) for s in used], self.micro_batch_tokens):
+                sums.update(self._backward([used[i] for i in group], tokens))
+            for settings in self.optimizer.param_groups:
+                settings["lr"] = lr
+            norm = update(self.optimizer, self.parameters, self.config)
+        self.steps += 1
+        means = ("loss", "entropy", "mismatch_kl", "is_masked", "is_masked_high", "is_masked_low")
+        return {
+            **{name: sums[name] / max(1, tokens) for name in means},
+            "grad_norm": norm,
+            "lr": lr,
+            "tokens": float(tokens),
+            "train_tokens": float(sum(len(s.token_ids) for s in used)),
+            "samples": float(len(used)),
+            "updated": float(bool(used)),
+            "train_seconds": time.perf_counter() - start,
+        }
+
+    def _backward(self, samples: list[Sample], tokens: int) -> dict[str, float]:
+        device = self.policy.device
+        ids = pad([s.token_ids for s in samples], 0, torch.long, device)
+        advantages = pad([s.advantages() for s in samples], 0.0, torch.float32, device)
+        sampled = pad([s.logprobs for s in samples], 0.0, torch.float32, device)
+        temperature = torch.tensor([s.temperature for s in samples], device=device)
+        mask: Tensor = advantages != 0
+        logprobs, entropy = token_statistics(self.policy.model, ids, temperature)
+        loss, sums = default_loss(logprobs, sampled, advantages, mask, self.loss)
+        (loss / tokens).backward()  # type: ignore[no-untyped-call]
+        found = {name: float(value) for name, value in sums.items()}
+        return {**found, "loss": float(loss.detach()), "entropy": float(entropy[mask].sum())}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs beside the weights."""
+        return {"steps": self.steps, "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes up a state that `state_dict` gave."""
+        self.steps = int(state["steps"])
+        self.optimizer.load_state_dict(state["optimizer"])

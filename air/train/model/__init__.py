@@ -1,0 +1,1 @@
+"""The policy: model, tokenizer, optimizer, checkpoints and warm start."""

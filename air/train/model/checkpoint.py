@@ -1,0 +1,130 @@
+"""Checkpoints: `checkpoints/step_N/`, each a Hugging Face folder plus the state of the training.
+
+A checkpoint is written beside its place and renamed into it, so it is there whole or not at all.
+The earlier ones are removed only afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from air.errors import MissingError, UsageError
+from air.train.loop.run_folder import step_folder, steps
+from air.train.model.policy import Policy
+
+STATE_FILE = "training.pt"
+_MARGIN = 1 << 20
+"""Free bytes beyond the estimated size that a checkpoint asks for."""
+
+
+def save(
+    root: Path,
+    step: int,
+    policy: Policy,
+    state: dict[str, Any] | None = None,
+    *,
+    keep_last: int | None = None,
+) -> Path:
+    """Writes the checkpoint of `step`, replacing one of the same step; returns its folder.
+
+    Args:
+        root: the `checkpoints` folder; made if missing.
+        state: what to find again on `load_state`, such as `Trainer.state_dict()`; the states of
+            the random generators of Python and torch are added.
+        keep_last: how many of the newest checkpoints to keep; None keeps all.
+
+    Raises:
+        UsageError: it could not be written (disk full, no permission); the earlier checkpoints are
+            as they were and nothing half-written is left.
+    """
+    target = step_folder(root, step)
+    unfinished = root / f".{target.name}.{os.getpid()}"
+    with _writing(root, unfinished):
+        root.mkdir(parents=True, exist_ok=True)
+        _check_space(root, policy, state)
+        unfinished.mkdir()
+        policy.save(unfinished)
+        generators = {"python": random.getstate(), "torch": torch.get_rng_state()}
+        torch.save(
+            {"step": step, "random": generators, "state": state or {}}, unfinished / STATE_FILE
+        )
+        _flush(unfinished)
+        _replace(unfinished, target)
+    if keep_last is not None:
+        for old in steps(root)[:-keep_last]:
+            shutil.rmtree(step_folder(root, old))
+    return target
+
+
+def load_state(checkpoint: Path, *, restore_random: bool = True) -> tuple[int, dict[str, Any]]:
+    """The step and state of a checkpoint; sets the random generators as they were then.
+
+    The weights are loaded by `air.train.model.policy.load(checkpoint)`.
+
+    Raises:
+        MissingError: the folder holds no training state.
+    """
+    path = checkpoint / STATE_FILE
+    if not path.is_file():
+        raise MissingError(
+            f"no {STATE_FILE} here",
+            where=str(checkpoint),
+            remedy="give a checkpoints/step_N folder of a run",
+        )
+    found = torch.load(path, map_location="cpu", weights_only=True)
+    if restore_random:
+        version, inner, gauss = found["random"]["python"]
+        random.setstate((version, tuple(inner), gauss))
+        torch.set_rng_state(found["random"]["torch"])
+    return int(found["step"]), found["state"]
+
+
+@contextmanager
+def _writing(root: Path, unfinished: Path) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        earlier = steps(root) if os.access(root, os.R_OK) else []
+        kept = f"; the checkpoint of step {earlier[-1]} is intact" if earlier else ""
+        raise UsageError(
+            f"the checkpoint could not be written ({error}){kept}",
+            where=str(root),
+            remedy="free some space, or choose another output_dir, and resume",
+        ) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _check_space(root: Path, policy: Policy, state: dict[str, Any] | None) -> None:
+    weights = sum(p.numel() * p.element_size() for p in policy.model.parameters())
+    needed = weights * (3 if state and "optimizer" in state else 1) + _MARGIN
+    free = shutil.disk_usage(root).free
+    if free < needed:
+        raise OSError(f"disk full: {free >> 20} MiB free, about {-(-needed >> 20)} MiB needed")
+
+
+def _flush(directory: Path) -> None:
+    for path in [*directory.rglob("*"), directory]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _replace(unfinished: Path, target: Path) -> None:
+    old = unfinished.with_name(unfinished.name + ".old")
+    if target.exists():
+        target.rename(old)
+    unfinished.rename(target)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,97 @@
+"""The optimiser and its learning-rate schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+
+from air.errors import InfrastructureError
+from air.train.config.model_options import (
+    ConstantSchedulerConfig,
+    CosineSchedulerConfig,
+    LinearSchedulerConfig,
+    OptimizerConfig,
+    SchedulerConfig,
+    SGDConfig,
+)
+
+_NEARLY_ZERO = 1e-8
+"""The factor with which a linear schedule starts and ends where `min_lr` is 0, as in prime-rl."""
+
+
+def optimizer(
+    parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig
+) -> torch.optim.Optimizer:
+    """The optimiser of `config` over all `parameters`."""
+    if isinstance(config, SGDConfig):
+        return torch.optim.SGD(
+            parameters,
+            lr=config.lr,
+            momentum=config.momentum,
+            nesterov=config.nesterov and config.momentum > 0,
+            weight_decay=config.weight_decay,
+        )
+    return torch.optim.AdamW(
+        parameters,
+        lr=config.lr,
+        betas=(config.betas1, config.betas2),
+        weight_decay=config.weight_decay,
+    )
+
+
+def learning_rate(
+    step: int, lr: float, config: SchedulerConfig, max_steps: int | None = None
+) -> float:
+    """The learning rate of the update number `step`, counted from 0.
+
+    Linear: rises from `min_lr` over `warmup_steps` updates, stays at `lr`, falls to `min_lr` over
+    the last `decay_steps` updates. Cosine: the same rise, then half a cosine to `min_lr`.
+
+    Args:
+        lr: the peak.
+        max_steps: updates of the whole run; needed by schedules that decay.
+    """
+    if isinstance(config, ConstantSchedulerConfig):
+        return lr
+    low = config.min_lr if config.min_lr > 0 else lr * _NEARLY_ZERO
+    if step < config.warmup_steps:
+        return low + (lr - low) * step / config.warmup_steps
+    if isinstance(config, CosineSchedulerConfig):
+        if max_steps is None:
+            raise ValueError("a cosine schedule needs max_steps")
+        done = min(1.0, (step - config.warmup_steps) / max(1, max_steps - config.warmup_steps))
+        return config.min_lr + (lr - config.min_lr) * (1 + math.cos(math.pi * done)) / 2
+    return _linear_fall(step, lr, low, config, max_steps)
+
+
+def _linear_fall(
+    step: int, lr: float, low: float, config: LinearSchedulerConfig, max_steps: int | None
+) -> float:
+    if config.decay_steps == 0:
+        return lr
+    if max_steps is None:
+        raise ValueError("a linear schedule that decays needs max_steps")
+    into = step - (max_steps - config.decay_steps)
+    if into <= 0:
+        return lr
+    return lr + (low - lr) * min(1.0, into / max(1, config.decay_steps - 1))
+
+
+def update(
+    optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], config: OptimizerConfig
+) -> float:
+    """Clips the gradients, takes one step, clears them; returns their norm before clipping.
+
+    Raises:
+        InfrastructureError: the gradients are not finite; the weights are left as they were.
+    """
+    limit = math.inf if config.max_norm is None else config.max_norm
+    norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))
+    if not math.isfinite(norm):
+        optimizer.zero_grad(set_to_none=True)
+        raise InfrastructureError(f"the gradients are not finite (norm {norm}); no update was made")
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm

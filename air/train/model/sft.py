@@ -1,0 +1,230 @@
+"""Warm start: supervised training of replies in recorded conversations.
+
+A conversation becomes tokens exactly as in a rollout: each reply is preceded by the prompt that the
+renderer makes for it, and is followed by bridging to the next. Trained are the tokens that the
+policy would have to sample: a reply's text and the stop token, not the role or the empty think
+block that the prompt already holds (a plain render marks that block as sampled, too).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from air.errors import MissingError, UsageError
+from air.train.algorithms.loss import cross_entropy, token_logprobs
+from air.train.config.model_options import SFTConfig
+from air.train.loop.padding import micro_batches, pad
+from air.train.model.optimizer import learning_rate, optimizer, update
+from air.train.model.policy import Policy
+
+Message = dict[str, Any]
+OnStep = Callable[[dict[str, float]], None]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A conversation as tokens; both lists have the same length."""
+
+    token_ids: list[int]
+    """All tokens."""
+    mask: list[bool]
+    """True at the tokens of replies, stop tokens included."""
+
+    def cut(self, length: int) -> Example:
+        """The first `length` tokens."""
+        return Example(self.token_ids[:length], self.mask[:length])
+
+
+def read_examples(path: Path) -> list[list[Message]]:
+    """Reads JSON lines of {"messages": [...]}.
+
+    Raises:
+        MissingError: no such file.
+        UsageError: a line is malformed or has no reply; names the line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise MissingError("no such file", where=str(path), remedy="check data.name") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            messages = json.loads(line)["messages"]
+            if not any(m["role"] == "assistant" and m["content"] for m in messages):
+                raise ValueError("no assistant message")
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"not a demonstration: {error or 'malformed'}",
+                where=f"{path}:{number}",
+                remedy='each line is {"messages": [{"role": …, "content": …}, …]} with a reply',
+            ) from None
+        found.append(messages)
+    return found
+
+
+def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Example:
+    """Renders a conversation as its rollout would have been, up to its last reply.
+
+    Args:
+        renderer: of the policy; must be able to bridge turns.
+        tokenizer: the renderer's.
+        messages: system and user messages and replies; at least one reply.
+
+    Raises:
+        ValueError: no reply, or the renderer cannot bridge from one turn to the next.
+    """
+    stop = renderer.get_stop_token_ids()[0]
+    ids: list[int] = []
+    mask: list[bool] = []
+    reply: list[int] = []
+    since: list[Message] = []
+    for message in messages:
+        if message["role"] != "assistant":
+            since.append(message)
+            continue
+        if not ids:
+            prompt = renderer.render_ids(since, add_generation_prompt=True)
+        else:
+            bridged = renderer.bridge_to_next_turn(ids[: -len(reply)], reply, since)
+            if bridged is None:
+                raise ValueError(f"{type(renderer).__name__} cannot bridge turns; choose another")
+            prompt = bridged.token_ids
+        reply = [*tokenizer.encode(message["content"], add_special_tokens=False), stop]
+        mask = [*mask, *[False] * (len(prompt) - len(mask)), *[True] * len(reply)]
+        ids = [*prompt, *reply]
+        since = []
+    if not ids:
+        raise ValueError("a demonstration needs at least one reply")
+    return Example(ids, mask)
+
+
+def train_sft(
+    policy: Policy,
+    examples: Iterable[Sequence[Message]],
+    config: SFTConfig,
+    on_step: OnStep | None = None,
+    *,
+    held_out: Iterable[Sequence[Message]] = (),
+    micro_batch_tokens: int = 8192,
+) -> dict[str, float]:
+    """Trains `policy` in place on demonstrations for `config.max_steps` steps.
+
+    The loss is the cross-entropy in nats, averaged over the trained tokens of a step. Rows are
+    padded, not packed; a step takes whole demonstrations up to `batch_size * seq_len` tokens.
+
+    Args:
+        on_step: called after each step with `step` (from 1), `loss`, `lr`, `grad_norm`, `tokens`
+            (trained), `train_tokens` (all), `seconds`, and `val_loss` where it was evaluated.
+        held_out: demonstrations for `val_loss`, used when `config.val` is set.
+
+    Returns:
+        The last step's metrics, and `examples`, `truncated`, `epochs`, `seconds` of all, and
+        `val_loss_before` if `eval_on_start`.
+
+    Raises:
+        UsageError: there are no demonstrations, or a batch cannot hold any.
+        InfrastructureError: the gradients are not finite.
+    """
+    start = time.perf_counter()
+    data, truncated = _examples(policy, examples, config.data.seq_len)
+    if not data:
+        raise UsageError("there are no demonstrations", where="data.name")
+    unseen = _examples(policy, held_out, config.val.data.seq_len)[0] if config.val else []
+    metrics: dict[str, float] = {}
+    first: dict[str, float] = {}
+    if config.val and unseen and config.val.eval_on_start:
+        first = {"val_loss_before": evaluate(policy, unseen, micro_batch_tokens)}
+    stepper = optimizer(policy.model.parameters(), config.optim)
+    parameters = list(policy.model.parameters())
+    batches = _batches(data, config)
+    epoch = 0
+    for step in range(1, config.max_steps + 1):
+        begun = time.perf_counter()
+        epoch, batch = next(batches)
+        lr = learning_rate(step - 1, config.optim.lr, config.scheduler, config.max_steps)
+        for settings in stepper.param_groups:
+            settings["lr"] = lr
+        loss, tokens = _loss(policy, batch, micro_batch_tokens, backward=True)
+        metrics = {
+            "step": float(step),
+            "loss": loss,
+            "lr": lr,
+            "grad_norm": update(stepper, parameters, config.optim),
+            "tokens": float(tokens),
+            "train_tokens": float(sum(len(e.token_ids) for e in batch)),
+            "seconds": time.perf_counter() - begun,
+        }
+        last = step == config.max_steps
+        if config.val and unseen and (last or step % config.val.interval == 0):
+            metrics["val_loss"] = evaluate(policy, unseen, micro_batch_tokens)
+        if on_step:
+            on_step(metrics)
+    return {
+        **metrics,
+        **first,
+        "examples": float(len(data)),
+        "truncated": float(truncated),
+        "epochs": float(epoch),
+        "seconds": time.perf_counter() - start,
+    }
+
+
+@torch.no_grad()
+def evaluate(policy: Policy, examples: Sequence[Example], micro_batch_tokens: int = 8192) -> float:
+    """Cross-entropy in nats per reply token."""
+    return _loss(policy, examples, micro_batch_tokens, backward=False)[0]
+
+
+def _examples(
+    policy: Policy, conversations: Iterable[Sequence[Message]], seq_len: int
+) -> tuple[list[Example], int]:
+    renderer = policy.renderer()
+    whole = [tokenize(renderer, policy.tokenizer, messages) for messages in conversations]
+    kept = [e for e in (example.cut(seq_len) for example in whole) if any(e.mask)]
+    return kept, sum(len(example.token_ids) > seq_len for example in whole)
+
+
+def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, list[Example]]]:
+    """Endless batches of whole examples, with the number of the epoch (from 1)."""
+    budget = config.data.batch_size * config.data.seq_len
+    batch: list[Example] = []
+    size, epoch = 0, 0
+    while True:
+        order = list(range(len(data)))
+        if config.data.shuffle:
+            random.Random(config.data.seed + epoch).shuffle(order)
+        epoch += 1
+        for index in order:
+            length = len(data[index].token_ids)
+            if batch and size + length > budget:
+                yield epoch, batch
+                batch, size = [], 0
+            batch.append(data[index])
+            size += length
+
+
+def _loss(
+    policy: Policy, batch: Sequence[Example], micro_batch_tokens: int, *, backward: bool
+) -> tuple[float, int]:
+    """Mean cross-entropy over trained tokens, and their number; adds gradients if asked."""
+    tokens = sum(sum(e.mask) for e in batch)
+    total = 0.0
+    for group in micro_batches([len(e.token_ids) for e in batch], micro_batch_tokens):
+        rows = [batch[i] for i in group]
+        ids = pad([e.token_ids for e in rows], 0, torch.long, policy.device)
+        mask = pad([e.mask for e in rows], False, torch.bool, policy.device)
+        loss = cross_entropy(token_logprobs(policy.model, ids), mask) / tokens
+        if backward:
+            loss.backward()  # type: ignore[no-untyped-call]
+        total += float(loss.detach())
+    return total, tokens

@@ -1,0 +1,1 @@
+"""The hand-over to prime-rl: its schema, GPU placement and throughput plan."""

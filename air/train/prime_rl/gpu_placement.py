@@ -1,0 +1,159 @@
+"""Which GPU of a machine is whose: vLLM's, the trainer's, the boxes', or nobody's. Pure.
+
+prime-rl counts GPUs by position among the visible ones: first those of inference, then the trainer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from air.errors import ConfigError
+from air.sandbox.pool.gpus import Gpu, Wanted, listed, select
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a run file says of GPUs."""
+
+    num_infer: int
+    """How many inference takes (`deployment.num_infer_gpus`)."""
+    num_train: int
+    """How many the trainer takes."""
+    inference: tuple[str, ...] = ()
+    """Its `inference_gpus`; empty: whatever comes first."""
+    trainer: tuple[str, ...] = ()
+    """Its `trainer_gpus`."""
+    boxes: tuple[Wanted, ...] = ()
+    """`gpus` of each source that names any."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Who has which GPU."""
+
+    inference: tuple[Gpu, ...]
+    trainer: tuple[Gpu, ...]
+    boxes: tuple[Gpu, ...]
+    left: tuple[Gpu, ...]
+    """Those that nobody uses."""
+    visible: tuple[Gpu, ...]
+    """What prime-rl is shown, in its order."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether inference and the trainer have a GPU in common."""
+        return bool(set(self.inference) & set(self.trainer))
+
+    def lines(self) -> list[str]:
+        """The plan, for people."""
+        rows = {
+            "inference": self.inference,
+            "trainer": self.trainer,
+            "boxes": self.boxes,
+            "left alone": self.left,
+        }
+        return [f"{who:<11}{_indices(gpus)}" for who, gpus in rows.items()]
+
+
+def assumed(count: int) -> list[Gpu]:
+    """The GPUs of a machine that is not this one: so many, by index."""
+    return [Gpu(index, f"GPU-{index}") for index in range(count)]
+
+
+def place(
+    wish: Wish,
+    found: Sequence[Gpu],
+    *,
+    given: Sequence[str] | None = None,
+    visible: Sequence[str] | None = None,
+) -> Placement:
+    """Gives every GPU to somebody.
+
+    Args:
+        wish: what the run file says.
+        found: the machine's GPUs.
+        given: `--gpus`: what prime-rl shall see, in this order; one may be named twice, and is shared.
+        visible: what `CUDA_VISIBLE_DEVICES` leaves; counts where neither `given` nor the file says more.
+
+    Raises:
+        ConfigError: too few; one that is not there; `given` and the file disagree; or boxes would get one
+            that vLLM or the trainer has. The last prints the plan.
+    """
+    shown = _visible(wish, found, given, visible)
+    need = wish.num_infer + wish.num_train
+    if len(shown) < need:
+        raise ConfigError(
+            f"inference takes {wish.num_infer} GPUs and the trainer {wish.num_train}, and prime-rl is shown "
+            f"{len(shown)}: {_indices(shown)}",
+            where="deployment",
+            remedy=f"change num_infer_gpus and num_train_gpus, or name {need} with --gpus",
+        )
+    inference, trainer = shown[: wish.num_infer], shown[wish.num_infer : need]
+    _agree(select(wish.inference, found, where="inference_gpus"), inference, "inference_gpus")
+    _agree(select(wish.trainer, found, where="trainer_gpus"), trainer, "trainer_gpus")
+    boxes: list[Gpu] = []
+    for wanted in wish.boxes:
+        boxes += _auto(wish, shown[need:]) if wanted == "auto" else select(wanted, found)
+    taken = {*inference, *trainer}
+    placed = Placement(
+        tuple(inference),
+        tuple(trainer),
+        tuple(dict.fromkeys(boxes)),
+        tuple(gpu for gpu in found if gpu not in taken | set(boxes)),
+        tuple(shown),
+    )
+    twice = [gpu for gpu in placed.boxes if gpu in taken]
+    if twice:
+        raise ConfigError(
+            f"the boxes' GPU {_indices(twice)} is the run's own ({'; '.join(placed.lines())})",
+            where="gpus",
+            remedy=f"give the boxes others; nobody has: {_indices(placed.left)}",
+        )
+    return placed
+
+
+def _visible(
+    wish: Wish,
+    found: Sequence[Gpu],
+    given: Sequence[str] | None,
+    visible: Sequence[str] | None,
+) -> list[Gpu]:
+    if given is not None:
+        return [select([name], found, where="--gpus")[0] for name in given]
+    if wish.inference or wish.trainer:
+        return [
+            *select(wish.inference, found, where="inference_gpus"),
+            *select(wish.trainer, found, where="trainer_gpus"),
+        ]
+    if visible is not None:
+        return [select([name], found, where="CUDA_VISIBLE_DEVICES")[0] for name in visible]
+    named = [name for wanted in wish.boxes if wanted != "auto" for name in wanted]
+    theirs = set(select(list(dict.fromkeys(named)), found))
+    return [gpu for gpu in found if gpu not in theirs]
+
+
+def _agree(declared: Sequence[Gpu], actual: Sequence[Gpu], where: str) -> None:
+    if declared and set(declared) != set(actual):
+        raise ConfigError(
+            f"the run file says {_indices(declared)}, and by position they would be {_indices(actual)}",
+            where=where,
+            remedy="change it, or deployment, or leave out --gpus",
+        )
+
+
+def _auto(wish: Wish, rest: Sequence[Gpu]) -> list[Gpu]:
+    """`auto` means what is visible and not the run's own, which the boxes' process knows by name only."""
+    if not (wish.inference and wish.trainer):
+        problem = '"auto" would take those of vLLM and the trainer'
+        remedy = "say inference_gpus and trainer_gpus, or name the boxes' own"
+    elif not rest:
+        problem = '"auto" leaves none: prime-rl is shown no more than it takes'
+        remedy = f"name the boxes' own, or show more with --gpus; {listed(rest)} are left"
+    else:
+        return list(rest)
+    raise ConfigError(problem, where="gpus", remedy=remedy)
+
+
+def _indices(gpus: Sequence[Gpu]) -> str:
+    return ", ".join(str(gpu.index) for gpu in gpus) or "none"

@@ -1,0 +1,282 @@
+"""The hand-over to prime-rl: finds it, plans, starts its launcher on the unchanged file, and waits.
+
+Its launcher starts `inference`, `orchestrator`, `env-server` and `torchrun` from the PATH, so the folder of
+its interpreter comes first there. It is asked to end when this process is, and when an environment opens the
+breaker; what is left of its process group after a while is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from air.env.failure_breaker import fresh, opened
+from air.errors import ConfigError, MissingError
+from air.sandbox.pool import gpus
+from air.train.config.overrides import Sources
+from air.train.prime_rl import gpu_placement, run_file_view, schema, throughput
+from air.train.prime_rl import throughput_inputs as load
+
+PLACE_ENV = "AIR_PRIME_RL"
+LAUNCHER = "prime_rl.entrypoints.rl"
+NOT_INSTALLED = "prime-rl is not installed here"
+NO_GPU = "this machine has no NVIDIA GPU"
+HOW_TO_INSTALL = (
+    f"{PLACE_ENV}=DIR names a checkout of it whose .venv has air too; scripts/pod.sh makes one"
+)
+INTERRUPTED = 130
+_PROBE = """
+import importlib.util as u, json, sys
+def there(name):
+    try:
+        return u.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+print(json.dumps({"prime_rl": there("prime_rl.entrypoints.rl"), "air": there("air")}))
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was found out before anything starts."""
+
+    view: run_file_view.PrimeView
+    gpus: gpu_placement.Placement | None
+    """Who has which GPU; None under SLURM, where it is another machine's matter."""
+    real: bool
+    """Whether these are GPUs of this machine."""
+    load: throughput.Throughput
+
+    def lines(self) -> list[str]:
+        """For people."""
+        head = ["engine prime-rl"]
+        if self.gpus is None:
+            head.append("GPUs: SLURM's nodes have them")
+        else:
+            head += [f"GPU {line}" for line in self.gpus.lines()]
+        if self.gpus is not None and not self.real:
+            count = self.view.deployment.gpus_per_node
+            head.append(f"(no GPU here: {count} assumed, as deployment.gpus_per_node says)")
+        return head + self.load.lines()
+
+    def check_real(self) -> None:
+        """Before anything is started.
+
+        Raises:
+            MissingError: the run is to start here, and there is no GPU.
+        """
+        if self.gpus is not None and not self.real:
+            raise MissingError(NO_GPU, remedy="`nvidia-smi` must list some; --dry-run needs none")
+
+
+def interpreter() -> Path | None:
+    """A Python that has prime-rl: the one that `AIR_PRIME_RL` names, itself or by a checkout's `.venv`, or
+    else this one. None: there is none.
+
+    Raises:
+        MissingError: `AIR_PRIME_RL` names none, or one that lacks prime-rl or air.
+    """
+    named = os.environ.get(PLACE_ENV, "")
+    if not named:
+        return Path(sys.executable) if _has_it_here() else None
+    place = Path(named).expanduser().absolute()
+    python = place / ".venv" / "bin" / "python" if place.is_dir() else place
+    if not os.access(python, os.X_OK) or python.is_dir():
+        raise MissingError(
+            f"no interpreter at {python}",
+            where=PLACE_ENV,
+            remedy="name a checkout that has a .venv",
+        )
+    done = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, check=False)
+    try:
+        has: dict[str, bool] = json.loads(done.stdout)
+    except ValueError:
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise MissingError(f"{python} does not run: {last}", where=PLACE_ENV) from None
+    for name, remedy in (
+        ("prime_rl", "install prime-rl there"),
+        ("air", f"install air there: uv pip install --python {python} air's folder"),
+    ):
+        if not has[name]:
+            raise MissingError(f"{python} has no {name}", where=PLACE_ENV, remedy=remedy)
+    return python
+
+
+def make_plan(sources: Sources, given: Sequence[str] | None) -> Plan:
+    """Reads the run file and plans.
+
+    Args:
+        sources: the merged run file.
+        given: `--gpus`; None: what the file or `CUDA_VISIBLE_DEVICES` say.
+
+    Raises:
+        ConfigError: see `prime_view.read`, `placement.place`; or a plan that makes no sense, with the reason.
+        MissingError: a task or a SLURM template that does not exist.
+    """
+    view = run_file_view.read(sources)
+    placed, found = None, gpus.inventory()
+    if view.slurm is None:
+        wish = run_file_view.wish(view)
+        placed = gpu_placement.place(
+            wish,
+            found or gpu_placement.assumed(view.deployment.gpus_per_node),
+            given=given,
+            visible=run_file_view.visible_devices() if found else None,
+        )
+        _check_sharing(view, placed)
+    else:
+        _check_template(view.slurm)
+    asked = load.of_prime(view, boxes=None if placed is None else len(placed.boxes))
+    if reason := throughput.impossible(asked):
+        raise ConfigError(reason, where="plan")
+    plan = Plan(view, placed, bool(found), throughput.plan(asked))
+    if reason := plan.load.absurd():
+        raise ConfigError(reason, where="plan")
+    return plan
+
+
+def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[str]:
+    """What prime-rl is given: files and flags as they were written, `@FILE` as `@ FILE`, and shipped files by
+    their full path."""
+    files, out, words = iter(sources.files), [], list(rest)
+    while words:
+        word = words.pop(0)
+        if word.startswith("@"):
+            if word == "@":
+                words.pop(0)
+            out += ["@", str(next(files))]
+        else:
+            out.append(word)
+    return [*out, "--dry-run"] if dry_run else out
+
+
+def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
+    """The launcher's environment: its programs first on the PATH, its GPUs by index, the breaker file."""
+    env = dict(os.environ)
+    env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
+    env |= fresh(breaker)
+    if plan.gpus is not None and plan.real:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu.index) for gpu in plan.gpus.visible)
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts
+    return env
+
+
+def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
+    """Runs prime-rl's launcher to its end.
+
+    Returns:
+        Its exit code; 128 + N where signal N ended it; 130 where this process was told to end; 1 where the
+        breaker ended it.
+    """
+    folder = Path(plan.view.output_dir).expanduser().absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    breaker = folder / f".breaker-{secrets.token_hex(4)}"
+    try:
+        return supervise(
+            [str(python), "-m", LAUNCHER, *args], environment(python, plan, breaker), breaker
+        )
+    finally:
+        breaker.unlink(missing_ok=True)
+
+
+def supervise(
+    command: Sequence[str], env: Mapping[str, str], breaker: Path, *, grace: float = 150.0
+) -> int:
+    """Runs a command in a process group of its own; see `hand_over`.
+
+    Args:
+        grace: seconds from the first SIGTERM until the group is killed; prime-rl takes up to a minute for
+            each of its processes.
+    """
+    told: list[int] = []
+
+    def tell(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+
+    ours = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, tell) for number in ours}
+    child = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL, process_group=0)
+    passed, ending, reason = 0, 0.0, ""
+    try:
+        while child.poll() is None:
+            for number in told[passed:]:
+                child.send_signal(number)
+                passed, ending = passed + 1, ending or time.monotonic()
+            if not reason and (reason := opened(breaker)):
+                print(f"error: {reason}", file=sys.stderr, flush=True)
+                child.terminate()
+                ending = ending or time.monotonic()
+            if ending and time.monotonic() - ending > grace:
+                os.killpg(child.pid, signal.SIGKILL)
+            _wait(child)
+    finally:
+        _end_group(child)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if told:
+        return INTERRUPTED
+    if reason:
+        return 1
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+def _wait(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(timeout=0.5)
+
+
+def _end_group(child: subprocess.Popen[bytes]) -> None:
+    """Kills what the launcher left: trainers and servers would keep their GPUs."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _has_it_here() -> bool:
+    try:
+        return importlib.util.find_spec(LAUNCHER) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _check_sharing(view: run_file_view.PrimeView, placed: gpu_placement.Placement) -> None:
+    if placed.shared and view.broadcast != "filesystem":
+        raise ConfigError(
+            f"vLLM and the trainer share a GPU ({'; '.join(placed.lines())}), and weights would go by "
+            f"{view.broadcast}, which takes two",
+            where="weight_broadcast",
+            remedy='[weight_broadcast] type = "filesystem", or GPUs of their own',
+        )
+
+
+def _check_template(slurm: run_file_view.SlurmView) -> None:
+    if slurm.template_path is None:
+        raise ConfigError(
+            "prime-rl's own template syncs its environment on the nodes, which takes air out of it",
+            where="slurm.template_path",
+            remedy="name one of configs/slurm",
+        )
+    if not Path(slurm.template_path).is_file():
+        raise MissingError(
+            f"no such file: {slurm.template_path}",
+            where="slurm.template_path",
+            remedy="it counts from the working directory",
+        )
+
+
+def table_note() -> str:
+    """What a dry run without prime-rl has checked."""
+    return (
+        f"{NOT_INSTALLED}: keys were compared with {schema.origin()}, rules between them were not"
+    )

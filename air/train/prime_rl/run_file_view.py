@@ -1,0 +1,237 @@
+"""What of prime-rl's run file concerns GPUs, boxes and time, read without prime-rl.
+
+Keys are compared with the table of facts (`air.train.prime_rl.schema`), environments are validated by their
+own classes. Rules between keys are prime-rl's own to check.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal
+
+import verifiers.v1 as vf
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+
+from air.env.config import ResearchEnvConfig, check_history
+from air.errors import ConfigError
+from air.train.config.overrides import Sources
+from air.train.prime_rl import schema
+from air.train.prime_rl.gpu_placement import Wish
+
+
+class _Part(BaseModel):
+    """The keys that matter here; the others are prime-rl's."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
+
+
+class DeploymentView(_Part):
+    """`[deployment]`"""
+
+    type: Literal["single_node", "multi_node"] = "single_node"
+    gpus_per_node: int = 8
+    num_train_gpus: int = 1
+    num_infer_gpus: int = 1
+
+
+class WeightsView(_Part):
+    """`[weight_broadcast]`"""
+
+    type: str
+
+
+class TrainerModelView(_Part):
+    """`[trainer.model]`"""
+
+    lora: dict[str, Any] | None = None
+
+
+class TrainerView(_Part):
+    """`[trainer]`"""
+
+    model: TrainerModelView = TrainerModelView()
+
+
+class VllmView(_Part):
+    """`[inference.vllm]`"""
+
+    max_model_len: int | None = None
+
+
+class InferenceView(_Part):
+    """`[inference]`"""
+
+    vllm: VllmView = VllmView()
+
+
+class SlurmView(_Part):
+    """`[slurm]`"""
+
+    template_path: str | None = None
+
+
+class SourceView(_Part):
+    """`[[orchestrator.train.source]]` or `[[orchestrator.eval.source]]`"""
+
+    name: str | None = None
+    ratio: float = 1.0
+    group_size: int | None = None
+    serve: vf.ServeConfig = vf.ServeConfig()
+    env: SerializeAsAny[vf.EnvConfig] = vf.SingleAgentEnvConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve_env(cls, data: Any) -> Any:
+        return vf.resolve_env_field(data)
+
+    @property
+    def resolved_name(self) -> str:
+        """The name in logs."""
+        return self.name or self.env.env_id
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether its env server runs on another machine."""
+        return self.serve.address is not None
+
+
+class SamplingView(_Part):
+    """`[orchestrator.train.sampling]`"""
+
+    max_completion_tokens: int | None = None
+
+
+class TrainView(_Part):
+    """`[orchestrator.train]`"""
+
+    source: list[SourceView] = Field(min_length=1)
+    sampling: SamplingView = SamplingView()
+
+
+class EvalView(_Part):
+    """`[orchestrator.eval]`"""
+
+    source: list[SourceView] = []
+
+
+class ConcurrencyView(_Part):
+    """`[orchestrator.concurrency]`"""
+
+    max_inflight: int | None = 1024
+
+
+class OrchestratorView(_Part):
+    """`[orchestrator]`"""
+
+    train: TrainView
+    eval: EvalView | None = None
+    batch_size: int | None = None
+    token_batch_size: int | None = None
+    group_size: int = 1
+    max_off_policy_steps: int = 8
+    concurrency: ConcurrencyView = ConcurrencyView()
+
+
+class PrimeView(_Part):
+    """A run file of prime-rl."""
+
+    max_steps: int | None = None
+    seq_len: int | None = None
+    output_dir: str = "outputs"
+    deployment: DeploymentView = DeploymentView()
+    weight_broadcast: WeightsView | None = None
+    trainer: TrainerView
+    inference: InferenceView | None = None
+    slurm: SlurmView | None = None
+    orchestrator: OrchestratorView
+
+    @property
+    def sources(self) -> list[SourceView]:
+        """All, of training and evaluation."""
+        evaluated = self.orchestrator.eval.source if self.orchestrator.eval else []
+        return [*self.orchestrator.train.source, *evaluated]
+
+    @property
+    def broadcast(self) -> str:
+        """How weights reach inference: as prime-rl resolves it where the file says nothing."""
+        if self.weight_broadcast is not None:
+            return self.weight_broadcast.type
+        lora = self.trainer.model.lora is not None
+        return "filesystem" if lora or self.inference is None else "nccl"
+
+
+def read(sources: Sources) -> PrimeView:
+    """The view of a merged run file.
+
+    Raises:
+        ConfigError: a key or type that prime-rl does not know, a setting of an environment that cannot be
+            used, or limits that contradict one another; names file and key.
+    """
+    shown = str(sources.files[-1]) if sources.files else "command line"
+    schema.check(sources.data, "rl", where=shown)
+    try:
+        view = PrimeView.model_validate(sources.data)
+        for source in view.orchestrator.train.source:
+            check_history(source.env)
+    except ValidationError as error:
+        first = error.errors()[0]
+        loc = [str(part) for part in first["loc"]]
+        message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            message = "no such key; check its spelling"
+        raise ConfigError(f"`{'.'.join(loc)}`: {message}", where=sources.where(loc)) from None
+    _check_lengths(view, shown)
+    return view
+
+
+def wish(view: PrimeView) -> Wish:
+    """What it says of this machine's GPUs.
+
+    Raises:
+        ConfigError: sources disagree on whose GPUs are whose.
+    """
+    here = [s.env for s in view.sources if not s.elsewhere]
+    envs = [env for env in here if isinstance(env, ResearchEnvConfig)]
+    return Wish(
+        num_infer=view.deployment.num_infer_gpus if view.inference is not None else 0,
+        num_train=view.deployment.num_train_gpus,
+        inference=_same("inference_gpus", [env.inference_gpus for env in envs]),
+        trainer=_same("trainer_gpus", [env.trainer_gpus for env in envs]),
+        boxes=tuple(env.gpus for env in envs if env.gpus),
+    )
+
+
+def _same(key: str, said: list[list[str]]) -> tuple[str, ...]:
+    """What sources say of the run's own GPUs; those that say nothing agree."""
+    different = {tuple(names) for names in said if names}
+    if len(different) > 1:
+        raise ConfigError(
+            f"sources disagree: {' and '.join(', '.join(names) for names in sorted(different))}",
+            where=key,
+            remedy="say the same in each source",
+        )
+    return different.pop() if different else ()
+
+
+def _check_lengths(view: PrimeView, where: str) -> None:
+    longest = view.orchestrator.train.sampling.max_completion_tokens
+    served = view.inference.vllm.max_model_len if view.inference else None
+    if longest is not None and view.seq_len is not None and longest >= view.seq_len:
+        raise ConfigError(
+            f"one reply may have {longest} tokens and a whole episode {view.seq_len}",
+            where=where,
+            remedy="lower orchestrator.train.sampling.max_completion_tokens, or raise seq_len",
+        )
+    if served is not None and view.seq_len is not None and served > view.seq_len:
+        raise ConfigError(
+            f"episodes may have {served} tokens (inference.vllm.max_model_len), of which the trainer sees "
+            f"{view.seq_len} (seq_len)",
+            where=where,
+            remedy="make them equal",
+        )
+
+
+def visible_devices() -> list[str] | None:
+    """`CUDA_VISIBLE_DEVICES` by name; None where it is not set."""
+    text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,170 @@
+"""Reads prime-rl's schema out of a checkout into `prime_rl.json`.
+
+`python -m air.train.prime_rl.schema.read DIR`.
+
+Only its slim package of pydantic models is imported, from its sources; nothing of it is installed or kept.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from enum import Enum
+from importlib.metadata import version
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import AliasChoices, BaseModel
+
+from air.errors import MissingError, UsageError
+from air.train.prime_rl.schema import ANY, ENV, TABLE, Root
+
+ROOTS: dict[Root, tuple[str, str]] = {
+    "rl": ("prime_rl.configs.rl", "RLConfig"),
+    "sft": ("prime_rl.configs.sft", "SFTConfig"),
+    "evals": ("prime_rl.configs.evals", "EvalsConfig"),
+    "env_server": ("prime_rl.configs.env_server", "EnvServerConfig"),
+}
+_NAMES: dict[Any, str] = {
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "str",
+    NoneType: "none",
+    dict: "table",
+}
+
+
+def walk(model: type[BaseModel]) -> dict[str, list[str]]:
+    """Every key of a pydantic model and of those in it: dotted path to the types that it takes."""
+    found: dict[str, set[str]] = {}
+    _model(model, "", found, ())
+    return {path: sorted(types) for path, types in sorted(found.items())}
+
+
+def read(checkout: Path) -> dict[str, Any]:
+    """The whole table, out of a checkout of prime-rl.
+
+    Raises:
+        MissingError: there is none in that folder.
+    """
+    sources = checkout / "packages" / "prime-rl-configs" / "src"
+    if not (sources / "prime_rl" / "configs" / "rl.py").is_file():
+        raise MissingError(
+            "no checkout of prime-rl: packages/prime-rl-configs is not there",
+            where=str(checkout),
+            remedy="PRIME_RL=DIR names one",
+        )
+    sys.path.insert(0, str(sources))
+    keys = {
+        root: walk(getattr(importlib.import_module(module), name))
+        for root, (module, name) in ROOTS.items()
+    }
+    project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {
+        "source": "prime-rl",
+        "version": project["version"],
+        "commit": _commit(checkout),
+        "verifiers": version("verifiers"),
+        "keys": keys,
+    }
+
+
+def main(argv: list[str]) -> int:
+    """Writes the table; 2 where no checkout is named, or where there is none."""
+    if len(argv) != 1 or not argv[0]:
+        print("error: PRIME_RL names no checkout — make schema PRIME_RL=DIR", file=sys.stderr)
+        return 2
+    try:
+        table = read(Path(argv[0]).expanduser().resolve())
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    count = ", ".join(f"{root} {len(keys)}" for root, keys in table["keys"].items())
+    print(f"{TABLE}: prime-rl {table['version']} ({table['commit'][:7]}); keys: {count}")
+    return 0
+
+
+def _commit(checkout: Path) -> str:
+    asked = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else "unknown"
+
+
+def _model(
+    model: type[BaseModel], at: str, found: dict[str, set[str]], above: tuple[Any, ...]
+) -> None:
+    for name, field in model.model_fields.items():
+        alias = field.validation_alias
+        names = {name} | (
+            {str(choice) for choice in alias.choices} if isinstance(alias, AliasChoices) else set()
+        )
+        for each in names:
+            path = f"{at}.{each}".lstrip(".")
+            for kind in _members(field.annotation):
+                _kind(kind, path, found, (*above, model))
+
+
+def _kind(kind: Any, path: str, found: dict[str, set[str]], above: tuple[Any, ...]) -> None:
+    types = found.setdefault(path, set())
+    outer = get_origin(kind)
+    if outer is Literal:
+        types |= {
+            f"'{value}'" if isinstance(value, str) else repr(value) for value in get_args(kind)
+        }
+    elif outer in (list, tuple, set):
+        types.add("list")
+        for inner in _members(get_args(kind)[0]):
+            if _is_model(inner):
+                _kind(inner, f"{path}[]", found, above)
+    elif outer is dict:
+        types.add("table")
+        for inner in _members(get_args(kind)[1]):
+            _kind(inner, f"{path}.*", found, above)
+    elif _is_model(kind):
+        if any(base.__name__ == "EnvConfig" for base in kind.__mro__ if _of_verifiers(base)):
+            types.add(ENV)
+        else:
+            types.add("table")
+            if kind not in above:
+                _model(kind, path, found, above)
+    elif isinstance(kind, type) and issubclass(kind, Enum):
+        types |= {f"'{member.value}'" for member in kind}
+    elif isinstance(kind, type) and issubclass(kind, Path):
+        types.add("str")
+    else:
+        types.add(_NAMES.get(kind, ANY))
+
+
+def _members(annotation: Any) -> Iterator[Any]:
+    """The members of a union, with all that is wrapped around them taken off."""
+    while True:
+        if hasattr(annotation, "__value__"):  # `type X = …` of Python 3.12
+            annotation = annotation.__value__
+        elif get_origin(annotation) is Annotated:
+            annotation = get_args(annotation)[0]
+        else:
+            break
+    if get_origin(annotation) in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from _members(member)
+    else:
+        yield annotation
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _of_verifiers(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "verifiers"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

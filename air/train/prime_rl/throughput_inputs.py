@@ -1,0 +1,135 @@
+"""What a run file asks of boxes and time, for `air.train.prime_rl.throughput`: both engines' files."""
+
+from __future__ import annotations
+
+import verifiers.v1 as vf
+
+from air import tasks
+from air.env.config import ResearchEnvConfig
+from air.sandbox.pool import gpus
+from air.sandbox.pool.host_slots import max_boxes
+from air.train.config.run_config import RunConfig
+from air.train.prime_rl.run_file_view import PrimeView, SourceView
+from air.train.prime_rl.throughput import Load, Source, Task, workers
+
+DEFAULT_BATCH = 128
+"""prime-rl's, where a file names neither `batch_size` nor `token_batch_size`."""
+
+
+def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
+    """A run on prime-rl. With `token_batch_size` a step is taken to have as many episodes as are in flight.
+
+    Args:
+        boxes: how many GPUs `gpus = "auto"` means here; None: unknown.
+
+    Raises:
+        MissingError: a task that does not exist.
+        ConfigError: `AIR_MAX_BOXES` cannot be read.
+    """
+    orchestrator = view.orchestrator
+    batch = orchestrator.batch_size
+    if batch is None and orchestrator.token_batch_size is None:
+        batch = DEFAULT_BATCH
+    limits = [orchestrator.concurrency.max_inflight, batch and 2 * batch]
+    in_flight = next((limit for limit in limits if limit), 1)
+    return Load(
+        sources=tuple(
+            _of_source(source, orchestrator.group_size, in_flight, boxes)
+            for source in orchestrator.train.source
+        ),
+        batch_size=batch or in_flight,
+        in_flight=in_flight,
+        host_boxes=max_boxes(),
+        bound=orchestrator.max_off_policy_steps,
+        max_steps=view.max_steps,
+    )
+
+
+def of_embedded(config: RunConfig) -> Load:
+    """A run on the embedded engine: one process, and a step waits for its own episodes.
+
+    Raises:
+        MissingError: a task that does not exist.
+        ConfigError: GPUs that are not there; or `AIR_MAX_BOXES` cannot be read.
+    """
+    orchestrator = config.orchestrator
+    return Load(
+        sources=tuple(
+            _source(
+                source.resolved_name,
+                source.env,
+                ratio=source.ratio,
+                group_size=source.group_size or orchestrator.group_size,
+                auto=_auto(source.env),
+            )
+            for source in orchestrator.train.source
+        ),
+        batch_size=orchestrator.batch_size,
+        in_flight=orchestrator.batch_size,
+        host_boxes=max_boxes(),
+        bound=None,
+        max_steps=config.max_steps,
+    )
+
+
+def _of_source(source: SourceView, group_size: int, in_flight: int, auto: int | None) -> Source:
+    pool = source.serve.pool
+    if pool.type == "static":
+        processes = pool.num_workers
+    else:
+        processes = workers(most=pool.max_workers, multiplex=pool.multiplex, in_flight=in_flight)
+    return _source(
+        source.resolved_name,
+        source.env,
+        ratio=source.ratio,
+        group_size=source.group_size or group_size,
+        processes=processes,
+        auto=None if source.elsewhere else auto,
+        elsewhere=source.elsewhere,
+    )
+
+
+def _source(
+    name: str,
+    env: vf.EnvConfig,
+    *,
+    ratio: float,
+    group_size: int,
+    processes: int = 1,
+    auto: int | None,
+    elsewhere: bool = False,
+) -> Source:
+    if not isinstance(env, ResearchEnvConfig):
+        return Source(name, (Task(name, 3600.0),), ratio, group_size, elsewhere=elsewhere)
+    chosen = env.taskset
+    specs = [
+        tasks.load(task, chosen.task_roots, mlgym_root=chosen.mlgym_root) for task in chosen.tasks
+    ]
+    kept = max(spec.grader.gpus for spec in specs)
+    return Source(
+        name,
+        tuple(Task(spec.id, env.episode_seconds(spec), spec.gpus) for spec in specs),
+        ratio,
+        group_size,
+        boxes=processes * env.max_boxes,
+        gpus=_names(env, auto, kept),
+        slots_per_gpu=env.slots_per_gpu,
+        elsewhere=elsewhere,
+    )
+
+
+def _names(env: ResearchEnvConfig, auto: int | None, kept: int) -> tuple[str, ...] | None:
+    """The GPUs of agents' boxes, without those kept for graders; None: unknown."""
+    if env.gpus == "auto":
+        if auto is None:
+            return None
+        names = [f"auto {number}" for number in range(auto)]
+    else:
+        names = list(env.gpus)
+    return tuple(names[: max(0, len(names) - kept)])
+
+
+def _auto(env: vf.EnvConfig) -> int:
+    if not isinstance(env, ResearchEnvConfig) or env.gpus != "auto":
+        return 0
+    return len(gpus.plan(env.gpus, trainer=env.trainer_gpus, inference=env.inference_gpus))

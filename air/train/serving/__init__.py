@@ -1,0 +1,1 @@
+"""Inference for a run: sampler, scheduler and server."""

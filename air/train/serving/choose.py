@@ -1,0 +1,162 @@
+"""Which server samples the replies of a run: vLLM, or the embedded engine's own with transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+
+from air.errors import ConfigError, MissingError, UsageError
+from air.sandbox.pool import gpus
+from air.train.config.run_config import EmbeddedConfig, Inference
+from air.train.model.policy import Policy
+from air.train.serving.server import InferenceServer
+from air.train.serving.vllm import locate
+from air.train.serving.vllm.locate import Launch, Vllm
+from air.train.serving.vllm.server import VllmServer
+
+
+class Server(Protocol):
+    """What the engine needs of either server."""
+
+    @property
+    def url(self) -> str:
+        """The root address."""
+
+    def start(self) -> None:
+        """Returns once requests are answered; blocks."""
+
+    def stop(self) -> None:
+        """Ends it and all that belongs to it."""
+
+    def ready(self) -> None:
+        """Returns while requests are answered, and waits for a restart; blocks.
+
+        Raises:
+            InferenceError: the server has gone for good.
+        """
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Keeps the policy's weights to the caller while the block runs."""
+
+    def update_weights(self) -> int:
+        """Samples with the policy's present weights from now on; returns their version; blocks."""
+
+
+class Choice:
+    """The server that a run gets.
+
+    Args:
+        installed: the vLLM to use; None: the engine's own server.
+        gpu: the GPU that vLLM uses; None: the CPU.
+        reason: why, as half a line.
+    """
+
+    def __init__(self, installed: Vllm | None, gpu: gpus.Gpu | None, reason: str) -> None:
+        self.vllm, self.gpu, self.reason = installed, gpu, reason
+
+    @property
+    def name(self) -> Literal["vllm", "transformers"]:
+        """As the setting calls it."""
+        return "transformers" if self.vllm is None else "vllm"
+
+    def __str__(self) -> str:
+        if self.vllm is None:
+            return f"inference: transformers, in this process ({self.reason})"
+        return f"inference: {self.vllm} on {self._device} ({self.reason})"
+
+    @property
+    def _device(self) -> str:
+        return "the CPU" if self.gpu is None else f"GPU {self.gpu}"
+
+
+def choose(setting: Inference, wanted: Sequence[str] = ()) -> Choice:
+    """Decides by the setting and by what is there; `auto` is vLLM where it and a GPU for it are.
+
+    Args:
+        wanted: the GPUs that the run file leaves to inference, of which the first is used; none: the
+            first that `CUDA_VISIBLE_DEVICES` leaves.
+
+    Raises:
+        MissingError: vLLM was asked for and is not installed, or `AIR_VLLM_PYTHON` is wrong.
+        UsageError: vLLM was asked for and the installed build needs a GPU that is not there.
+        ConfigError: a wanted GPU is not there.
+    """
+    if setting == "transformers":
+        return Choice(None, None, "as asked")
+    found = locate.find()
+    if found is None:
+        if setting == "vllm":
+            raise MissingError(
+                "vLLM is not installed",
+                where="inference",
+                remedy=f"`make vllm` installs it, or {locate.PYTHON_ENV} names an interpreter with it",
+            )
+        return Choice(None, None, "vLLM is not installed")
+    if found.cpu:
+        if setting == "vllm":
+            return Choice(found, None, "as asked")
+        return Choice(None, None, f"{found} is installed; --inference vllm uses it")
+    gpu = _gpu(wanted)
+    if gpu is not None:
+        return Choice(
+            found, gpu, "as asked" if setting == "vllm" else "installed, and a GPU is there"
+        )
+    if setting == "vllm":
+        raise UsageError(
+            f"{found} needs an NVIDIA GPU and none is to be seen",
+            where=str(found.python),
+            remedy="install the CPU build (`make vllm`), or leave CUDA_VISIBLE_DEVICES one",
+        )
+    return Choice(None, None, f"{found} is installed, but no GPU is to be seen")
+
+
+def _gpu(wanted: Sequence[str]) -> gpus.Gpu | None:
+    there = gpus.inventory()
+    if wanted:
+        return gpus.select(wanted, there, where="inference_gpus")[0]
+    try:
+        return gpus.select("auto", there)[0]
+    except ConfigError:  # none is left
+        return None
+
+
+def server(
+    choice: Choice,
+    policy: Policy,
+    config: EmbeddedConfig,
+    *,
+    max_model_len: int,
+    folder: Path,
+    say: Callable[[str], None],
+) -> Server:
+    """The chosen server for a policy, not started.
+
+    Args:
+        max_model_len: longest prompt and reply together, in tokens.
+        folder: where vLLM's log and weights go.
+        say: told, in one line, what happens to it.
+    """
+    if choice.vllm is None:
+        return InferenceServer(
+            policy, port=config.port, max_model_len=max_model_len, max_batch=config.max_batch
+        )
+    launch = Launch(
+        choice.vllm,
+        choice.gpu.uuid if choice.gpu else None,
+        policy.name,
+        max_model_len,
+        config.max_batch,
+        torch.get_num_threads(),
+    )
+    return VllmServer(
+        policy,
+        launch,
+        folder=folder,
+        port=config.port,
+        start_seconds=config.inference_start_seconds,
+        say=say,
+    )

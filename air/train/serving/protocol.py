@@ -1,0 +1,204 @@
+"""What the inference server reads and writes: vLLM's request fields, errors and answers.
+
+A request field that would change the distribution and is not supported here is refused by name;
+fields that only concern vLLM's own machinery are let pass. Sources of the fields: vLLM's
+OpenAI-compatible server and its token endpoint, as `renderers` 0.1.12 (`renderers/client.py`)
+calls it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from air.errors import AirError
+from air.train.serving.sampler import Completion, SamplingParams
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "min_p": (0,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "length_penalty": (1,),
+    "min_tokens": (0,),
+    "ignore_eos": (False,),
+    "logit_bias": ({},),
+    "bad_words": ([],),
+    "allowed_token_ids": (),
+    "stop": ([], ""),
+    "prompt_logprobs": (),
+    "structured_outputs": (),
+    "guided_json": (),
+    "response_format": ({"type": "text"},),
+    "top_logprobs": (0,),
+    "echo": (False,),
+    "use_beam_search": (False,),
+    "top_a": (0,),
+    "typical_p": (1,),
+    "functions": ([],),
+}
+"""Fields that we cannot honour, with the values (beside null) that ask for nothing."""
+
+
+class BadRequest(AirError):
+    """A request that cannot be served; the text is the answer's error message."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What requests must fit into."""
+
+    max_model_len: int
+    """Longest prompt and reply together, in tokens."""
+    vocab_size: int
+    """Token ids lie below this."""
+    eos_ids: frozenset[int]
+    """Tokens that end every reply."""
+
+
+def sampling_params(
+    fields: Mapping[str, Any], prompt: Sequence[int], limits: Limits
+) -> SamplingParams:
+    """Reads the sampling fields of a request and checks its prompt.
+
+    `max_tokens` is bounded by what the context leaves; without it, the reply may fill the context.
+
+    Raises:
+        BadRequest: a field is wrong or not supported, or the prompt is too long.
+    """
+    for name, neutral in NEUTRAL.items():
+        value = fields.get(name)
+        if value is not None and value not in neutral:
+            raise BadRequest(f"`{name}` = {value!r:.60} is not supported by this server")
+    room = limits.max_model_len - len(prompt)
+    if not prompt:
+        raise BadRequest("The prompt is empty")
+    if room <= 0:
+        raise BadRequest(
+            f"This model's maximum context length is {limits.max_model_len} tokens. However, your "
+            f"request has {len(prompt)} input tokens. Please reduce the length of the input "
+            "messages."
+        )
+    if any(type(i) is not int or not 0 <= i < limits.vocab_size for i in prompt):
+        raise BadRequest(f"token ids must be integers from 0 to {limits.vocab_size - 1}")
+    wanted = fields.get("max_completion_tokens")
+    if wanted is None:
+        wanted = fields.get("max_tokens")
+    stops = fields.get("stop_token_ids") or []
+    if not isinstance(stops, list) or any(type(i) is not int for i in stops):
+        raise BadRequest("`stop_token_ids` must be a list of integers")
+    return SamplingParams(
+        temperature=_number(fields, "temperature", 1.0, 0.0, 100.0),
+        top_p=_number(fields, "top_p", 1.0, 1e-6, 1.0),
+        top_k=_whole(fields, "top_k", -1, -1),
+        max_tokens=min(room, _whole({"max_tokens": wanted}, "max_tokens", room, 1)),
+        stop_token_ids=limits.eos_ids | frozenset(stops),
+        seed=None if fields.get("seed") is None else _whole(fields, "seed", 0, None),
+    )
+
+
+def _number(fields: Mapping[str, Any], name: str, default: float, low: float, high: float) -> float:
+    value = default if fields.get(name) is None else fields[name]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise BadRequest(f"`{name}` must be a number, got {value!r:.60}")
+    if not low <= value <= high:
+        raise BadRequest(f"`{name}` must be from {low:g} to {high:g}, got {value}")
+    return float(value)
+
+
+def _whole(fields: Mapping[str, Any], name: str, default: int, low: int | None) -> int:
+    value = default if fields.get(name) is None else fields[name]
+    if type(value) is not int or (low is not None and value < low):
+        at_least = "" if low is None else f" of at least {low}"
+        raise BadRequest(f"`{name}` must be an integer{at_least}, got {value!r:.60}")
+    return value
+
+
+def error_body(message: str, status: int) -> dict[str, Any]:
+    """vLLM's error object."""
+    kinds = {400: "BadRequestError", 404: "NotFoundError"}
+    kind = kinds.get(status, "InternalServerError")
+    return {"error": {"message": message, "type": kind, "param": None, "code": status}}
+
+
+def models_body(name: str, max_model_len: int, version: int) -> dict[str, Any]:
+    """The answer of `/v1/models`; `weights_version` is ours."""
+    card = {
+        "id": name,
+        "object": "model",
+        "created": int(time.time()),
+        "owned_by": "air",
+        "root": name,
+        "parent": None,
+        "max_model_len": max_model_len,
+        "weights_version": version,
+    }
+    return {"object": "list", "data": [card]}
+
+
+def usage_body(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
+    """The token counts of an answer."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+    }
+
+
+def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[dict[str, Any]]:
+    """One entry per sampled token."""
+    return [
+        {"token": token, "logprob": value, "bytes": list(token.encode()), "top_logprobs": []}
+        for token, value in zip(tokens, logprobs, strict=True)
+    ]
+
+
+def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -> dict[str, Any]:
+    """The answer of `/inference/v1/generate`, with entries as `token_id:N`."""
+    names = [f"token_id:{token}" for token in completion.token_ids]
+    return {
+        "request_id": request_id,
+        "choices": [
+            {
+                "index": 0,
+                "token_ids": completion.token_ids,
+                "logprobs": {"content": logprob_entries(names, completion.logprobs)},
+                "finish_reason": completion.finish_reason,
+            }
+        ],
+        "usage": usage_body(prompt_tokens, len(completion.token_ids)),
+        "prompt_logprobs": None,
+        "kv_transfer_params": None,
+    }
+
+
+def chat_message(parsed: Any) -> dict[str, Any]:
+    """The assistant message of a reply that a renderer has parsed."""
+    message: dict[str, Any] = {"role": "assistant", "content": parsed.content or ""}
+    if parsed.reasoning_content:
+        message["reasoning_content"] = parsed.reasoning_content
+    calls = [call for call in parsed.tool_calls if str(call.status) == "ok" and call.name]
+    if calls:
+        message["tool_calls"] = [
+            {
+                "id": f"call_{number}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": _arguments(call.arguments)},
+            }
+            for number, call in enumerate(calls)
+        ]
+    return message
+
+
+def _arguments(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value or {})

@@ -1,0 +1,350 @@
+"""Batched sampling with a key-value cache in which rows come and go.
+
+Every running request holds one row of the cache, filled from the left; rows 0…n-1 are in use. A
+row that ends is replaced by the last one, so finished requests cost nothing and new ones may join
+at any step. A sampled token comes from a uniform number of the request's own generator through the
+inverse of the cumulative distribution: what a seed draws does not depend on who shares the batch,
+up to the last digits of the logits, which do.
+
+The reported log-probabilities are those of the distribution that was sampled from: logits divided
+by the temperature, then cut by top_k and top_p. With top_p = 1 and top_k = -1 they are what
+`air.train.algorithms.loss.token_logprobs` computes. At temperature 0 (greedy) they are taken at
+temperature 1.
+
+Not thread-safe; one `Sampler` belongs to one thread. Prompts are not reused between requests.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicCache
+
+from air.train.model.policy import Policy
+
+FinishReason = Literal["stop", "length"]
+_COLUMNS = 256
+"""The cache grows by this many columns (tokens) at a time."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to sample one reply."""
+
+    temperature: float = 1.0
+    """Divides the logits; 0 takes the likeliest token."""
+    top_p: float = 1.0
+    """Keep the likeliest tokens whose probabilities reach this sum; 1 keeps all."""
+    top_k: int = -1
+    """Keep this many likeliest tokens; -1 (or 0) keeps all."""
+    max_tokens: int = 256
+    """Most tokens to sample."""
+    stop_token_ids: frozenset[int] = frozenset()
+    """A token of these ends the reply; it is part of it."""
+    seed: int | None = None
+    """Seed of the request; None draws one."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One sampled reply."""
+
+    token_ids: list[int]
+    """The sampled tokens, the stop token included."""
+    logprobs: list[float]
+    """Their log-probabilities under the distribution that was sampled from, in nats."""
+    finish_reason: FinishReason
+    """`stop`: by a stop token; `length`: by max_tokens or the context."""
+
+
+@dataclass(eq=False)
+class Row:
+    """A request that is being sampled."""
+
+    prompt: list[int]
+    """Token ids; at least one."""
+    params: SamplingParams
+    """How to sample."""
+    token_ids: list[int] = field(default_factory=list)
+    """Sampled so far."""
+    logprobs: list[float] = field(default_factory=list)
+    """Theirs."""
+    finish_reason: FinishReason | None = None
+    """Set when the row has ended."""
+    rng: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.params.seed)
+
+    @property
+    def length(self) -> int:
+        """Tokens so far, prompt included."""
+        return len(self.prompt) + len(self.token_ids)
+
+    def completion(self) -> Completion:
+        """The reply of an ended row."""
+        assert self.finish_reason is not None
+        return Completion(self.token_ids, self.logprobs, self.finish_reason)
+
+
+class RowCache(Cache):
+    """Keys and values of all rows: per layer two tensors [rows, kv_heads, columns, head_dim].
+
+    `update` writes one new token per active row at that row's own position.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self.positions = torch.empty(0, dtype=torch.long)
+        self.index = torch.empty(0, dtype=torch.long)
+        self.columns = 0
+
+    def aim(self, positions: Tensor) -> None:
+        """Says where the next `update` writes: `positions` [active]."""
+        self.positions = positions
+        self.index = torch.arange(len(positions), device=positions.device)
+        self.columns = int(positions.max()) + 1
+        self._reserve(len(positions), self.columns)
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Adds [active, kv_heads, 1, head_dim] and returns all columns in use of active rows."""
+        rows = len(self.index)
+        found = []
+        for store, new in ((self.keys, key_states), (self.values, value_states)):
+            buffer = store[layer_idx]
+            buffer[self.index, :, self.positions] = new[:, :, 0]
+            found.append(buffer[:rows, :, : self.columns])
+        return found[0], found[1]
+
+    def fill(self, row: int, source: Any, source_row: int, length: int) -> None:
+        """Copies the last `length` columns of one row of a finished prefill into `row`."""
+        for layer in source.layers[len(self.keys) :]:
+            self.keys.append(layer.keys[:0, :, :0].clone())
+            self.values.append(layer.values[:0, :, :0].clone())
+        self._reserve(row + 1, length)
+        for number, layer in enumerate(source.layers):
+            self.keys[number][row, :, :length] = layer.keys[source_row, :, -length:]
+            self.values[number][row, :, :length] = layer.values[source_row, :, -length:]
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Copies the first `length` columns of row `source` over row `target`."""
+        for store in (self.keys, self.values):
+            for buffer in store:
+                buffer[target, :, :length] = buffer[source, :, :length]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Columns in use."""
+        return self.columns
+
+    def _reserve(self, rows: int, columns: int) -> None:
+        have = self.keys[0].shape
+        if have[0] >= rows and have[2] >= columns:
+            return
+        rows = max(have[0], rows, min(2 * have[0], 64))
+        columns = max(have[2], -(-columns // _COLUMNS) * _COLUMNS)
+        for store in (self.keys, self.values):
+            for number, old in enumerate(store):
+                new = old.new_zeros((rows, old.shape[1], columns, old.shape[3]))
+                new[: have[0], :, : have[2]] = old
+                store[number] = new
+
+
+class Sampler:
+    """Samples up to `max_batch` requests at a time, one token each per `step`.
+
+    Args:
+        policy: the model; its weights may change between two calls, while no row is active.
+        max_batch: most rows at a time.
+        max_model_len: longest prompt and reply together, in tokens.
+        prefill_tokens: most tokens (rows x longest prompt) that are prefilled in one forward pass.
+    """
+
+    def __init__(
+        self, policy: Policy, *, max_batch: int, max_model_len: int, prefill_tokens: int = 16384
+    ) -> None:
+        self.model = policy.model
+        self.pad_id = policy.tokenizer.pad_token_id or 0
+        self.max_batch = max_batch
+        self.max_model_len = max_model_len
+        self.prefill_tokens = prefill_tokens
+        self.rows: list[Row] = []
+        self.cache = RowCache()
+
+    @property
+    def room(self) -> int:
+        """How many more requests may join."""
+        return self.max_batch - len(self.rows)
+
+    @torch.inference_mode()
+    def add(self, rows: Sequence[Row]) -> list[Row]:
+        """Lets requests join and samples their first tokens; returns those that ended already.
+
+        Prompts must be shorter than `max_model_len`, and there must be room.
+        """
+        if len(rows) > self.room:
+            raise ValueError(f"{len(rows)} requests, room for {self.room}")
+        if any(not 0 < len(row.prompt) < self.max_model_len for row in rows):
+            raise ValueError(f"a prompt must have 1 to {self.max_model_len - 1} tokens")
+        waiting = sorted(rows, key=lambda row: len(row.prompt))
+        while waiting:
+            count = 1
+            while count < len(waiting) and (
+                (count + 1) * len(waiting[count].prompt) <= self.prefill_tokens
+            ):
+                count += 1
+            self._prefill(waiting[:count])
+            waiting = waiting[count:]
+        return self._sweep()
+
+    @torch.inference_mode()
+    def step(self) -> list[Row]:
+        """Samples one token for every active row; returns the rows that ended."""
+        if not self.rows:
+            return []
+        device = self.model.device
+        last = torch.tensor([[row.token_ids[-1]] for row in self.rows], device=device)
+        positions = torch.tensor([row.length - 1 for row in self.rows], device=device)
+        self.cache.aim(positions)
+        columns = torch.arange(self.cache.columns, device=device)
+        mask = (columns <= positions[:, None])[:, None, None, :]
+        out = self.model(
+            input_ids=last,
+            attention_mask=mask,
+            position_ids=positions[:, None],
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self._draw(self.rows, out.logits[:, -1])
+        return self._sweep()
+
+    def drop(self, row: Row) -> None:
+        """Forgets an active row (its client has gone)."""
+        self._remove(self.rows.index(row))
+
+    def clear(self) -> None:
+        """Forgets all rows and gives the cache's memory back."""
+        self.rows = []
+        self.cache = RowCache()
+
+    def _prefill(self, rows: list[Row]) -> None:
+        width = max(len(row.prompt) for row in rows)
+        ids = torch.full((len(rows), width), self.pad_id)
+        mask = torch.zeros((len(rows), width), dtype=torch.long)
+        for number, row in enumerate(rows):
+            ids[number, width - len(row.prompt) :] = torch.tensor(row.prompt)
+            mask[number, width - len(row.prompt) :] = 1
+        device = self.model.device
+        cache = DynamicCache()
+        out = self.model(
+            input_ids=ids.to(device),
+            attention_mask=mask.to(device),
+            position_ids=(mask.cumsum(-1) - 1).clamp(min=0).to(device),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        for number, row in enumerate(rows):
+            self.cache.fill(len(self.rows), cache, number, len(row.prompt))
+            self.rows.append(row)
+        self._draw(rows, out.logits[:, -1])
+
+    def _draw(self, rows: Sequence[Row], logits: Tensor) -> None:
+        ids, logprobs = sample(
+            logits, [row.params for row in rows], [row.rng.random() for row in rows]
+        )
+        for row, token, logprob in zip(rows, ids, logprobs, strict=True):
+            row.token_ids.append(token)
+            row.logprobs.append(logprob)
+            if token in row.params.stop_token_ids:
+                row.finish_reason = "stop"
+            elif len(row.token_ids) >= row.params.max_tokens or row.length >= self.max_model_len:
+                row.finish_reason = "length"
+
+    def _sweep(self) -> list[Row]:
+        ended = [row for row in self.rows if row.finish_reason is not None]
+        for row in ended:
+            self._remove(self.rows.index(row))
+        return ended
+
+    def _remove(self, number: int) -> None:
+        last = self.rows.pop()
+        if number < len(self.rows):
+            self.cache.move(len(self.rows), number, last.length)
+            self.rows[number] = last
+
+
+def sample(
+    logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
+) -> tuple[list[int], list[float]]:
+    """Draws one token per row by inverting the cumulative distribution.
+
+    Args:
+        logits: [rows, vocab].
+        params: one per row.
+        uniforms: one number in [0, 1) per row.
+
+    Returns:
+        Token ids [rows] and their log-probabilities [rows] in nats.
+    """
+    device = logits.device
+    greedy = torch.tensor([p.temperature == 0 for p in params], device=device)
+    divisor = torch.tensor([p.temperature or 1.0 for p in params], device=device)
+    logprobs = _cut(logits.float() / divisor[:, None], params).log_softmax(-1)
+    # In double precision: single precision loses unlikely tokens of large vocabularies.
+    cumulative = logprobs.double().exp().cumsum(-1)
+    aim = torch.tensor(uniforms, dtype=torch.double, device=device)[:, None] * cumulative[:, -1:]
+    ids = torch.searchsorted(cumulative, aim, right=True).clamp(max=logits.shape[-1] - 1)[:, 0]
+    ids = torch.where(greedy, logprobs.argmax(-1), ids)
+    chosen = logprobs.gather(-1, ids[:, None])[:, 0]
+    return ids.tolist(), chosen.tolist()
+
+
+def _cut(scaled: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """Sets logits outside top_k and top_p to -inf; [rows, vocab]."""
+    if all(p.top_p >= 1 and p.top_k <= 0 for p in params):
+        return scaled
+    device, vocab = scaled.device, scaled.shape[-1]
+    top_k = torch.tensor([p.top_k if p.top_k > 0 else vocab for p in params], device=device)
+    top_p = torch.tensor([p.top_p for p in params], device=device)
+    ordered, order = scaled.sort(-1, descending=True)
+    outside = torch.arange(vocab, device=device) >= top_k[:, None]
+    probs = ordered.masked_fill(outside, -torch.inf).softmax(-1)
+    # The likeliest tokens whose sum before them is still below top_p; the first always stays.
+    outside |= (probs.cumsum(-1) - probs >= top_p[:, None]) & (top_p[:, None] < 1)
+    outside[:, 0] = False
+    return scaled.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)
+
+
+def generate(
+    policy: Policy,
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams | Sequence[SamplingParams],
+    *,
+    max_batch: int = 32,
+    max_model_len: int | None = None,
+) -> list[Completion]:
+    """Samples one reply per prompt, in the order of the prompts.
+
+    Raises:
+        ValueError: a prompt is empty or leaves no room for a reply.
+    """
+    each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
+    rows = [Row(list(p), q) for p, q in zip(prompts, each, strict=True)]
+    limit = max_model_len or policy.max_length
+    sampler = Sampler(policy, max_batch=max_batch, max_model_len=limit)
+    waiting = list(rows)
+    while waiting or sampler.rows:
+        joining, waiting = waiting[: sampler.room], waiting[sampler.room :]
+        if joining:
+            sampler.add(joining)
+        sampler.step()
+    return [row.completion() for row in rows]

@@ -1,0 +1,209 @@
+"""A worker thread that samples many requests at once.
+
+Requests may be submitted from any thread. While others run, a new one joins at the next token;
+after a pause the worker waits a few milliseconds for company. Weights change only between requests:
+every reply is sampled by one version of them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+
+from air.errors import InferenceError
+from air.train.serving.sampler import Completion, Row, Sampler, SamplingParams
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A completion, and how it came about."""
+
+    completion: Completion
+    """What was sampled."""
+    version: int
+    """The version of the weights that sampled it."""
+    queue_seconds: float
+    """From submission to the first forward pass."""
+    seconds: float
+    """From submission to the end."""
+
+
+@dataclass
+class Metrics:
+    """Counters since the start."""
+
+    requests: int = 0
+    """Requests that ended well."""
+    failed: int = 0
+    """Requests that ended in an error of ours."""
+    prompt_tokens: int = 0
+    """Prompt tokens of requests that ended well."""
+    completion_tokens: int = 0
+    """Sampled tokens of requests that ended well."""
+    busy_seconds: float = 0.0
+    """Wall time in which the model ran."""
+    queue_seconds: float = 0.0
+    """Summed over requests: from submission to the first forward pass."""
+
+
+@dataclass(eq=False)
+class _Job:
+    row: Row
+    future: Future[Reply] = field(default_factory=Future)
+    submitted: float = field(default_factory=time.monotonic)
+    started: float = 0.0
+
+
+class Batcher:
+    """Owns a `Sampler` and the thread that runs it.
+
+    Args:
+        sampler: used by the worker thread alone from now on.
+        window: seconds to wait for company when a request arrives at an idle worker.
+    """
+
+    def __init__(self, sampler: Sampler, *, window: float = 0.003) -> None:
+        self.sampler = sampler
+        self.window = window
+        self.version = 0
+        self._metrics = Metrics()
+        self._waiting: deque[_Job] = deque()
+        self._running: dict[Row, _Job] = {}
+        self._changed = threading.Condition()
+        self._paused = 0
+        self._busy = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._work, name="air-sampler", daemon=True)
+
+    def start(self) -> None:
+        """Starts the worker."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the worker after its current token; unfinished requests fail with InferenceError."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+        for job in [*self._waiting, *self._running.values()]:
+            _fail(job, InferenceError("the inference server was stopped"))
+        self._waiting.clear()
+        self._running.clear()
+
+    def submit(self, prompt: Sequence[int], params: SamplingParams) -> Future[Reply]:
+        """Queues a request; cancel the future to give it up.
+
+        Raises:
+            InferenceError: the worker has been stopped.
+        """
+        job = _Job(Row(list(prompt), params))
+        with self._changed:
+            if self._stopping:
+                raise InferenceError("the inference server was stopped")
+            self._waiting.append(job)
+            self._changed.notify_all()
+        return job.future
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Waits until no request runs and holds new ones back; for changing weights."""
+        with self._changed:
+            self._paused += 1
+            while self._busy:
+                self._changed.wait()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._paused -= 1
+                self._changed.notify_all()
+
+    def metrics(self) -> Metrics:
+        """A copy of the counters."""
+        with self._changed:
+            return Metrics(*(getattr(self._metrics, f.name) for f in fields(Metrics)))
+
+    def _work(self) -> None:
+        while self._await_work():
+            began = time.monotonic()
+            try:
+                for row in self._advance():
+                    self._deliver(self._running.pop(row))
+            except Exception as error:
+                # Whatever the model raises belongs to the requests that were running, not to us.
+                self._fail_running(error)
+                continue
+            with self._changed:
+                self._metrics.busy_seconds += time.monotonic() - began
+                self._busy = bool(self._running)
+                self._changed.notify_all()
+
+    def _await_work(self) -> bool:
+        """Sleeps until there is something to do; False when the worker shall end."""
+        with self._changed:
+            while not (self._stopping or self._running or (self._waiting and not self._paused)):
+                self._changed.wait()
+            if not (self._stopping or self._running):
+                deadline = time.monotonic() + self.window
+                while len(self._waiting) < self.sampler.max_batch and not self._stopping:
+                    if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                        break
+            return not self._stopping
+
+    def _advance(self) -> list[Row]:
+        """Lets waiting requests join, or else samples one token each; returns those that ended."""
+        for row, job in list(self._running.items()):
+            if job.future.cancelled():
+                self.sampler.drop(row)
+                del self._running[row]
+        joining: list[_Job] = []
+        with self._changed:
+            while self._waiting and not self._paused and len(joining) < self.sampler.room:
+                job = self._waiting.popleft()
+                if not job.future.cancelled():
+                    joining.append(job)
+            self._busy = bool(self._running or joining)
+        if not joining:
+            return self.sampler.step()
+        for job in joining:
+            job.started = time.monotonic()
+            self._running[job.row] = job
+        return self.sampler.add([job.row for job in joining])
+
+    def _deliver(self, job: _Job) -> None:
+        if not job.future.set_running_or_notify_cancel():
+            return
+        now = time.monotonic()
+        queued = job.started - job.submitted
+        with self._changed:
+            self._metrics.requests += 1
+            self._metrics.prompt_tokens += len(job.row.prompt)
+            self._metrics.completion_tokens += len(job.row.token_ids)
+            self._metrics.queue_seconds += queued
+        reply = Reply(job.row.completion(), self.version, queued, now - job.submitted)
+        job.future.set_result(reply)
+
+    def _fail_running(self, error: Exception) -> None:
+        text = " ".join(str(error).split()) or type(error).__name__
+        jobs = list(self._running.values())
+        self._running.clear()
+        self.sampler.clear()
+        for job in jobs:
+            failure = InferenceError(f"sampling failed: {text}")
+            failure.__cause__ = error
+            _fail(job, failure)
+        with self._changed:
+            self._metrics.failed += len(jobs)
+            self._busy = False
+            self._changed.notify_all()
+
+
+def _fail(job: _Job, error: Exception) -> None:
+    if job.future.set_running_or_notify_cancel():
+        job.future.set_exception(error)

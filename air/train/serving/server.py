@@ -1,0 +1,356 @@
+"""An inference server for a policy, speaking vLLM's protocol, in a thread of this process.
+
+`GET /health`, `/version`, `/metrics`, `/v1/models`; `POST /v1/chat/completions` (messages in, text
+out, rendered as in rollouts) and `POST /inference/v1/generate` (token ids in; token ids and
+log-probabilities out). It trusts whoever can reach it: keep it on the loopback interface.
+
+Weights are the policy's own: whoever trains them in place announces it with `update_weights()`;
+`exclusive()` keeps requests away meanwhile. Every answer names the version of the weights in the
+header `x-weights-version`. A streamed chat answer comes in one piece once it is complete. Stop
+strings, penalties, several choices and guided decoding are refused, not ignored.
+
+How many threads torch uses is the caller's to set, before the first request. Where boxes run on the
+same few cores, set one: two that wait for each other sample a small model ten times slower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from typing import Any, Self
+
+import torch
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from air.errors import InferenceError, UsageError
+from air.sandbox.ops import cleanup
+from air.train.model.policy import Policy
+from air.train.serving import protocol
+from air.train.serving.protocol import BadRequest
+from air.train.serving.sampler import Sampler
+from air.train.serving.scheduler import Batcher, Metrics, Reply
+
+VERSION_HEADER = "x-weights-version"
+_POLL_SECONDS = 0.25
+"""How often a waiting request looks whether its client has gone."""
+_START_SECONDS = 30.0
+
+
+class InferenceServer:
+    """Serves one policy. `start` it, or use it as a context manager.
+
+    Args:
+        policy: its model is used as it is, not copied.
+        host, port: where to listen; port 0 takes a free one.
+        max_model_len: longest prompt and reply together, in tokens; None: what the model allows.
+        max_batch: most requests that are sampled at a time.
+        name: the model's name in requests; None: the policy's.
+        window: seconds to wait for company when a request arrives at an idle server.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        max_model_len: int | None = None,
+        max_batch: int = 32,
+        name: str | None = None,
+        window: float = 0.003,
+    ) -> None:
+        self.policy = policy
+        self.host, self.port = host, port
+        self.name = name or policy.name
+        self.limits = protocol.Limits(
+            max_model_len=min(max_model_len or policy.max_length, policy.max_length),
+            vocab_size=int(policy.model.config.vocab_size),
+            eos_ids=policy.eos_ids,
+        )
+        sampler = Sampler(policy, max_batch=max_batch, max_model_len=self.limits.max_model_len)
+        self._batcher = Batcher(sampler, window=window)
+        self._renderer = policy.renderer()
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """The root address; OpenAI clients take this plus `/v1`."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def version(self) -> int:
+        """How often the weights have changed."""
+        return self._batcher.version
+
+    def start(self) -> None:
+        """Listens, and returns once requests are answered.
+
+        Raises:
+            UsageError: the address or port cannot be used.
+            InferenceError: the server did not come up.
+        """
+        listener = self._bind()
+        cleanup.mark_children()
+        config = uvicorn.Config(
+            self._app(),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=5,
+            # A client that reuses a connection just as it is closed for idleness sees a failure.
+            timeout_keep_alive=3600,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [listener]}, name="air-http", daemon=True
+        )
+        self._batcher.start()
+        self._thread.start()
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                self.stop()
+                raise InferenceError(f"the inference server did not start at {self.url}")
+            time.sleep(0.005)
+
+    def stop(self) -> None:
+        """Ends sampling and listening; requests under way are answered with an error."""
+        self._batcher.stop()
+        if self._server is not None:
+            self._server.should_exit = True
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def ready(self) -> None:
+        """Returns while requests are answered.
+
+        Raises:
+            InferenceError: the server has ended.
+        """
+        if self._thread is None or not self._thread.is_alive():
+            raise InferenceError("the inference server has ended")
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Waits until no request is sampled and holds new ones back while the block runs."""
+        return self._batcher.exclusive()
+
+    def update_weights(self, state: Mapping[str, torch.Tensor] | None = None) -> int:
+        """Counts a new version of the weights and returns it; waits for running requests.
+
+        Args:
+            state: weights to load first; None: the model was already changed in place.
+        """
+        with self.exclusive():
+            if state is not None:
+                self.policy.model.load_state_dict(state)
+            self._batcher.version += 1
+            return self.version
+
+    def metrics(self) -> Metrics:
+        """Counters since the start."""
+        return self._batcher.metrics()
+
+    def _bind(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self.host, self.port))
+        except (OSError, OverflowError) as error:
+            listener.close()
+            raise UsageError(
+                f"cannot listen there ({getattr(error, 'strerror', None) or error})",
+                where=f"{self.host}:{self.port}",
+                remedy="choose another port, or 0 for a free one",
+            ) from None
+        self.port = int(listener.getsockname()[1])
+        return listener
+
+    def _app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/version", self._version),
+                Route("/metrics", self._metrics),
+                Route("/v1/models", self._models),
+                Route("/v1/chat/completions", self._answering(self._chat), methods=["POST"]),
+                Route("/inference/v1/generate", self._answering(self._generate), methods=["POST"]),
+            ]
+        )
+
+    async def _health(self, _: Request) -> Response:
+        return Response()
+
+    async def _version(self, _: Request) -> Response:
+        return JSONResponse({"version": f"air, weights {self.version}"})
+
+    async def _metrics(self, _: Request) -> Response:
+        counters = {**asdict(self.metrics()), "weights_version": self.version}
+        lines = [f"air_inference_{name} {value}" for name, value in counters.items()]
+        return PlainTextResponse("\n".join([*lines, ""]))
+
+    async def _models(self, _: Request) -> Response:
+        limit = self.limits.max_model_len
+        return JSONResponse(protocol.models_body(self.name, limit, self.version))
+
+    def _answering(
+        self, handler: Callable[[Request, dict[str, Any]], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                return await handler(request, await self._body(request))
+            except BadRequest as error:
+                status, text = error.status, str(error)
+            except InferenceError as error:
+                status, text = 503 if "stopped" in str(error) else 500, str(error)
+            return JSONResponse(protocol.error_body(text, status), status)
+
+        return answer
+
+    async def _body(self, request: Request) -> dict[str, Any]:
+        try:
+            body = json.loads(await request.body())
+        except ValueError as error:
+            raise BadRequest(f"The body is not JSON: {error}") from None
+        if not isinstance(body, dict):
+            raise BadRequest("The body must be an object")
+        model = body.get("model")
+        if model not in (None, self.name):
+            raise BadRequest(f"The model `{model}` does not exist.", 404)
+        return body
+
+    async def _generate(self, request: Request, body: dict[str, Any]) -> Response:
+        prompt, fields = body.get("token_ids"), body.get("sampling_params")
+        if not isinstance(prompt, list) or not isinstance(fields, dict):
+            raise BadRequest("`token_ids` must be a list and `sampling_params` an object")
+        if body.get("features") or body.get("content_parts"):
+            raise BadRequest("This server takes text only")
+        reply = await self._sample(request, prompt, fields)
+        answer = protocol.generate_body(_request_id("gen"), len(prompt), reply.completion)
+        return JSONResponse(answer, headers=_headers(reply))
+
+    async def _chat(self, request: Request, body: dict[str, Any]) -> Response:
+        messages, tools = body.get("messages"), body.get("tools") or None
+        if not isinstance(messages, list) or not messages:
+            raise BadRequest("`messages` must be a list with at least one message")
+        try:
+            prompt = self._renderer.render_ids(messages, tools=tools, add_generation_prompt=True)
+        except Exception as error:
+            # Renderers check nothing and raise what they stumble over; the messages are at fault.
+            kind = type(error).__name__
+            raise BadRequest(f"The messages cannot be rendered ({kind}: {error})") from error
+        reply = await self._sample(request, prompt, body)
+        answer = self._chat_body(prompt, reply, tools, bool(body.get("logprobs")))
+        if not body.get("stream"):
+            return JSONResponse(answer, headers=_headers(reply))
+        options = body.get("stream_options") or {}
+        with_usage = bool(isinstance(options, dict) and options.get("include_usage"))
+        return StreamingResponse(
+            _events(answer, with_usage), media_type="text/event-stream", headers=_headers(reply)
+        )
+
+    def _chat_body(
+        self, prompt: list[int], reply: Reply, tools: Any, logprobs: bool
+    ) -> dict[str, Any]:
+        ids = reply.completion.token_ids
+        parsed = self._renderer.parse_response(ids, tools=tools, prompt_ids=prompt)
+        message = protocol.chat_message(parsed)
+        called = "tool_calls" in message and reply.completion.finish_reason == "stop"
+        choice: dict[str, Any] = {
+            "index": 0,
+            "message": message,
+            "finish_reason": "tool_calls" if called else reply.completion.finish_reason,
+            "logprobs": None,
+        }
+        if logprobs:
+            names = [self.policy.tokenizer.decode([token]) for token in ids]
+            entries = protocol.logprob_entries(names, reply.completion.logprobs)
+            choice["logprobs"] = {"content": entries}
+        return {
+            "id": _request_id("chatcmpl"),
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": self.name,
+            "choices": [choice],
+            "usage": protocol.usage_body(len(prompt), len(ids)),
+        }
+
+    async def _sample(self, request: Request, prompt: list[int], fields: dict[str, Any]) -> Reply:
+        params = protocol.sampling_params(fields, prompt, self.limits)
+        future = asyncio.wrap_future(self._batcher.submit(prompt, params))
+        while not (await asyncio.wait([future], timeout=_POLL_SECONDS))[0]:
+            if await request.is_disconnected():
+                future.cancel()
+                raise InferenceError("the client has gone")
+        return future.result()
+
+
+def serve(
+    policy: Policy,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    max_model_len: int | None = None,
+    max_batch: int = 32,
+    on_ready: Callable[[InferenceServer], None] | None = None,
+) -> None:
+    """Serves a policy until the process is interrupted (KeyboardInterrupt passes through).
+
+    Raises:
+        UsageError: the address or port cannot be used.
+    """
+    server = InferenceServer(
+        policy, host=host, port=port, max_model_len=max_model_len, max_batch=max_batch
+    )
+    with server:
+        if on_ready:
+            on_ready(server)
+        while True:
+            time.sleep(3600)
+
+
+def _headers(reply: Reply) -> dict[str, str]:
+    return {VERSION_HEADER: str(reply.version), "x-queue-seconds": f"{reply.queue_seconds:.4f}"}
+
+
+def _request_id(kind: str) -> str:
+    return f"{kind}-{uuid.uuid4().hex}"
+
+
+async def _events(answer: dict[str, Any], with_usage: bool) -> AsyncIterator[str]:
+    """The answer as server-sent events: one delta, one finish, the usage if asked, the end."""
+    head = {**answer, "object": "chat.completion.chunk"}
+    usage = head.pop("usage")
+    choice = head.pop("choices")[0]
+    delta = dict(choice["message"])
+    if calls := delta.get("tool_calls"):
+        delta["tool_calls"] = [{"index": i, **call} for i, call in enumerate(calls)]
+    first = {"index": 0, "delta": delta, "logprobs": choice["logprobs"], "finish_reason": None}
+    last = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}
+    chunks = [{**head, "choices": [first]}, {**head, "choices": [last]}]
+    if with_usage:
+        chunks.append({**head, "choices": [], "usage": usage})
+    for chunk in chunks:
+        yield f"data: {json.dumps(chunk)}\n\n"
+    yield "data: [DONE]\n\n"

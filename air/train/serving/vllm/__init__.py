@@ -1,0 +1,1 @@
+"""vLLM as a process of its own."""

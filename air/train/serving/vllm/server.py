@@ -1,0 +1,343 @@
+"""A vLLM server for the policy, as a process: started, watched, restarted once, given new weights, ended.
+
+Weights go through a folder: `update_weights` writes the policy there and lets vLLM load it (`POST
+/collective_rpc`, method `reload_weights`, which needs vLLM's development mode); requests are held back and
+the prefix cache is emptied meanwhile. The process belongs to `guard.py` and ends with ours, SIGKILL
+included. Whoever can reach its port on the loopback interface can change its weights, boxes that share
+the machine's network among them.
+
+A server that ends, or does not answer `/health` for a minute, is started again once, with the newest
+weights; requests that ran then fail, and their episodes with them. The second time `ready` raises.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from air.errors import InferenceError, UsageError
+from air.sandbox.ops import cleanup
+from air.train.model import checkpoint
+from air.train.model.policy import Policy
+from air.train.serving.vllm import die_with_parent
+from air.train.serving.vllm.locate import Launch
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.25
+_HEALTH_EVERY = 5.0
+_FIRST_SECONDS = 120.0
+_RELOAD_SECONDS = 600.0
+_GRACE_SECONDS = 10.0
+_ERROR = re.compile(r"(?:^|[\s(])(\w*(?:Error|Exception): .+)$")
+
+
+class VllmServer:
+    """Serves one policy. Use once: `start`, then `stop`.
+
+    Args:
+        policy: its weights are copied, at the start and at each `update_weights`.
+        launch: how vLLM is started.
+        folder: where its log (`vllm.log`) and, while it runs, the weights go; must exist.
+        port: where to listen on loopback; 0 takes a free one.
+        start_seconds: how long it may take to get ready.
+        unhealthy_seconds: how long it may leave `/health` unanswered.
+        say: told, in one line, that it is started again.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        launch: Launch,
+        *,
+        folder: Path,
+        port: int = 0,
+        start_seconds: float = 600.0,
+        unhealthy_seconds: float = 60.0,
+        say: Callable[[str], None] = logger.warning,
+    ) -> None:
+        self.policy, self.launch, self.port = policy, launch, port
+        self.log = folder / "vllm.log"
+        self.version = 0
+        self._folder, self._say = folder, say
+        self._start_seconds, self._unhealthy_seconds = start_seconds, unhealthy_seconds
+        self._lock = threading.Lock()  # starting a process, and the end of all starting
+        self._stopping = threading.Event()
+        self._serving = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+        self._log_offset = 0
+        self._weights: Path | None = None
+        self._lost = ""
+        self._watcher = threading.Thread(target=self._watch, name="air-vllm", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The root address; OpenAI clients take this plus `/v1`."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Starts the server, and returns once it answers.
+
+        Raises:
+            UsageError: the port cannot be used, or the disk is full.
+            InferenceError: it did not get ready, or answers in a way that rollouts cannot use.
+        """
+        self.port = _free_port(self.port)
+        cleanup.mark_children()
+        try:
+            self._weights = Path(tempfile.mkdtemp(prefix=".weights-", dir=self._folder.absolute()))
+            self._write()
+            self._spawn()
+            self._await_ready()
+        except BaseException:  # Ctrl-C too: no process of vLLM stays
+            self.stop()
+            raise
+        self._serving.set()
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """Ends the server and removes its weights; the log stays. From any thread, also during `start`."""
+        with self._lock:
+            self._stopping.set()
+        if self._watcher.is_alive():
+            self._watcher.join()
+        self._end()
+        if self._weights is not None:
+            shutil.rmtree(self._weights, ignore_errors=True)
+
+    def ready(self) -> None:
+        """Returns while the server answers; waits for one that is being started again.
+
+        Raises:
+            InferenceError: it is gone for good, or was stopped.
+        """
+        while True:
+            if self._lost:
+                raise InferenceError(self._lost)
+            if self._stopping.is_set():
+                raise InferenceError("the inference server was stopped")
+            if self._serving.is_set() and self._running():
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Nothing to wait for: vLLM has a copy of the weights."""
+        return nullcontext()
+
+    def update_weights(self) -> int:
+        """Gives the policy's present weights to the server and returns how often that was done.
+
+        Running requests are aborted. A server that dies meanwhile comes up again with the new weights.
+
+        Raises:
+            UsageError: the weights could not be written (disk full).
+            InferenceError: the server refused them, or is gone for good.
+        """
+        self.version += 1
+        self._write()
+        while True:
+            self.ready()
+            starts = self._starts
+            try:
+                self._hand_over()
+                return self.version
+            except httpx.HTTPStatusError as error:
+                text = " ".join(error.response.text.split())[:300]
+                raise InferenceError(
+                    f"vLLM did not take the new weights ({error.response.status_code}: {text}) — "
+                    f"see {self.log}"
+                ) from error
+            except httpx.TransportError as error:
+                self._await_restart(starts, error)
+
+    def _hand_over(self) -> None:
+        reload = {"method": "reload_weights", "kwargs": {"weights_path": str(self._model)}}
+        self._ask("/pause")
+        self._ask("/collective_rpc", reload)
+        self._ask("/reset_prefix_cache")
+        self._ask("/resume")
+
+    def _ask(
+        self, path: str, body: Any = None, *, method: str = "POST", timeout: float = _RELOAD_SECONDS
+    ) -> httpx.Response:
+        # Plain HTTP on loopback: no proxy, no certificates to load.
+        with httpx.Client(timeout=timeout, trust_env=False, verify=False) as http:
+            return http.request(method, f"{self.url}{path}", json=body).raise_for_status()
+
+    def _await_restart(self, starts: int, error: Exception) -> None:
+        """Returns once the watcher has started it anew, or given it up."""
+        deadline = time.monotonic() + 2 * self._unhealthy_seconds
+        while self._starts == starts and not self._lost and not self._stopping.is_set():
+            if time.monotonic() > deadline:
+                raise InferenceError(f"vLLM could not be given the new weights: {error!r}")
+            time.sleep(_POLL_SECONDS)
+
+    def _write(self) -> None:
+        assert self._weights is not None
+        # Two are kept: one that is just being started may still read the older.
+        self._model = checkpoint.save(self._weights, self.version, self.policy, keep_last=2)
+
+    def _spawn(self) -> None:
+        """Starts the process under its guard, with the newest weights."""
+        with self._lock, self.log.open("ab") as log:
+            if self._stopping.is_set():
+                raise InferenceError("the inference server was stopped")
+            self._log_offset = log.tell()
+            self._process = subprocess.Popen(
+                [
+                    *(
+                        sys.executable,
+                        "-I",
+                        die_with_parent.__file__,
+                        str(_GRACE_SECONDS),
+                        str(self._weights),
+                    ),
+                    *self.launch.command(self._model, self.port),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.launch.environment(),
+                cwd=self._folder,
+                start_new_session=True,  # Ctrl-C in the terminal is for us
+            )
+            self._starts += 1
+
+    def _running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + self._start_seconds
+        while not self._healthy():
+            if self._stopping.wait(_POLL_SECONDS):
+                raise InferenceError("the inference server was stopped")
+            if not self._running():
+                raise InferenceError(f"vLLM did not start: {self._last_words()} — see {self.log}")
+            if time.monotonic() > deadline:
+                raise InferenceError(
+                    f"vLLM was not ready after {self._start_seconds:g} s — see {self.log}; "
+                    "embedded.inference_start_seconds gives it more time"
+                )
+        self._check_answers()
+
+    def _check_answers(self) -> None:
+        """Whether sampled tokens come in the form that `renderers` reads."""
+        token = min(self.policy.eos_ids, default=0)
+        sampling = {"max_tokens": 1, "logprobs": 1, "temperature": 1.0}
+        body = {"model": self.launch.name, "token_ids": [token], "sampling_params": sampling}
+        try:
+            answer = self._ask("/inference/v1/generate", body, timeout=_FIRST_SECONDS)
+            (choice,) = answer.json()["choices"]
+            named = choice["logprobs"]["content"][0]["token"]
+            if named == f"token_id:{choice['token_ids'][0]}":
+                return
+            problem = f"it names a sampled token {named!r}"
+        except (httpx.HTTPError, KeyError, IndexError, TypeError, ValueError) as error:
+            problem = str(error).splitlines()[0] if str(error) else repr(error)
+        raise InferenceError(
+            f"vLLM {self.launch.vllm.version} answers in a form that rollouts cannot read "
+            f"({problem}) — use 0.26 or 0.27 (`make vllm`)"
+        )
+
+    def _healthy(self) -> bool:
+        try:
+            self._ask("/health", method="GET", timeout=_HEALTH_EVERY)
+        except httpx.HTTPError:
+            return False
+        return True
+
+    def _watch(self) -> None:
+        """The watcher's thread: sees that the server lives; starts it again once."""
+        while problem := self._next_problem():
+            self._serving.clear()
+            if self._starts > 1:
+                self._lost = f"vLLM went away a second time: {problem} — see {self.log}"
+                return
+            self._say(f"vLLM went away: {problem}; it is started again, once (log: {self.log})")
+            try:
+                self._end(keep_weights=True)
+                self._spawn()
+                self._await_ready()
+            except (InferenceError, OSError) as error:
+                self._lost = f"vLLM went away: {problem}; then: {error}"
+                return
+            self._serving.set()
+
+    def _next_problem(self) -> str:
+        """Waits for something to be wrong and says what; empty when the server is stopped."""
+        well = time.monotonic()
+        checked = well
+        while not self._stopping.wait(_POLL_SECONDS):
+            if not self._running():
+                return self._last_words()
+            now = time.monotonic()
+            if now - checked < _HEALTH_EVERY:
+                continue
+            if self._healthy():
+                well = time.monotonic()
+            elif time.monotonic() - well > self._unhealthy_seconds:
+                return f"it did not answer for {self._unhealthy_seconds:g} s"
+            checked = time.monotonic()
+        return ""
+
+    def _end(self, *, keep_weights: bool = False) -> None:
+        """Ends the process and all that it started; its guard removes the weights."""
+        process = self._process
+        if process is None:
+            return
+        assert process.stdin is not None
+        if keep_weights:
+            process.terminate()
+        else:
+            process.stdin.close()
+        try:
+            process.wait(2 * _GRACE_SECONDS + 10)
+        except subprocess.TimeoutExpired:
+            logger.error("the guard of vLLM (process %d) does not end; it is killed", process.pid)
+            process.kill()
+            process.wait()
+        process.stdin.close()
+
+    def _last_words(self) -> str:
+        """The exit code, and the last error of this start's log that says something."""
+        assert self._process is not None
+        with self.log.open("rb") as file:
+            file.seek(self._log_offset)
+            lines = file.read().decode("utf-8", "replace").splitlines()
+        errors = [match[1] for line in lines if (match := _ERROR.search(line))]
+        telling = [e for e in errors if "root cause" not in e]
+        code = f"exit code {self._process.returncode}"
+        return f"{code}, {telling[-1][:200]}" if telling else code
+
+
+def _free_port(port: int) -> int:
+    """`port`, or a free one where it is 0.
+
+    Raises:
+        UsageError: somebody listens there, or this user may not.
+    """
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UsageError(
+                f"cannot listen there ({error.strerror})",
+                where=f"127.0.0.1:{port}",
+                remedy="choose another embedded.port, or 0 for a free one",
+            ) from None
+        return int(listener.getsockname()[1])

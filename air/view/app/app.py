@@ -1,0 +1,110 @@
+"""The Streamlit app: what surrounds its pages. Run by `air view`; reads its runs from the command line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import streamlit as st
+
+from air.errors import AirError
+from air.view.app import state
+from air.view.app.pages import compare, episode, episodes, groups, run, runs
+from air.view.index.run_index import RunIndex
+from air.view.index.runs import Run, discover
+from air.view.render.markup import CSS, text
+
+LIVE_SECONDS = 2
+LIVE_FOR = 120
+"""A run whose files changed so many seconds ago is shown live at first."""
+SHOW = {
+    "Runs": runs.show,
+    "Run": run.show,
+    "Episodes": episodes.show,
+    "Episode": episode.show,
+    "Groups": groups.show,
+    "Compare": compare.show,
+}
+
+
+def main(argv: Sequence[str]) -> None:
+    """One rendering of the app."""
+    st.set_page_config(page_title="air view", layout="wide")
+    look = (path.read_text(encoding="utf-8") for path in (CSS, Path(__file__).with_name("app.css")))
+    st.html(f"<style>{''.join(look)}</style>")
+    try:
+        found = discover([Path(path) for path in argv])
+        _show(found)
+    except AirError as error:
+        st.html(f'<div class="air error">{text(str(error))}</div>')
+
+
+def _show(found: Sequence[Run]) -> None:
+    chosen = _bar(found)
+    index = opened(str(chosen.folder))
+    _refresh(index)
+    if st.session_state.get("live"):
+        _watch(index)
+    for name, count in index.problems()[:3]:
+        st.html(f'<div class="air note">{text(name)}.jsonl: {count} lines could not be read</div>')
+    SHOW[state.page()](found, chosen, index)
+
+
+def _bar(found: Sequence[Run]) -> Run:
+    """The row at the top: run, page, live."""
+    names = [run.name for run in found]
+    wanted = state.get("run")
+    at = names.index(wanted) if wanted in names else 0
+    if wanted and wanted not in names:
+        st.html(f'<div class="air error">no run {text(wanted)} here</div>')
+    left, middle, right = st.columns([3, 6, 1.4], vertical_alignment="center")
+    left.selectbox(
+        "Run",
+        names,
+        index=at,
+        key="run-widget",
+        label_visibility="collapsed",
+        on_change=lambda: state.go(
+            run=st.session_state["run-widget"], episode=None, item=None, group=None, first=None
+        ),
+    )
+    if state.PAGE_WIDGET not in st.session_state:
+        st.session_state[state.PAGE_WIDGET] = state.page()
+    middle.segmented_control(
+        "Page",
+        state.PAGES,
+        key=state.PAGE_WIDGET,
+        required=True,
+        label_visibility="collapsed",
+        on_change=lambda: state.go(page=st.session_state[state.PAGE_WIDGET]),
+    )
+    if "live" not in st.session_state:
+        st.session_state["live"] = time.time() - found[at].changed() < LIVE_FOR
+    right.toggle("Live", key="live", help="reads what the run adds every two seconds")
+    return found[at]
+
+
+@st.cache_resource(show_spinner=False)
+def opened(folder: str) -> RunIndex:
+    """The index of a run, one for the whole server."""
+    return RunIndex(Path(folder))
+
+
+def _refresh(index: RunIndex) -> None:
+    """Reads what is new; where that is much, with a bar."""
+    place = st.empty()
+
+    def progress(done: int, of: int) -> None:
+        if of > 400:
+            place.progress(done / of, text=f"Reading {of} new or changed episodes: {done}")
+
+    index.refresh(progress)
+    place.empty()
+
+
+@st.fragment(run_every=LIVE_SECONDS)
+def _watch(index: RunIndex) -> None:
+    """Renders everything again as soon as there is something new."""
+    if index.refresh():
+        st.rerun()

@@ -1,0 +1,101 @@
+"""Two runs beside one another: curves, figures, tasks, time, and in what their settings differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from air.view.app import plots, state
+from air.view.app.pages import parts
+from air.view.index.run_index import RunIndex
+from air.view.index.runs import Run, flat
+from air.view.render import figures, markup
+from air.view.render.markup import figure
+
+
+def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
+    """The page."""
+    others = [one for one in runs if one.name != run.name]
+    if not others:
+        parts.note("There is only one run here: name two, or the folder that holds them.")
+        return
+    first, right_column = st.columns(2)
+    with first:
+        other = _chosen(others)
+    from air.view.app.app import opened
+
+    second = opened(str(other.folder))
+    second.refresh()
+    pair = {run.name: index, other.name: second}
+    metrics = {name: one.metrics() for name, one in pair.items()}
+    both = figures.names([row for rows in metrics.values() for row in rows])
+    if both:
+        wanted = right_column.selectbox(
+            "Metric", both, index=both.index("reward") if "reward" in both else 0
+        )
+        curves = {name: figures.series(rows, wanted) for name, rows in metrics.items()}
+        st.altair_chart(plots.lines(curves, height=280))
+    left, right = st.columns(2)
+    with left:
+        parts.heading("tasks")
+        st.html(_tasks(pair))
+        parts.heading("where the episodes' time went")
+        for name, one in pair.items():
+            parts.note(name)
+            st.html(markup.split(figures.times(one.totals())))
+    with right:
+        parts.heading("settings that differ")
+        st.html(_differences(run, other))
+        if both:
+            parts.heading("first and last quarter of the steps")
+            st.html(_quarters(metrics, both))
+
+
+def _chosen(others: Sequence[Run]) -> Run:
+    names = [one.name for one in others]
+    wanted = state.get("other")
+    chosen = st.selectbox(
+        "Compare with",
+        names,
+        index=names.index(wanted) if wanted in names else 0,
+        key="other-widget",
+        on_change=lambda: state.go(other=st.session_state["other-widget"]),
+    )
+    return others[names.index(chosen)]
+
+
+def _tasks(pair: Mapping[str, RunIndex]) -> str:
+    found = {name: {row["task"]: row for row in one.by_task()} for name, one in pair.items()}
+    rows: list[list[object]] = []
+    for task in sorted({task for tasks in found.values() for task in tasks}):
+        for name, tasks in found.items():
+            row = tasks.get(task, {})
+            figures_ = (
+                figure(row.get("reward"), "+.3f"),
+                row.get("score"),
+                row.get("best"),
+                row.get("test"),
+            )
+            rows.append([task, name, row.get("episodes", 0), *figures_])
+    return markup.table(
+        ("task", "run", "episodes", "reward", "mean last", "best", "mean test"), rows, left=2
+    )
+
+
+def _differences(one: Run, other: Run) -> str:
+    first, second = flat(one.config()), flat(other.config())
+    keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
+    if not keys:
+        return '<div class="air note">none</div>'
+    rows = [(key, first.get(key, "–"), second.get(key, "–")) for key in keys]
+    return markup.table(("setting", one.name, other.name), rows, left=3)
+
+
+def _quarters(metrics: Mapping[str, Sequence[Mapping[str, Any]]], names: Sequence[str]) -> str:
+    rows = []
+    for name in names:
+        cells = [figures.quarters(rows_, name) for rows_ in metrics.values()]
+        rows.append((name, *(f"{figure(a)} → {figure(b)}" for a, b in cells)))
+    return markup.table(("metric", *metrics), rows)

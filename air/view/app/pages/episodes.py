@@ -1,0 +1,144 @@
+"""The table of episodes: filtered, sorted, a page at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import streamlit as st
+
+from air.view.app import state
+from air.view.app.pages import parts
+from air.view.index.run_index import SORTS, Episode, Filter, RunIndex
+from air.view.index.runs import Run
+from air.view.render.clean import one_line
+
+PAGE = 100
+HOW = {"any end": None, "ended well": "well", "failed": "failed", "unfinished": "unfinished"}
+
+
+def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
+    """The page."""
+    del runs, run
+    wanted, sort = _filters(index)
+    count = index.count(wanted)
+    first = min(state.whole("first") or 0, max(0, (count - 1) // PAGE * PAGE))
+    found = index.episodes(wanted, sort=sort, offset=first, limit=PAGE)
+    _pages(count, first)
+    if found:
+        parts.grid(
+            _columns(found),
+            "episodes-grid",
+            lambda row: state.go(page="Episode", episode=found[row].name, item=None),
+            config=_CONFIG,
+        )
+
+
+def _filters(index: RunIndex) -> tuple[Filter, str]:
+    """The row of filters."""
+    columns = st.columns([2, 1.6, 2, 2.2, 1.2, 1.1, 1.2, 1.1], vertical_alignment="bottom")
+    task = columns[0].selectbox(
+        "Task", ["all tasks", *index.tasks()], key="filter-task", on_change=_top
+    )
+    how = columns[1].selectbox("End", list(HOW), key="filter-how", on_change=_top)
+    sort = columns[2].selectbox("Sort by", list(SORTS), key="filter-sort", on_change=_top)
+    words = columns[3].text_input(
+        "Search", key="filter-text", placeholder="id, model or error", on_change=_top
+    )
+    low = columns[4].number_input(
+        "Reward from", value=None, key="filter-low", format="%.2f", step=0.1, on_change=_top
+    )
+    turns = columns[5].number_input(
+        "Turns from", value=None, min_value=0, step=1, key="filter-turns", on_change=_top
+    )
+    step = columns[6].number_input(
+        "Training step", value=None, min_value=0, step=1, key="filter-step", on_change=_top
+    )
+    errors = columns[7].toggle("Errors", key="filter-errors", on_change=_top)
+    wanted = Filter(
+        task=None if task == "all tasks" else task,
+        how=HOW[how],
+        errors=errors,
+        text=words.strip(),
+        reward=None if low is None else (low, float("inf")),
+        turns=None if turns is None else (int(turns), 2**62),
+        step=None if step is None else int(step),
+    )
+    return wanted, sort
+
+
+def _top() -> None:
+    state.go(first=None)
+
+
+def _pages(count: int, first: int) -> None:
+    left, back, forth = st.columns([10, 1, 1], vertical_alignment="center")
+    with left:
+        last = min(count, first + PAGE)
+        shown = f"{first + 1}–{last} of {count} episodes" if count else "no such episode"
+        parts.note(f"{shown} · click one to open it")
+    if count > PAGE:
+        back.button(
+            "‹ Page", disabled=first == 0, on_click=state.go, kwargs={"first": first - PAGE}
+        )
+        forth.button(
+            "Page ›",
+            disabled=first + PAGE >= count,
+            on_click=state.go,
+            kwargs={"first": first + PAGE},
+        )
+
+
+def _columns(found: Sequence[Episode]) -> dict[str, list[Any]]:
+    facts = [one.facts for one in found]
+    columns: dict[str, list[Any]] = {
+        "task": [f.task for f in facts],
+        "reward": [f.reward for f in facts],
+        "scores": [[s for s in json.loads(f.scores) if s is not None] for f in facts],
+        "score": [f.score for f in facts],
+        "best": [f.best for f in facts],
+        "test": [f.test for f in facts],
+        "turns": [f.turns for f in facts],
+        "validates": [f.validates for f in facts],
+        "errors": [f.errors for f in facts],
+        "end": [_end(f.how, f.why, f.error) for f in facts],
+        "seconds": [f.seconds for f in facts],
+        "started": [
+            None if f.started is None else datetime.fromtimestamp(f.started) for f in facts
+        ],
+        "step": [one.step for one in found],
+        "advantage": [one.advantage for one in found],
+        "episode": [one.name for one in found],
+    }
+    return {
+        name: values
+        for name, values in columns.items()
+        if name not in ("step", "advantage") or any(value is not None for value in values)
+    }
+
+
+def _end(how: str, why: str | None, error: str | None) -> str:
+    if how == "well":
+        return one_line(why or "well", 30)
+    return one_line(f"{how}: {error or why}" if how == "failed" else how, 120)
+
+
+_CONFIG = {
+    "task": st.column_config.TextColumn(width="small"),
+    "reward": st.column_config.NumberColumn(format="%+.3f", width=70),
+    "scores": st.column_config.LineChartColumn("scores", width="small"),
+    "score": st.column_config.NumberColumn(format="%.4g", width=70),
+    "best": st.column_config.NumberColumn(format="%.4g", width=70),
+    "test": st.column_config.NumberColumn(format="%.4g", width=70),
+    "turns": st.column_config.NumberColumn(width=56),
+    "validates": st.column_config.NumberColumn(width=70),
+    "errors": st.column_config.NumberColumn(width=56),
+    "end": st.column_config.TextColumn(width="small"),
+    "seconds": st.column_config.NumberColumn(format="%.1f", width=70),
+    "started": st.column_config.DatetimeColumn(format="MM-DD HH:mm:ss", width="small"),
+    "step": st.column_config.NumberColumn(width=56),
+    "advantage": st.column_config.NumberColumn(format="%+.3f", width=80),
+    "episode": st.column_config.TextColumn(width="medium"),
+}

@@ -1,0 +1,109 @@
+"""Groups: the episodes that were compared with one another, side by side, with their advantages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from air.view.app import state
+from air.view.app.pages import parts
+from air.view.index.facts import number
+from air.view.index.run_index import Episode, RunIndex
+from air.view.index.runs import Run
+from air.view.index.steps import items
+from air.view.render import markup
+from air.view.render.markup import chip, figure, text
+
+PAGE = 200
+BESIDE = 4
+TURNS = 12
+"""Turns shown of each episode."""
+
+
+def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
+    """The page."""
+    del runs, run
+    groups = list(reversed(index.groups()))
+    if not groups:
+        parts.note(
+            "This run recorded no groups: they are in groups.jsonl, which the embedded engine writes."
+        )
+        return
+    left, right = st.columns([1.15, 3])
+    with left:
+        at = _table(groups)
+    with right:
+        group = groups[at]
+        members = {one.name: one for one in index.group(group["step"], int(group["group"]))}
+        _beside(index, group, members)
+
+
+def _table(groups: Sequence[Mapping[str, Any]]) -> int:
+    """The list of groups; which is chosen."""
+    shown = groups[:PAGE]
+    keys = [f"{group['step']}.{group['group']}" for group in shown]
+    rewards = [[number(one.get("reward")) for one in group["episodes"]] for group in shown]
+    there = [[r for r in row if r is not None] for row in rewards]
+    columns = {
+        "step": [group["step"] for group in shown],
+        "task": [str(group.get("task")) for group in shown],
+        "n": [len(row) for row in rewards],
+        "mean": [sum(row) / len(row) if row else None for row in there],
+        "spread": [max(row) - min(row) if row else None for row in there],
+    }
+    form = st.column_config.NumberColumn(format="%.3f", width=64)
+    small = st.column_config.NumberColumn(width=44)
+    parts.grid(
+        columns,
+        "groups-grid",
+        lambda row: state.go(group=keys[row]),
+        config={"mean": form, "spread": form, "step": small, "n": small},
+    )
+    if len(groups) > PAGE:
+        parts.note(f"the latest {PAGE} of {len(groups)} groups")
+    wanted = state.get("group")
+    return keys.index(wanted) if wanted in keys else 0
+
+
+def _beside(index: RunIndex, group: Mapping[str, Any], members: Mapping[str, Episode]) -> None:
+    recorded = group["episodes"]
+    parts.heading(f"step {group['step']} · group {group['group']} · {group.get('task')}")
+    widest = max((abs(number(one.get("advantage")) or 0) for one in recorded), default=0) or 1
+    for start in range(0, len(recorded), BESIDE):
+        for column, one in zip(
+            st.columns(BESIDE, gap="small"), recorded[start : start + BESIDE], strict=False
+        ):
+            with column:
+                episode = members.get(str(one.get("episode")))
+                st.html(_member(index, one, episode, widest))
+                if episode is not None:
+                    st.button(
+                        "Open episode",
+                        key=f"open-{episode.name}",
+                        on_click=state.go,
+                        kwargs={"page": "Episode", "episode": episode.name, "item": None},
+                    )
+
+
+def _member(index: RunIndex, one: Mapping[str, Any], episode: Episode | None, widest: float) -> str:
+    advantage = number(one.get("advantage"))
+    share = 50 * abs(advantage or 0) / widest
+    side = "up" if (advantage or 0) > 0 else "down"
+    chips = [chip(f"reward {figure(number(one.get('reward')), '+.3f')}")]
+    body = ""
+    if episode is not None:
+        facts = episode.facts
+        chips += [chip(f"best {figure(facts.best)}"), chip(facts.why or facts.how, "quiet")]
+        places = index.places(episode, 0, TURNS)
+        body = "".join(markup.item(each) for each in items(places, index.load(episode, places)))
+        if (left := facts.items - TURNS) > 0:
+            body += f'<div class="note">{left} turns more</div>'
+    error = one.get("error")
+    said = f'<div class="air error">{text(error)}</div>' if error else ""
+    return (
+        f'<div class="air column"><b>advantage {figure(advantage, "+.3f")}</b>'
+        f'<div class="adv"><i class="{side}" style="width:{share:.1f}%"></i></div>'
+        f'<div class="facts air">{"".join(chips)}</div>{said}<div class="stack">{body}</div></div>'
+    )

@@ -1,0 +1,99 @@
+"""One run: its figures, its curves, its tasks, where its time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from air.view.app import plots
+from air.view.app.pages import parts
+from air.view.index.run_index import RunIndex
+from air.view.index.runs import Run, look_up
+from air.view.render import figures, markup
+from air.view.render.markup import figure, seconds
+
+SMALL = (
+    "train/entropy",
+    "train/mismatch_kl",
+    "train/grad_norm",
+    "train/loss",
+    "well_formed",
+    "turns",
+)
+
+
+def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
+    """The page."""
+    del runs
+    metrics, totals, config = index.metrics(), index.totals(), run.config()
+    st.html(markup.tiles(_tiles(metrics, totals, config)))
+    if metrics:
+        _curves(metrics)
+    elif not totals["episodes"]:
+        parts.note("Nothing is recorded yet.")
+    left, right = st.columns([3, 2])
+    with left:
+        parts.heading("tasks")
+        st.html(markup.tasks(index.by_task()))
+    with right:
+        parts.heading("where the episodes' time went")
+        st.html(markup.split(figures.times(totals)))
+        if metrics:
+            st.altair_chart(plots.time_split(metrics))
+    if metrics:
+        _small(metrics)
+
+
+def _tiles(
+    metrics: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], config: Mapping[str, Any]
+) -> list[tuple[str, str, str]]:
+    first, last = figures.quarters(metrics, "reward")
+    steps = metrics[-1]["step"] if metrics else 0
+    of = look_up(config, "max_steps")
+    lost = (totals["failed"] or 0) + (totals["unfinished"] or 0)
+    speed = metrics[-1].get("tokens_per_second") if metrics else None
+    wall = (totals["ended"] or 0) - (totals["started"] or 0)
+    algo = look_up(config, "orchestrator", "algo", "type")
+    return [
+        ("model", str(look_up(config, "model", "name") or "–").rsplit("/", 1)[-1], str(algo or "")),
+        (
+            "steps",
+            f"{steps}/{of}" if of else str(steps),
+            f"{seconds(wall)} in all" if wall > 0 else "",
+        ),
+        (
+            "episodes",
+            str(totals["episodes"]),
+            f"{lost} failed or unfinished" if lost else "all ended well",
+        ),
+        ("reward, last ¼", figure(last, "+.3f"), f"first ¼ {figure(first, '+.3f')}"),
+        ("reward, all", figure(totals["reward"], "+.3f"), "mean over episodes"),
+        ("turns", figure((totals["turns"] or 0) / max(1, totals["episodes"]), ".1f"), "an episode"),
+        ("tokens/s", figure(speed, ".0f"), "last step"),
+    ]
+
+
+def _curves(metrics: Sequence[Mapping[str, Any]]) -> None:
+    left, right = st.columns(2)
+    with left:
+        parts.heading("reward")
+        curves = {"reward": figures.series(metrics, "reward")}
+        st.altair_chart(plots.lines(curves))
+    with right:
+        parts.heading("reward by task")
+        st.altair_chart(plots.lines(figures.task_series(metrics)))
+
+
+def _small(metrics: Sequence[Mapping[str, Any]]) -> None:
+    terms = [name for name in figures.names(metrics) if name.startswith("reward/")]
+    moved = [name for name in terms if any(value for _, value in figures.series(metrics, name))]
+    extra = moved if len(moved) > 1 else []  # one term alone is the reward itself
+    there = [name for name in (*extra, *SMALL) if figures.series(metrics, name)]
+    for start in range(0, len(there), 3):
+        for column, name in zip(st.columns(3), there[start : start + 3], strict=False):
+            with column:
+                parts.heading(name)
+                points = {name: figures.series(metrics, name)}
+                st.altair_chart(plots.lines(points, height=110))

@@ -1,0 +1,145 @@
+"""The app's charts.
+
+Whatever a run recorded stands in a chart as data alone: names in its specification would become parts of
+expressions that the browser evaluates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import pandas  # noqa: F401  altair looks for it: half imported by another tab's thread, it breaks a chart
+
+from air.view.index.facts import Place
+from air.view.render.clean import one_line
+from air.view.render.figures import TIMES, smooth
+
+Points = Sequence[tuple[int, float]]
+TIME_COLOURS = ["#4c7dea", "#2fa874", "#e0962f", "#9aa3b2"]
+HEIGHT = 210
+_ORDER = alt.EncodingSortField("order", op="min", order="ascending")
+"""Curves keep the order in which they were given."""
+
+
+def lines(named: Mapping[str, Points], *, height: int = HEIGHT, smoothed: bool = True) -> Any:
+    """Curves by step; where they are long, each value faint and their running mean strong."""
+    long = smoothed and max((len(points) for points in named.values()), default=0) > 8
+    strong = {name: smooth(points) if long else points for name, points in named.items()}
+    legend = alt.Legend(orient="top", labelLimit=340) if len(named) > 1 else None
+    x = alt.X("step:Q", title=None, axis=alt.Axis(tickMinStep=1, grid=False, format="d"))
+    label = alt.Axis(format="~g", tickCount=4)
+    base = alt.Chart(_data(strong)).encode(
+        x=x,
+        y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=label),
+        color=alt.Color("name:N", title=None, sort=_ORDER, legend=legend),
+        tooltip=["name:N", "step:Q", alt.Tooltip("value:Q", format=".4~g", title="value")],
+    )
+    dots = base.mark_circle(size=12 if long else 36, opacity=1)
+    shown = base.mark_line(strokeWidth=2, interpolate="monotone") + dots
+    if long:
+        faint = alt.Chart(_data(named)).mark_line(strokeWidth=1, opacity=0.22)
+        colour = alt.Color("name:N", sort=_ORDER, legend=None)
+        shown = faint.encode(x=x, y="value:Q", color=colour) + shown
+        shown = shown.resolve_legend(color="independent").resolve_scale(color="shared")
+    return shown.properties(height=height)
+
+
+def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> Any:
+    """Seconds of episodes by where they went, stacked, by step."""
+    data = [
+        {"step": row["step"], "name": name, "value": float(row.get(f"seconds_{name}") or 0)}
+        for row in rows
+        for name in TIMES
+    ]
+    return (
+        alt.Chart(alt.Data(values=data))
+        .mark_bar()
+        .encode(
+            x=alt.X("step:O", title=None, axis=alt.Axis(labelOverlap=True, labelAngle=0)),
+            y=alt.Y("value:Q", title="seconds"),
+            color=alt.Color(
+                "name:N",
+                title=None,
+                scale=alt.Scale(domain=list(TIMES), range=TIME_COLOURS),
+                legend=alt.Legend(orient="top"),
+            ),
+            tooltip=["step:O", "name:N", alt.Tooltip("value:Q", format=".1f")],
+        )
+        .properties(height=height)
+    )
+
+
+def episode(
+    curve: Sequence[Place], item: int, last: int, *, baseline: float | None
+) -> tuple[Any, Any]:
+    """The scores of an episode's validates over its turns, and beneath what each earned."""
+    data = [
+        {
+            "item": place.item,
+            "turn": place.turn if place.turn is not None else place.item + 1,
+            "score": place.score,
+            "delta": place.delta,
+            "sign": _direction(place.delta or 0.0),
+        }
+        for place in curve
+    ]
+    values = alt.Data(values=data)
+    pick = alt.selection_point(name="pick", fields=["item"], on="click", empty=False)
+    scale = alt.Scale(domain=[-0.6, last + 0.6], nice=False)
+    x = alt.X("item:Q", title=None, scale=scale, axis=None)
+    tips = ["turn:Q", alt.Tooltip("score:Q", format=".6g"), alt.Tooltip("delta:Q", format="+.4g")]
+    scored = alt.Chart(values).transform_filter("isValid(datum.score)")
+    width = {"minExtent": 52, "maxExtent": 52, "format": "~g"}  # so that the two stand in line
+    y = alt.Y(
+        "score:Q", title="score", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4, **width)
+    )
+    line = scored.mark_line(interpolate="step-after", strokeWidth=2).encode(x=x, y=y)
+    dots = (
+        scored.mark_circle(size=75, opacity=1, cursor="pointer")
+        .encode(x=x, y=y, tooltip=tips, color=_sign())
+        .add_params(pick)
+    )
+    here = alt.Chart(alt.Data(values=[{"item": item}])).mark_rule(
+        strokeDash=[3, 3], color="#8b94a5"
+    )
+    layers = [here.encode(x=x), line, dots]
+    if baseline is not None:
+        base = alt.Chart(alt.Data(values=[{"y": baseline}])).mark_rule(color="#8b94a5", opacity=0.6)
+        layers.insert(0, base.encode(y=alt.Y("y:Q")))
+    upper = alt.layer(*layers).properties(height=130)
+    bars = (
+        alt.Chart(values)
+        .mark_bar(size=8, cornerRadius=2)
+        .encode(
+            x=x,
+            y=alt.Y("delta:Q", title="Δ", axis=alt.Axis(tickCount=2, **width)),
+            color=_sign(),
+            tooltip=tips,
+        )
+        .properties(height=60)
+    )
+    return upper, bars
+
+
+def _direction(delta: float) -> str:
+    return "up" if delta > 0 else "down" if delta < 0 else "none"
+
+
+def _sign() -> Any:
+    return alt.Color(
+        "sign:N",
+        legend=None,
+        scale=alt.Scale(domain=["up", "down", "none"], range=["#2fa874", "#d9534a", "#8b94a5"]),
+    )
+
+
+def _data(named: Mapping[str, Points]) -> Any:
+    return alt.Data(
+        values=[
+            {"name": one_line(name, 80), "order": order, "step": step, "value": value}
+            for order, (name, points) in enumerate(named.items())
+            for step, value in points
+        ]
+    )

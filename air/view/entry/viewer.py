@@ -1,8 +1,0 @@
-"""What `streamlit run` runs; alone in its folder, since Streamlit puts that folder before all others on
-the path of imports."""
-
-import sys
-
-from air.view.app import main
-
-main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Runs on disk, and an index over their episodes."""

@@ -1,0 +1,253 @@
+"""Keeping an index up to date: only what was appended since is read.
+
+Lines that are no JSON and fields of unexpected types are counted as problems of their file and else passed
+over: one bad file hides no other. Several processes may do this at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from air.errors import MissingError
+from air.view.index.facts import Facts, integer, number, read_line, text
+from air.view.index.tables import FACTS, PLACES, file_of, opened, translated
+from air.view.index.tail import Mark, Tail, changed
+
+BATCH_FILES = 200
+"""So many files are read in one transaction."""
+SUFFIX = ".jsonl"
+LOGS = ("metrics", "groups")
+NO_TRAJECTORIES = (*LOGS, "demos", "traces")
+"""Files of JSON lines that may lie beside trajectories."""
+
+
+class Reader:
+    """The index of the run in `folder`, opened.
+
+    Args:
+        folder: with `trajectories/` in it, or itself full of trajectories.
+
+    Raises:
+        MissingError: there is no such folder.
+        UsageError: the index cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        if not self.folder.is_dir():
+            raise MissingError("no such run", where=str(folder), remedy="name a folder of outputs/")
+        inner = self.folder / "trajectories"
+        self.trajectories = inner if inner.is_dir() else self.folder
+        self._lock = threading.RLock()
+        self._db = opened(file_of(self.folder))
+        weakref.finalize(self, self._db.close)  # Streamlit's cache drops an index without a word
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._lock:
+            self._db.close()
+
+    def refresh(self, progress: Callable[[int, int], None] = lambda done, of: None) -> bool:
+        """Reads what is new on disk; whether there was anything.
+
+        Args:
+            progress: called now and then with how many of how many changed files were read.
+
+        Raises:
+            UsageError: the run or the index cannot be read or written.
+        """
+        inner = self.folder / "trajectories"  # of a run that had not begun when it was opened
+        self.trajectories = inner if inner.is_dir() else self.folder
+        with self._lock, translated(self.folder):
+            marks = self._marks()
+            there = self._files()
+            new = [Path(one.path) for name, one in there.items() if changed(one, marks.get(name))]
+            gone = self._forget(marks, there.keys())
+            read = False
+            for start in range(0, len(new), BATCH_FILES):
+                with self._writing():
+                    for path in new[start : start + BATCH_FILES]:
+                        read |= self._read_or_mark(path)
+                progress(min(start + BATCH_FILES, len(new)), len(new))
+            logs = self.refresh_logs()
+            return bool(read or logs or gone)
+
+    def refresh_logs(self) -> bool:
+        """Reads only what is new in `metrics.jsonl` and `groups.jsonl`; whether there was anything."""
+        with self._lock, translated(self.folder):
+            marks = self._marks()
+            new = [
+                (kind, path)
+                for kind in LOGS
+                if (path := self.folder / f"{kind}.jsonl").is_file()
+                and changed(path, marks.get(f"/{kind}"))
+            ]
+            for kind, path in new:
+                with self._writing():
+                    self._read_log(kind, path)
+            return bool(new)
+
+    def _files(self) -> dict[str, os.DirEntry[str]]:
+        """The trajectories that are there, by name without a suffix."""
+        left_out = NO_TRAJECTORIES if self.trajectories == self.folder else ()
+        with os.scandir(self.trajectories) as entries:
+            found = {e.name[: -len(SUFFIX)]: e for e in entries if _may_be_read(e)}
+        return {name: entry for name, entry in found.items() if name not in left_out}
+
+    def _read_or_mark(self, path: Path) -> bool:
+        """Reads one trajectory; one that cannot be read is an episode with a problem. Whether anything is
+        new."""
+        self._db.execute("SAVEPOINT one")
+        try:
+            self._read_trajectory(path)
+            return True
+        except OSError:
+            self._db.execute("ROLLBACK TO one")
+            return self._mark_unreadable(path.stem)
+        finally:
+            self._db.execute("RELEASE one")
+
+    def _mark_unreadable(self, name: str) -> bool:
+        """Tried again at every refresh, since its size is none that a file can have."""
+        row = self._db.execute("SELECT id, size FROM files WHERE name = ?", [name]).fetchone()
+        if row is not None and row["size"] < 0:
+            return False
+        if row is not None:
+            self._drop(name, row["id"])
+            self._db.execute("DELETE FROM files WHERE id = ?", [row["id"]])
+        made = self._db.execute(
+            "INSERT INTO files (name, size, mtime_ns, offset, seal, problems) VALUES (?, -1, 0, 0, ?, 1)",
+            [name, b""],
+        )
+        self._db.execute(
+            f"INSERT INTO episodes VALUES ({', '.join('?' * (1 + len(FACTS)))})",
+            [made.lastrowid, *asdict(Facts()).values()],
+        )
+        return True
+
+    def _marks(self) -> dict[str, Mark]:
+        found = self._ask("SELECT name, size, mtime_ns, offset, seal FROM files")
+        return {row[0]: Mark(*row[1:]) for row in found}
+
+    def _forget(self, marks: Mapping[str, Mark], there: Collection[str]) -> bool:
+        """Drops the episodes and logs whose files are gone."""
+        logs = {f"/{kind}" for kind in LOGS if (self.folder / f"{kind}.jsonl").is_file()}
+        gone = [name for name in marks if name not in there and name not in logs]
+        if not gone:
+            return False
+        with self._writing():
+            for name in gone:
+                (file,) = self._db.execute("SELECT id FROM files WHERE name = ?", [name]).fetchone()
+                self._drop(name, file)
+                self._db.execute("DELETE FROM files WHERE id = ?", [file])
+        return True
+
+    def _drop(self, name: str, file: int) -> None:
+        if name.startswith("/"):
+            self._db.execute("DELETE FROM log WHERE kind = ?", [name[1:]])
+            if name == "/groups":
+                self._db.execute("DELETE FROM members")
+        for table in ("episodes", "lines"):
+            self._db.execute(f"DELETE FROM {table} WHERE file = ?", [file])
+
+    def _opened_tail(self, name: str, path: Path) -> tuple[Tail, int, int]:
+        """What is new in a file, its number, and its problems up to now."""
+        row = self._db.execute("SELECT * FROM files WHERE name = ?", [name]).fetchone()
+        mark = Mark(*row[2:6]) if row else Mark()
+        tail = Tail(path, mark)
+        if row is None:
+            made = self._db.execute("INSERT INTO files (name) VALUES (?)", [name])
+            return tail, int(made.lastrowid or 0), 0
+        if tail.anew:
+            self._drop(name, row["id"])
+        return tail, row["id"], 0 if tail.anew else row["problems"]
+
+    def _close_tail(self, tail: Tail, file: int, problems: int) -> None:
+        mark = tail.mark
+        self._db.execute(
+            "UPDATE files SET size = ?, mtime_ns = ?, offset = ?, seal = ?, problems = ? WHERE id = ?",
+            [mark.size, mark.mtime_ns, mark.offset, mark.seal, problems, file],
+        )
+
+    def _read_trajectory(self, path: Path) -> None:
+        tail, file, problems = self._opened_tail(path.stem, path)
+        row = self._db.execute(
+            f"SELECT {', '.join(FACTS)} FROM episodes WHERE file = ?", [file]
+        ).fetchone()
+        facts = Facts(*row) if row else Facts()
+        places = []
+        for line in tail:
+            place = None
+            if line.data is not None:
+                place = read_line(facts, line.data, line.offset, line.length)
+            if place is None:
+                problems += 1
+            else:
+                places.append(place)
+        self._db.executemany(
+            f"INSERT INTO lines VALUES ({', '.join('?' * (1 + len(PLACES)))})",
+            [(file, *asdict(place).values()) for place in places],
+        )
+        self._db.execute(
+            f"INSERT OR REPLACE INTO episodes VALUES ({', '.join('?' * (1 + len(FACTS)))})",
+            [file, *asdict(facts).values()],
+        )
+        self._close_tail(tail, file, problems)
+
+    def _read_log(self, kind: str, path: Path) -> None:
+        tail, file, problems = self._opened_tail(f"/{kind}", path)
+        for line in tail:
+            step = integer(line.data.get("step")) if line.data else None
+            if line.data is None or step is None:
+                problems += 1
+                continue
+            self._db.execute(
+                "INSERT INTO log (kind, step, data) VALUES (?, ?, ?)",
+                [kind, step, json.dumps(line.data)],
+            )
+            if kind == "groups":
+                self._add_members(step, line.data)
+        self._close_tail(tail, file, problems)
+
+    def _add_members(self, step: int, group: dict[str, Any]) -> None:
+        episodes = group.get("episodes")
+        for one in episodes if isinstance(episodes, list) else []:
+            if isinstance(one, dict) and (episode := text(one.get("episode"))) is not None:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?)",
+                    [episode, step, integer(group.get("group")), number(one.get("advantage"))],
+                )
+
+    def _ask(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._lock, translated(self.folder):
+            return self._db.execute(query, values).fetchall()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One transaction, alone among all processes."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:  # Ctrl-C too: others wait for this transaction
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+
+def _may_be_read(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a file of JSON lines: no folder, pipe, link to nothing, or name that is no text."""
+    if not entry.name.endswith(SUFFIX) or entry.name.startswith("."):
+        return False
+    try:
+        entry.name.encode()
+        return entry.is_file()
+    except (UnicodeEncodeError, OSError):
+        return False

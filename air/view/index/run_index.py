@@ -1,0 +1,150 @@
+"""The index of one run: what is needed to list, filter, sort and open its episodes without reading them.
+
+A SQLite file in the cache folder. It holds the facts of every episode and the place of every line of its
+trajectory; `refresh` reads only what was appended since. It can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from air.view.index.facts import Place
+from air.view.index.reading import Reader
+from air.view.index.tables import (
+    COLUMNS,
+    JOINED,
+    PLACES,
+    SORTS,
+    Episode,
+    Filter,
+    episode_of,
+    translated,
+)
+from air.view.index.tables import where as condition
+from air.view.index.tail import load
+from air.view.render.figures import TIMES
+
+__all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
+
+
+class RunIndex(Reader):
+    """What can be asked of a run; `refresh` it first."""
+
+    def count(self, wanted: Filter | None = None) -> int:
+        """How many episodes there are."""
+        where, values = condition(wanted or Filter())
+        found = self._ask(f"SELECT count(*) FROM {JOINED} WHERE {where}", values)
+        return int(found[0][0])
+
+    def episodes(
+        self,
+        wanted: Filter | None = None,
+        *,
+        sort: str = "newest",
+        offset: int = 0,
+        limit: int = 100,
+    ) -> list[Episode]:
+        """A page of episodes."""
+        where, values = condition(wanted or Filter())
+        found = self._ask(
+            f"SELECT {COLUMNS} FROM {JOINED} WHERE {where} ORDER BY {SORTS[sort]}, f.name "
+            "LIMIT ? OFFSET ?",
+            [*values, limit, offset],
+        )
+        return [episode_of(row) for row in found]
+
+    def episode(self, name: str) -> Episode | None:
+        """The episode of this file name or id; None where there is none."""
+        query = f"SELECT {COLUMNS} FROM {JOINED} WHERE f.name = ? OR e.episode = ? LIMIT 1"
+        found = self._ask(query, [name, name])
+        return episode_of(found[0]) if found else None
+
+    def group(self, step: int, number: int) -> list[Episode]:
+        """The episodes of one group that recorded anything, in order."""
+        query = f"SELECT {COLUMNS} FROM {JOINED} WHERE m.step = ? AND m.grp = ? ORDER BY m.rowid"
+        return [episode_of(row) for row in self._ask(query, [step, number])]
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Every group that was recorded, as its line in `groups.jsonl` has it; oldest first."""
+        return self._log("groups")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of `metrics.jsonl`, oldest first."""
+        return self._log("metrics")
+
+    def tasks(self) -> list[str]:
+        """The tasks that were played, sorted."""
+        query = "SELECT DISTINCT task FROM episodes WHERE task IS NOT NULL ORDER BY task"
+        return [row[0] for row in self._ask(query)]
+
+    def totals(self) -> dict[str, Any]:
+        """Counts, means and sums over all episodes."""
+        names = [*(f"seconds_{name}" for name in TIMES), "turns"]
+        sums = ", ".join(f"sum({name}) AS {name}" for name in names)
+        query = (
+            "SELECT count(*) AS episodes, sum(how = 'well') AS well, sum(how = 'failed') AS failed, "
+            f"sum(how = 'unfinished') AS unfinished, avg(reward) AS reward, {sums}, "
+            "min(started) AS started, max(ended) AS ended FROM episodes"
+        )
+        return dict(self._ask(query)[0])
+
+    def by_task(self) -> list[dict[str, Any]]:
+        """For each task: episodes, mean reward, mean and best last score, mean test score."""
+        query = (
+            "SELECT task, max(metric) AS metric, max(direction) AS direction, max(baseline) AS baseline, "
+            "count(*) AS episodes, avg(reward) AS reward, avg(score) AS score, avg(test) AS test, "
+            "CASE max(direction) WHEN 'lower' THEN min(best) ELSE max(best) END AS best "
+            "FROM episodes WHERE task IS NOT NULL GROUP BY task ORDER BY task"
+        )
+        return [dict(row) for row in self._ask(query)]
+
+    def problems(self) -> list[tuple[str, int]]:
+        """Files with lines that could not be read, and how many."""
+        found = self._ask("SELECT name, problems FROM files WHERE problems > 0 ORDER BY name")
+        return [(row[0], row[1]) for row in found]
+
+    def items(self, episode: Episode) -> int:
+        """How many items an episode has: a turn with its validates is one."""
+        found = self._ask("SELECT max(item) FROM lines WHERE file = ?", [episode.file])
+        return 0 if found[0][0] is None else int(found[0][0]) + 1
+
+    def curve(self, episode: Episode) -> list[Place]:
+        """Its validates, oldest first."""
+        return self._places("file = ? AND kind = 'validate'", [episode.file])
+
+    def places(self, episode: Episode, first: int, count: int) -> list[Place]:
+        """Where the lines of these items lie; those before the first item have item -1."""
+        where = "file = ? AND item >= ? AND item < ?"
+        return self._places(where, [episode.file, first, first + count])
+
+    def head(self, episode: Episode) -> list[Place]:
+        """Where the lines that belong to no item lie: its start and its end."""
+        return self._places("file = ? AND item = -1", [episode.file])
+
+    def jump(self, episode: Episode, item: int, what: str, *, back: bool = False) -> int | None:
+        """The next item after (or before) `item` with a `validate` or an `error`; None where none is."""
+        which = {"validate": "kind = 'validate'", "error": "bad = 1"}[what]
+        compare, pick = ("<", "max") if back else (">", "min")
+        query = f"SELECT {pick}(item) FROM lines WHERE file = ? AND item {compare} ? AND {which}"
+        found = self._ask(query, [episode.file, item])[0][0]
+        return None if found is None or found < 0 else int(found)
+
+    def load(self, episode: Episode, places: Sequence[Place]) -> list[dict[str, Any]]:
+        """The lines at these places, read from the file.
+
+        Raises:
+            ConfigError: the file is not what was indexed.
+        """
+        path = self.trajectories / f"{episode.name}.jsonl"
+        with translated(path):
+            return load(path, ((place.offset, place.length) for place in places))
+
+    def _log(self, kind: str) -> list[dict[str, Any]]:
+        found = self._ask("SELECT data FROM log WHERE kind = ? ORDER BY seq", [kind])
+        return [json.loads(row[0]) for row in found]
+
+    def _places(self, where: str, values: Sequence[Any]) -> list[Place]:
+        query = f"SELECT {', '.join(PLACES)} FROM lines WHERE {where} ORDER BY seq"
+        return [Place(*row) for row in self._ask(query, values)]

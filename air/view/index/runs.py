@@ -1,0 +1,106 @@
+"""Which runs there are, and what their `config.json` says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from air.errors import MissingError
+from air.view.index.tail import parsed
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's folder."""
+
+    name: str
+    """Unlike every other run's here."""
+    folder: Path
+
+    def config(self) -> dict[str, Any]:
+        """What `config.json` holds; empty where there is none that can be read."""
+        try:
+            return parsed((self.folder / "config.json").read_bytes()) or {}
+        except OSError:
+            return {}
+
+    def recorded(self) -> int:
+        """How many trajectories it has."""
+        folder = self.folder / "trajectories"
+        return sum(1 for _ in (folder if folder.is_dir() else self.folder).glob("*.jsonl"))
+
+    def changed(self) -> float:
+        """When something in it was last written, in seconds since the epoch; 0 where nothing is there."""
+        times = [0.0]
+        for name in ("metrics.jsonl", "config.json", "trajectories", "."):
+            try:
+                times.append((self.folder / name).stat().st_mtime)
+            except OSError:
+                continue  # not there, or no more
+        return max(times)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds what a run leaves, or is full of trajectories itself."""
+    if (folder / "trajectories").is_dir() or (folder / "metrics.jsonl").is_file():
+        return True
+    return any(_begins_like_a_trajectory(path) for path in sorted(folder.glob("*.jsonl"))[:3])
+
+
+def discover(paths: Sequence[Path]) -> list[Run]:
+    """The runs that these folders are or hold, latest first.
+
+    Raises:
+        MissingError: one is not there, or there is no run in it.
+    """
+    folders: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            raise MissingError("no such folder", where=str(path), remedy="name a run's folder")
+        found = [path] if is_run(path) else [p for p in path.iterdir() if p.is_dir() and is_run(p)]
+        if not found:
+            raise MissingError(
+                "no run is in it", where=str(path), remedy="name outputs/ or a run's folder in it"
+            )
+        folders += found
+    unique = list(dict.fromkeys(folder.resolve() for folder in folders))
+    short = [folder.name for folder in unique]
+    runs = [
+        Run(folder.name if short.count(folder.name) == 1 else str(folder), folder)
+        for folder in unique
+    ]
+    return sorted(runs, key=Run.changed, reverse=True)
+
+
+def look_up(config: Mapping[str, Any], *path: str) -> Any:
+    """A value deep in a config; None where it is not there."""
+    value: Any = config
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def flat(config: object, prefix: str = "") -> dict[str, str]:
+    """A config as dotted keys and JSON values."""
+    if isinstance(config, Mapping) and config:
+        pairs = [(str(key), value) for key, value in config.items()]
+    elif isinstance(config, list) and any(isinstance(one, Mapping) for one in config):
+        pairs = [(str(number), value) for number, value in enumerate(config)]
+    else:
+        return {prefix: json.dumps(config, ensure_ascii=False)}
+    found: dict[str, str] = {}
+    for key, value in pairs:
+        found |= flat(value, f"{prefix}.{key}" if prefix else key)
+    return found
+
+
+def _begins_like_a_trajectory(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            line = parsed(file.readline(1 << 20))
+    except OSError:
+        return False
+    return line is not None and line.get("type") == "start" and "task" in line

@@ -1,0 +1,62 @@
+"""One trajectory file on its own, without an index: read once from start to end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from air.errors import ConfigError
+from air.view.index.facts import Facts, Place, read_line
+from air.view.index.steps import Item, items
+from air.view.index.tables import translated
+from air.view.index.tail import Mark, Tail, load
+
+
+@dataclass(frozen=True)
+class Single:
+    """What a file says, and where its lines lie."""
+
+    path: Path
+    facts: Facts
+    places: list[Place]
+    problems: int
+    """Lines that could not be read."""
+
+    def head(self) -> dict[str, dict[str, Any]]:
+        """The first and the last line, by type; what is not there is empty."""
+        lines = self._load([place for place in self.places if place.item < 0])
+        return {"start": {}, "end": {}} | {line["type"]: line for line in lines}
+
+    def items(self, first: int, count: int) -> list[Item]:
+        """These items, read from the file."""
+        places = [place for place in self.places if first <= place.item < first + count]
+        return items(places, self._load(places))
+
+    def _load(self, places: list[Place]) -> list[dict[str, Any]]:
+        with translated(self.path):
+            return load(self.path, ((place.offset, place.length) for place in places))
+
+
+def scan(path: Path) -> Single:
+    """Reads a trajectory.
+
+    Raises:
+        UsageError: it cannot be read.
+        ConfigError: it is none.
+    """
+    facts, places, problems = Facts(), [], 0
+    with translated(path):
+        for line in Tail(path, Mark()):
+            place = None
+            if line.data is not None:
+                place = read_line(facts, line.data, line.offset, line.length)
+            if place is None:
+                problems += 1
+            else:
+                places.append(place)
+    if not any(place.kind in ("start", "step", "validate", "end") for place in places):
+        raise ConfigError(
+            "is no trajectory", where=str(path), remedy="name a file of a run's trajectories/"
+        )
+    return Single(path, facts, places, problems)

@@ -1,0 +1,81 @@
+"""A trajectory's lines grouped to items: one turn with what was validated in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from air.view.index.facts import Place
+
+Line = dict[str, Any]
+
+
+@dataclass
+class Item:
+    """One turn, or a validate of a program that records no turns."""
+
+    number: int
+    """From 0."""
+    step: Line | None = None
+    validates: list[Line] = field(default_factory=list)
+    others: list[Line] = field(default_factory=list)
+    """Of kinds that this air does not know."""
+    bad: bool = False
+    """Whether something failed in it."""
+
+
+def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
+    """The items that these lines make, in order."""
+    found: dict[int, Item] = {}
+    for place, line in zip(places, lines, strict=True):
+        item = found.setdefault(place.item, Item(place.item))
+        item.bad |= bool(place.bad)
+        if place.kind == "step":
+            item.step = line
+        elif place.kind == "validate":
+            item.validates.append(line)
+        else:
+            item.others.append(line)
+    return list(found.values())
+
+
+def thought(step: Mapping[str, Any]) -> tuple[str, str]:
+    """What the reply says before its action and after it, without the action's fence."""
+    reply, action = step.get("reply"), step.get("action")
+    if not isinstance(reply, str):
+        return "", ""
+    at = reply.find(action) if isinstance(action, str) and action else -1
+    if at < 0 or not isinstance(action, str):
+        return reply.strip(), ""
+    before, after = reply[:at].rstrip(), reply[at + len(action) :].strip()
+    head, _, last = before.rpartition("\n")
+    if last.lstrip().startswith("```"):
+        before = head.rstrip()
+    return before, after.removeprefix("```").strip()
+
+
+def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
+    """What the world answered, and what the model was shown of it where that is another text.
+
+    Version 1 recorded only what the model was shown.
+    """
+    world, shown = step.get("observation"), step.get("shown")
+    world, shown = world or "", shown or ""
+    if not isinstance(world, str) or not isinstance(shown, str):
+        return str(world or shown), ""
+    return (world, "" if shown == world else shown) if world else (shown, "")
+
+
+def diff_of(step: Mapping[str, Any] | None) -> tuple[list[Line], str, str]:
+    """What a turn did to the workspace: its files, the unified diff, and why there is no more."""
+    diff = (step or {}).get("diff")
+    if not isinstance(diff, dict):
+        return [], "", ""
+    files = diff.get("files")
+    files = [one for one in files if isinstance(one, dict)] if isinstance(files, list) else []
+    said = str(diff.get("problem") or "") or (
+        "more was changed than is kept" if diff.get("cut") else ""
+    )
+    text = diff.get("text")
+    return files, text if isinstance(text, str) else "", said

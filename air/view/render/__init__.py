@@ -1,0 +1,1 @@
+"""Text, figures and HTML for every view."""

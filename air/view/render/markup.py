@@ -1,0 +1,277 @@
+"""Episodes as HTML, for the app and for the exported page: every text cleaned and escaped, nothing linked.
+
+What these functions return holds only tags and classes written here; text of an agent stands in it as text
+alone. A text longer than its limit loses its middle and says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape as _escape
+from pathlib import Path
+from typing import Any
+
+from air.view.index.facts import number
+from air.view.index.steps import Item, diff_of, outputs, thought
+from air.view.render.clean import clean, clean_cut, cut, one_line
+
+CSS = Path(__file__).with_name("style.css")
+"""How all this looks, in light and in dark."""
+SHOWN_CHARACTERS = 20_000
+"""Of one text; the rest is left out of its middle."""
+OPEN_LINES = 14
+"""An output of no more lines is shown unfolded."""
+
+
+def text(value: object, limit: int = SHOWN_CHARACTERS) -> str:
+    """A value as escaped text."""
+    if not isinstance(value, str):
+        value = json.dumps(value, ensure_ascii=False)
+    return _escape(clean_cut(value, limit), quote=True)
+
+
+def line(value: object, width: int) -> str:
+    """A value as one escaped line."""
+    return _escape(one_line(value if isinstance(value, str) else json.dumps(value), width))
+
+
+def figure(value: float | None, form: str = ".4g") -> str:
+    """A number; a dash where there is none."""
+    return "–" if value is None else format(value, form).replace("-", "−")
+
+
+def seconds(value: float | None) -> str:
+    """A time as people say it."""
+    if value is None:
+        return "–"
+    if value < 60:
+        return f"{value:.2g} s" if value < 10 else f"{value:.0f} s"
+    minutes, rest = divmod(int(value), 60)
+    return (
+        f"{minutes // 60} h {minutes % 60:02d} min"
+        if minutes >= 60
+        else f"{minutes}:{rest:02d} min"
+    )
+
+
+def chip(label: str, kind: str = "") -> str:
+    """A small label; `label` is plain text."""
+    return f'<span class="chip {kind}">{line(label, 60)}</span>'
+
+
+def tiles(values: Sequence[tuple[str, str, str]]) -> str:
+    """Figures side by side, each a name, a value and a remark."""
+    cells = (
+        f'<div class="tile"><div class="name">{line(name, 40)}</div>'
+        f'<div class="value">{line(value, 60)}</div><div class="note">{line(note, 80)}</div></div>'
+        for name, value, note in values
+    )
+    return f'<div class="air tiles">{"".join(cells)}</div>'
+
+
+def split(times: Mapping[str, float | None]) -> str:
+    """A bar of where the time went, with its legend."""
+    parts = {name: value for name, value in times.items() if value}
+    total = sum(parts.values())
+    if not total:
+        return '<div class="air split"><span class="note">no times recorded</span></div>'
+    bars = "".join(
+        f'<i class="t-{_escape(name)}" style="width:{100 * value / total:.2f}%"></i>'
+        for name, value in parts.items()
+    )
+    legend = "".join(
+        f'<span><i class="dot t-{_escape(name)}"></i>{line(name, 20)} {seconds(value)} '
+        f"<b>{100 * value / total:.0f}%</b></span>"
+        for name, value in parts.items()
+    )
+    return f'<div class="air split"><div class="bar">{bars}</div><div class="legend">{legend}</div></div>'
+
+
+def item(one: Item, *, is_open: bool = False, here: bool = False) -> str:
+    """One turn with its validates, folded unless `is_open`."""
+    classes = " ".join(["air", "step", *(["bad"] if one.bad else []), *(["here"] if here else [])])
+    parts = [_said(one), _diff(one), *(_grade(line) for line in one.validates), _rest(one)]
+    state = " open" if is_open else ""
+    return (
+        f'<details class="{classes}"{state}><summary>{_summary(one)}</summary>'
+        f'<div class="body">{"".join(parts)}</div></details>'
+    )
+
+
+def _summary(one: Item) -> str:
+    step = one.step or {}
+    what = step.get("action")
+    if what is None:
+        what = step.get("reply", "") if one.step else "validate"
+    chips = []
+    code = step.get("code")
+    if code not in (None, 0):
+        chips.append(chip(f"exit {code}", "red"))
+    if step.get("timed_out"):
+        chips.append(chip("timed out", "red"))
+    if one.step and step.get("action") is None:
+        chips.append(chip(str(step.get("problem") or "no action"), "red"))
+    for graded in one.validates:
+        chips.append(_score_chip(graded))
+    took = number(step.get("exec_seconds"))
+    if took:
+        chips.append(chip(seconds(took), "quiet"))
+    turn = figure(number(step.get("turn", one.number + 1)), ".0f")
+    return f'<span class="n">{turn}</span><code>{line(what, 160)}</code>{"".join(chips)}'
+
+
+def _score_chip(graded: Mapping[str, Any]) -> str:
+    score, delta = number(graded.get("score")), number(graded.get("delta"))
+    if score is None:
+        return chip("no score", "red")
+    kind = "green" if delta and delta > 0 else "red" if delta and delta < 0 else "blue"
+    return chip(f"{figure(score)}  Δ {figure(delta, '+.3g')}", kind)
+
+
+def _said(one: Item) -> str:
+    step = one.step
+    if step is None:
+        return ""
+    parts = []
+    before, after = thought(step)
+    if before:
+        parts.append(_folded("thought", before, "thought", is_open=len(before) < 400))
+    if isinstance(step.get("action"), str):
+        parts.append(f'<pre class="action">{text(step["action"])}</pre>')
+    if after:
+        parts.append(_folded("after the action", after, "thought", is_open=False))
+    world, shown = outputs(step)
+    for name, content in (("output", world), ("as the model was shown it", shown)):
+        if content:
+            content = clean(content)
+            count = content.count("\n") + 1
+            name += f" · {count} line{'s' * (count > 1)}"
+            is_open = name.startswith("output") and count <= OPEN_LINES
+            parts.append(_folded(name, content, "output", is_open=is_open))
+    return "".join(parts)
+
+
+def _folded(name: str, content: str, kind: str, *, is_open: bool) -> str:
+    state = " open" if is_open else ""
+    return (
+        f'<details class="fold {kind}"{state}><summary>{line(name, 80)}</summary>'
+        f"<pre>{text(content)}</pre></details>"
+    )
+
+
+def _diff(one: Item) -> str:
+    files, diff, said = diff_of(one.step)
+    if not (files or diff or said):
+        return ""
+    listed = "".join(f'<div class="file">{_file(change)}</div>' for change in files)
+    rows = cut(diff, SHOWN_CHARACTERS)[0].split("\n") if diff else []
+    lines = "".join(f'<span class="{_diff_class(row)}">{text(row, 2000)}</span>\n' for row in rows)
+    shown = f"<pre>{lines}</pre>" if lines else ""
+    note = f'<div class="note">{text(said, 400)}</div>' if said else ""
+    name = f"workspace · {len(files)} file{'s' * (len(files) != 1)} changed"
+    return f'<details class="fold diff"><summary>{line(name, 80)}</summary>{listed}{shown}{note}</details>'
+
+
+def _file(change: Mapping[str, Any]) -> str:
+    """One changed file, with how many lines came and went."""
+    added, removed = number(change.get("added")) or 0, number(change.get("removed")) or 0
+    counts = f"+{added:.0f} −{removed:.0f}" if added or removed else ""
+    said = " ".join(str(change.get(key) or "") for key in ("status", "note"))
+    chips = "".join(chip(each, "quiet") for each in (said.strip(), counts) if each)
+    return f"{line(change.get('path') or '?', 200)} {chips}"
+
+
+def _diff_class(row: str) -> str:
+    if row.startswith(("+++", "---", "@@")):
+        return "at"
+    return {"+": "add", "-": "del"}.get(row[:1], "same")
+
+
+def _grade(graded: Mapping[str, Any]) -> str:
+    problem = graded.get("problem")
+    shown = {
+        "score": figure(number(graded.get("score")), ".6g"),
+        "φ": figure(number(graded.get("phi"))),
+        "Δ": figure(number(graded.get("delta")), "+.4g"),
+        "± s.e.": figure(number(graded.get("stderr"))),
+        "grading": seconds(number(graded.get("seconds"))),
+    }
+    metrics = graded.get("metrics")
+    if isinstance(metrics, dict):
+        shown |= {str(name): figure(number(value), ".6g") for name, value in metrics.items()}
+    notes = [name for name in ("automatic", "remembered") if graded.get(name)]
+    cells = "".join(
+        f"<span><b>{line(name, 40)}</b> {line(value, 40)}</span>"
+        for name, value in shown.items()
+        if value != "–"
+    )
+    said = f'<div class="problem">{text(problem)}</div>' if problem else ""
+    chips = "".join(chip(note, "quiet") for note in notes)
+    return f'<div class="grade"><span class="head">validate</span>{cells}{chips}{said}</div>'
+
+
+def _rest(one: Item) -> str:
+    """Lines of kinds that this air does not know, as they are."""
+    return "".join(
+        _folded(
+            str(row.get("type")),
+            json.dumps(row, ensure_ascii=False, indent=1),
+            "other",
+            is_open=False,
+        )
+        for row in one.others
+    )
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> str:
+    """A table of plain values; the first `left` columns stand left, the others right."""
+    head = "".join(f"<th{_side(i, left)}>{line(name, 60)}</th>" for i, name in enumerate(heads))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{_side(i, left)}>{line(_cell(v), 120)}</td>" for i, v in enumerate(row))
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="air"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def _side(column: int, left: int) -> str:
+    return "" if column < left else ' class="num"'
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return figure(value)
+    return "–" if value is None else str(value)
+
+
+def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of tasks, of what `RunIndex.by_task` gives."""
+    heads = ("task", "metric", "episodes", "reward", "baseline", "mean last", "best", "mean test")
+    shown = [
+        (
+            row["task"],
+            f"{row['metric'] or ''} {'↓' if row['direction'] == 'lower' else '↑'}",
+            row["episodes"],
+            figure(row["reward"], "+.3f"),
+            *(row[name] for name in ("baseline", "score", "best", "test")),
+        )
+        for row in rows
+    ]
+    return table(heads, shown, left=2)
+
+
+def opening(start: Mapping[str, Any]) -> str:
+    """What an episode began with, folded: its prompts and its settings."""
+    folds = "".join(
+        _folded(name, str(start[key]), "", is_open=False)
+        for name, key in (("task prompt", "prompt"), ("system prompt", "system"))
+        if start.get(key)
+    )
+    rest = {k: v for k, v in start.items() if k not in ("prompt", "system", "type", "v")}
+    rows = "\n".join(f"{key}: {json.dumps(v, ensure_ascii=False)}" for key, v in rest.items())
+    more = _folded("recorded settings", rows, "", is_open=False) if rest else ""
+    return f'<div class="air">{folds}{more}</div>'

@@ -1,0 +1,1 @@
+"""The research world: a box, a task, and the tools that act in it."""

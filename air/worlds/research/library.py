@@ -1,0 +1,113 @@
+"""Papers, for tasks that open the network: a search, and the text of a PDF.
+
+Both run in the agent's box, so they reach what the box reaches and no more; beyond that only the hosts
+that the task names are asked for. The text of a PDF is taken out by `pdftotext`, which the task's image
+must have.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from air.sandbox.contract.box import Box, ExecResult
+from air.worlds.base import Refusal
+
+SEARCH_URL = "https://api.semanticscholar.org/graph/v1/paper/search"
+MOST_PAPERS = 20
+_PAPERS = 5
+_SECONDS = 60.0
+_ABSTRACT_CHARS = 1500
+_FETCH = """
+import os, subprocess, sys, tempfile, urllib.request
+url, limit, pdf = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "pdf"
+try:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        data = answer.read(limit + 1)
+    if len(data) > limit:
+        sys.exit("it has more than %d bytes" % limit)
+    if pdf:
+        with tempfile.NamedTemporaryFile(suffix=".pdf") as file:
+            file.write(data)
+            file.flush()
+            sys.exit(subprocess.run(["pdftotext", "-layout", file.name, "-"]).returncode)
+    sys.stdout.buffer.write(data)
+except (OSError, ValueError) as error:
+    sys.exit(str(error))
+"""
+
+
+def offered(hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> tuple[str, ...]:
+    """The tools that a task's hosts allow."""
+    search = ("literature_search",) if _is_on(search_url, hosts) else ()
+    return (*search, "parse_pdf_url") if hosts else ()
+
+
+class Library:
+    """What one box can look up.
+
+    Args:
+        hosts: those that the task opens.
+        search_url: where papers are searched for, by Semantic Scholar's interface.
+    """
+
+    def __init__(self, box: Box, hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> None:
+        self._box = box
+        self._hosts = hosts
+        self._search_url = search_url
+
+    async def search(self, query: str, count: str = str(_PAPERS)) -> str:
+        """Papers that fit `query`, best first.
+
+        Raises:
+            Refusal: the host is not open, does not answer, or `count` is no number from 1 to 20.
+        """
+        if not count.isascii() or not count.isdigit() or not 1 <= int(count[:4]) <= MOST_PAPERS:
+            raise Refusal(f"{count:.40} is no number from 1 to {MOST_PAPERS}.")
+        fields = {"query": query, "limit": count, "fields": "title,year,abstract,url"}
+        done = await self._fetch(
+            f"{self._search_url}?{urlencode(fields, errors='replace')}", "text"
+        )
+        try:
+            papers = json.loads(done.stdout)["data"]
+            rows = [_paper(n, paper) for n, paper in enumerate(papers, start=1)]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise Refusal("The search gave an answer that cannot be read.") from None
+        return "\n\n".join(rows) or "Nothing was found."
+
+    async def pdf(self, url: str) -> str:
+        """The text of a PDF.
+
+        Raises:
+            Refusal: its host is not open, or it cannot be had or read.
+        """
+        done = await self._fetch(url, "pdf")
+        return done.text if done.stdout.strip() else "It holds no text."
+
+    async def _fetch(self, url: str, kind: str) -> ExecResult:
+        if not _is_on(url, self._hosts):
+            opened = ", ".join(self._hosts) or "none"
+            raise Refusal(f"{url:.200} is not on a host that this task opens ({opened}).")
+        command = ["python3", "-c", _FETCH, url, "20000000", kind]
+        done = await self._box.exec(command, timeout=_SECONDS, max_bytes=2_000_000)
+        if not done.ok:
+            why = (
+                f"over {_SECONDS:g} s" if done.timed_out else done.stderr.decode("utf-8", "replace")
+            )
+            raise Refusal(f"{url:.200} could not be had: {why.strip()[-500:]}")
+        return done
+
+
+def _is_on(url: str, hosts: tuple[str, ...]) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and parts.hostname in hosts
+
+
+def _paper(number: int, paper: Any) -> str:
+    title, year, url = paper.get("title"), paper.get("year"), paper.get("url")
+    abstract = str(paper.get("abstract") or "")[:_ABSTRACT_CHARS]
+    return f"{number}. {title} ({year}) {url}\n{abstract}".rstrip()

@@ -1,0 +1,74 @@
+"""The agent's searches: for text in files, and for files by name. Over 100 hits ask to be narrowed.
+
+Text is searched for as it stands, no pattern. Hidden files and folders and binary files are left out;
+links are not followed.
+"""
+
+from __future__ import annotations
+
+from air.worlds.base import Refusal
+from air.worlds.research.box_files import BoxFiles, TextFile
+from air.worlds.research.window import shortened
+
+MOST = 100
+_LIST_BYTES = 256_000
+_GREP = ("grep", "-IFZ")
+_VISIBLE = ("--exclude=.?*", "--exclude-dir=.?*")
+
+
+async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
+    """The files below a folder that hold `text`, with how often.
+
+    Raises:
+        Refusal: more than 100 files do, or it took too long.
+    """
+    recursive = (*_GREP, *_VISIBLE, "-rl")
+    listed = await files.look(*recursive, "-e", text, ".", at=folder, max_bytes=_LIST_BYTES)
+    names = _names(listed.stdout, listed.truncated, f"files in {folder} hold {text!r}")
+    if not names:
+        return f"No file in {folder} holds {text!r}."
+    counted = await files.look(*_GREP, "-cH", "-e", text, "--", *names, at=folder)
+    rows = []
+    for row in counted.stdout.decode("utf-8", "replace").splitlines():
+        name, _, count = row.partition("\0")
+        rows.append(f"{name.removeprefix('./')}: {count} lines")
+    return "\n".join([f"{len(names)} files in {folder} hold {text!r}:", *sorted(rows)])
+
+
+def in_file(file: TextFile, text: str) -> str:
+    """The lines of a file that hold `text`, with their numbers.
+
+    Raises:
+        Refusal: more than 100 do.
+    """
+    hits = [(n, line) for n, line in enumerate(file.lines, start=1) if text in line]
+    if len(hits) > MOST:
+        raise Refusal(f"{len(hits)} lines of {file.path} hold {text!r}. Narrow it down.")
+    if not hits:
+        return f"No line of {file.path} holds {text!r}."
+    rows = [f"{n}:{shortened(line)}" for n, line in hits]
+    return "\n".join([f"{len(hits)} lines of {file.path} hold {text!r}:", *rows])
+
+
+async def by_name(files: BoxFiles, name: str, folder: str) -> str:
+    """The files below a folder whose name matches.
+
+    Raises:
+        Refusal: more than 100 do, or it took too long.
+    """
+    hidden = ("-name", ".?*", "-prune", "-o")
+    test = ("-type", "f", "-name", name, "-print0")
+    listed = await files.look("find", ".", *hidden, *test, at=folder, max_bytes=_LIST_BYTES)
+    names = _names(listed.stdout, listed.truncated, f"files in {folder} are named {name!r}")
+    if not names:
+        return f"No file in {folder} is named {name!r}."
+    rows = sorted(name.removeprefix("./") for name in names)
+    return "\n".join([f"{len(rows)} files in {folder} are named {name!r}:", *rows])
+
+
+def _names(listed: bytes, truncated: bool, what: str) -> list[str]:
+    """File names that were printed with a NUL after each."""
+    names = listed.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    if truncated or len(names) > MOST:
+        raise Refusal(f"More than {MOST} {what}. Narrow it down.")
+    return names

@@ -1,0 +1,108 @@
+"""The agent's shell: each command a fresh bash, with working directory and exported variables kept.
+
+Nothing stays alive in the box between two commands, so none can hang, end or garble the next: output
+is never searched for a mark, a timeout kills the command alone, `exit` ends only its own script. What
+a command leaves, it writes as it ends into a file of the agent's, which is read back as data. Where
+that did not happen (a timeout, `exec`, a trap of its own), what was known before stays. Not kept:
+variables that are not exported, functions that are not, aliases, options; a variable of the box's own
+environment is set again where it was unset.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import Mapping
+
+from air.errors import BoxFileError
+from air.sandbox.contract.box import MAX_OUTPUT, Box, ExecResult
+
+STATE_BYTES = 256_000
+"""Most of what a command leaves: its working directory and its environment."""
+PATH_BYTES = 4096
+_OF_ONE_COMMAND = {"_", "SHLVL", "SHELLOPTS", "BASHOPTS", "AIR_COMMAND"}
+_AT_START = ("BASH_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
+"""What would decide whether and how bash itself starts: set inside it instead."""
+
+
+class Shell:
+    """One episode's shell in one box. Commands run one after the other."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self._state = ""
+        self._env: Mapping[str, str] = {}
+        self.cwd = box.workspace
+        """Absolute path of the working directory, as commands see it."""
+
+    def carried(self, box: Box) -> Shell:
+        """The same shell in a box whose workspace began as a copy of this one's."""
+        other, here, there = Shell(box), self._box.workspace, box.workspace
+        other.cwd = self.cwd.replace(here, there)
+        other._env = {name: value.replace(here, there) for name, value in self._env.items()}
+        return other
+
+    async def exec(
+        self,
+        command: str,
+        *,
+        timeout: float,  # noqa: ASYNC109 — kept by the guest, which kills the command
+        max_bytes: int = MAX_OUTPUT,
+    ) -> ExecResult:
+        """Runs a script of any number of lines; standard input is empty.
+
+        Args:
+            timeout: seconds after which it is killed, with all that it started; its output is kept.
+            max_bytes: cap on stdout and on stderr, each.
+
+        Raises:
+            BoxDiedError: the box is gone.
+        """
+        # A new name each time: what an earlier command put in its place could block this one's end.
+        before, self._state = self._state, f"/tmp/.air-shell-{secrets.token_hex(8)}"
+        prologue = self._prologue(before)
+        env = {name: value for name, value in self._env.items() if name not in _AT_START}
+        result = await self._box.exec(
+            command,
+            timeout=timeout,
+            cwd="/",
+            env=env | {"BASH_ENV": "/dev/stdin"},
+            stdin=prologue.encode("utf-8", "surrogateescape"),
+            max_bytes=max_bytes,
+        )
+        await self._recall()
+        return result
+
+    def _prologue(self, old_state: str) -> str:
+        """What bash reads first: it goes where the last command was, empties standard input, and sees
+        to it that this command leaves its state. Apart from the script, whose lines it does not shift.
+        """
+        old = shlex.quote(self._box.path(old_state)) if old_state else ""
+        cwd, home = shlex.quote(self.cwd), shlex.quote(self._box.workspace)
+        leave = (
+            '{ set +x; } 2>/dev/null; { printf "%s\\0" "$PWD"; command -p env -0; } 2>/dev/null '
+            f">| {shlex.quote(self._box.path(self._state))} || :"
+        )
+        steps = [
+            "exec < /dev/null",
+            "unset BASH_ENV",
+            f"command -p rm -rf -- {old}",
+            f"cd -- {cwd} 2>/dev/null || {{ cd -- {home}; echo {cwd} is gone, this runs in {home}; }}",
+            f"OLDPWD={shlex.quote(self._env.get('OLDPWD', self.cwd))}",
+            f"trap -- {shlex.quote(leave)} EXIT",
+            *(f"export {n}={shlex.quote(self._env[n])}" for n in _AT_START if n in self._env),
+        ]
+        return "\n".join(steps)
+
+    async def _recall(self) -> None:
+        """Takes over what the command left; what cannot be used is left as it was."""
+        try:
+            left = await self._box.read(self._state, max_bytes=STATE_BYTES)
+        except BoxFileError:
+            return
+        cwd, *entries = left.decode("utf-8", "surrogateescape").split("\0")
+        if not entries or not cwd.startswith("/") or len(cwd) > PATH_BYTES:
+            return
+        self.cwd = cwd
+        pairs = (entry.partition("=") for entry in entries if "=" in entry)
+        self._env = {name: value for name, _, value in pairs if name not in _OF_ONE_COMMAND}

@@ -1,0 +1,293 @@
+"""The tools of MLGym's interface, for one agent in one box.
+
+They are code of ours, outside the box: the open file, the view, the working directory and the notes live
+here, act on the box only through `read`, `write` and `exec`, and end with the episode. What an agent
+gets wrong is told to it (`Refusal`); only a failure of ours raises.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from air.actions.base import Standing, ToolCall
+from air.actions.mlgym import OPTIONAL, SIGNATURES
+from air.sandbox.contract.box import Box
+from air.worlds.base import Observation, Refusal
+from air.worlds.research import lint, search
+from air.worlds.research.box_files import BoxFiles, TextFile
+from air.worlds.research.library import SEARCH_URL, Library, offered
+from air.worlds.research.memory import Memory
+from air.worlds.research.shell import Shell
+from air.worlds.research.window import around, bounded, clamp, join, numbered, one_line
+
+MARGIN = 5
+"""Lines shown above and below an edit."""
+MOST_FINDINGS = 10
+
+
+@dataclass(frozen=True)
+class ToolSettings:
+    """What a run decides about the tools."""
+
+    window: int = 1000
+    """Lines in view at once."""
+    overlap: int = 2
+    """Lines that stay in view when it is scrolled; fewer than `window`."""
+    memory: bool = False
+    """Whether notes can be kept."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that the task opens; without them nothing is looked up."""
+    search_url: str = SEARCH_URL
+    """Where papers are searched for."""
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The optional tools that are on offer."""
+        memory = ("memory_write", "memory_read") if self.memory else ()
+        return (*memory, *offered(self.hosts, self.search_url))
+
+
+@dataclass
+class View:
+    """The open file and what of it is in view, as it was shown last."""
+
+    path: str
+    first: int = 1
+    total: int = 0
+
+
+class Tools:
+    """One episode's tools and shell. Use within one task at a time."""
+
+    def __init__(self, box: Box, settings: ToolSettings | None = None) -> None:
+        self.settings = settings or ToolSettings()
+        self._box = box
+        self.shell = Shell(box)
+        self._files = BoxFiles(box)
+        self._memory = Memory()
+        self._library = Library(box, self.settings.hosts, self.settings.search_url)
+        self._view: View | None = None
+        self._table: dict[str, Callable[[ToolCall], Awaitable[str]]] = {
+            "open": self._open,
+            "goto": self._goto,
+            "scroll_down": self._scroll,
+            "scroll_up": self._scroll,
+            "create": self._create,
+            "edit": self._edit,
+            "insert": self._insert,
+            "search_dir": self._search_dir,
+            "search_file": self._search_file,
+            "find_file": self._find_file,
+            "memory_write": self._remember,
+            "memory_read": self._remember,
+            "literature_search": self._look_up,
+            "parse_pdf_url": self._look_up,
+        }
+
+    def standing(self, left: int | None) -> Standing:
+        """Where the agent stands, with `left` turns left."""
+        shown = ""
+        if (view := self._view) is not None:
+            last = min(view.first + self.settings.window - 1, view.total)
+            shown = f"{one_line(view.path)}, lines {min(view.first, last)}-{last} of {view.total}"
+        return Standing(left=left, cwd=one_line(self.shell.cwd), open_file=shown)
+
+    def carried(self, box: Box) -> Tools:
+        """The same tools in a box whose workspace began as a copy of this one's: working directory, exported
+        variables, view and notes are as they were."""
+        other = Tools(box, self.settings)
+        other.shell = self.shell.carried(box)
+        other._memory = copy.deepcopy(self._memory)
+        if (view := self._view) is not None:
+            path = view.path.replace(self._box.workspace, box.workspace)
+            other._view = replace(view, path=path)
+        return other
+
+    async def call(self, call: ToolCall) -> Observation:
+        """Does what is asked and tells what came of it, or why it was not done.
+
+        Raises:
+            BoxDiedError: the box is gone.
+            InfrastructureError: the linter does not work.
+        """
+        try:
+            signature = SIGNATURES[call.name]
+            if not signature.least <= len(call.args) <= signature.most:
+                raise Refusal(f"Usage:\n{signature.usage}")
+            if call.name in OPTIONAL and call.name not in self.settings.offered:
+                raise Refusal(f"{call.name} is not on offer: {_why_not(call.name)}.")
+            text = await self._table[call.name](call)
+        except Refusal as refusal:
+            text = str(refusal)
+        shown, cut = bounded(text)
+        return Observation(text=shown, truncated=cut)
+
+    # The view
+
+    async def _open(self, call: ToolCall) -> str:
+        path = await self._files.resolve(call.args[0], self.shell.cwd)
+        file = await self._files.read(path)
+        line = _line(call.args[1], file) if len(call.args) > 1 else 1
+        self._view = View(path)
+        return self._show(self._view, file, line)
+
+    async def _goto(self, call: ToolCall) -> str:
+        view, file = await self._opened()
+        return self._show(view, file, _line(call.args[0], file))
+
+    async def _scroll(self, call: ToolCall) -> str:
+        view, file = await self._opened()
+        window, total = self.settings.window, len(file.lines)
+        step = max(1, window - self.settings.overlap)
+        first = view.first + step if call.name == "scroll_down" else view.first - step
+        first = clamp(first, total, window)
+        if first == clamp(view.first, total, window):
+            end = "end" if call.name == "scroll_down" else "beginning"
+            raise Refusal(f"The {end} of {view.path} is in view already.")
+        return self._shown(view, file, first)
+
+    def _show(self, view: View, file: TextFile, line: int) -> str:
+        return self._shown(view, file, around(line, len(file.lines), self.settings.window))
+
+    def _shown(self, view: View, file: TextFile, first: int) -> str:
+        """Puts the window at `first` and tells what is in it."""
+        lines = file.lines
+        view.first, view.total = first, len(lines)
+        if not lines:
+            return f"{view.path} is empty."
+        last = min(first + self.settings.window - 1, len(lines))
+        parts = [f"[{first - 1} lines above]"] if first > 1 else []
+        parts.append(numbered(lines, first, last))
+        parts += [f"[{len(lines) - last} lines below]"] if last < len(lines) else []
+        return "\n".join(parts)
+
+    async def _opened(self) -> tuple[View, TextFile]:
+        if self._view is None:
+            raise Refusal("No file is open. Open one first.")
+        return self._view, await self._files.read(self._view.path)
+
+    # Changes
+
+    async def _create(self, call: ToolCall) -> str:
+        path = await self._files.resolve(call.args[0], self.shell.cwd)
+        if await self._files.mode(path) is not None:
+            raise Refusal(f"{path} exists. Open it to edit it.")
+        await self._files.write(path, "")
+        self._view = View(path)
+        return f"Created {path}. It is empty."
+
+    async def _edit(self, call: ToolCall) -> str:
+        view, file = await self._opened()
+        first, last = _range(call.args[0], file)
+        return await self._replace(view, file, first, last, call.body or ())
+
+    async def _insert(self, call: ToolCall) -> str:
+        view, file = await self._opened()
+        after = 0 if call.args[0] == "0" else _line(call.args[0], file)
+        if not call.body:
+            raise Refusal("There is nothing to insert.")
+        return await self._replace(view, file, after + 1, after, call.body)
+
+    async def _replace(
+        self, view: View, file: TextFile, first: int, last: int, body: tuple[str, ...]
+    ) -> str:
+        """Puts `body` in place of lines `first` to `last` (none where last < first), if lint allows."""
+        if not file.exact:
+            raise Refusal(f"{file.path} is not UTF-8 text: it can be shown, but not edited.")
+        old = file.lines
+        new = [*old[: first - 1], *body, *old[last:]]
+        text = join(new)
+        if last < len(old) and not file.text.endswith("\n"):
+            text = text.removesuffix("\n")  # the last line is as it was, without a line end
+        end = first + len(body) - 1
+        verdict = lint.Verdict()
+        if file.path.endswith(".py"):
+            verdict = await lint.judge(file.text, text)
+        if verdict.new:
+            raise Refusal(
+                f"Not edited. It would bring:\n{_findings(verdict.new)}\n"
+                f"With the edit:\n{_near(new, first, end)}\n"
+                f"As it is:\n{_near(old, first, last)}"
+            )
+        await self._files.write(file.path, text)
+        view.first, view.total = around(first, len(new), self.settings.window), len(new)
+        parts = [f"Edited {file.path}, {len(new)} lines now.", _near(new, first, end)]
+        if verdict.rest:
+            parts.append(f"Errors in it, not brought by this edit:\n{_findings(verdict.rest)}")
+        if verdict.given_up:
+            parts.append(f"[not linted: {verdict.given_up}]")
+        return "\n".join(part for part in parts if part)
+
+    # Searches
+
+    async def _search_dir(self, call: ToolCall) -> str:
+        folder = await self._folder(call)
+        return await search.in_folder(self._files, _wanted(call), folder)
+
+    async def _search_file(self, call: ToolCall) -> str:
+        text = _wanted(call)
+        if len(call.args) == 1:
+            return search.in_file((await self._opened())[1], text)
+        path = await self._files.resolve(call.args[1], self.shell.cwd)
+        return search.in_file(await self._files.read(path), text)
+
+    async def _find_file(self, call: ToolCall) -> str:
+        folder = await self._folder(call)
+        return await search.by_name(self._files, _wanted(call), folder)
+
+    async def _folder(self, call: ToolCall) -> str:
+        return await self._files.folder(call.args[1] if len(call.args) > 1 else ".", self.shell.cwd)
+
+    # Notes and papers
+
+    async def _remember(self, call: ToolCall) -> str:
+        if call.name == "memory_read":
+            return self._memory.read(call.args[0])
+        return f"Noted as {self._memory.write(call.args[0])}."
+
+    async def _look_up(self, call: ToolCall) -> str:
+        if call.name == "literature_search":
+            return await self._library.search(*call.args)
+        return await self._library.pdf(call.args[0])
+
+
+def _why_not(name: str) -> str:
+    return (
+        "this run keeps no notes" if name.startswith("memory") else "this task opens no host for it"
+    )
+
+
+def _wanted(call: ToolCall) -> str:
+    if not call.args[0]:
+        raise Refusal("There is nothing to search for.")
+    return call.args[0]
+
+
+def _line(word: str, file: TextFile) -> int:
+    """A line of the file, by its number."""
+    total = max(1, len(file.lines))
+    if not word.isascii() or not word.isdigit() or not 1 <= int(word[:10]) <= total:
+        raise Refusal(f"{word:.40} is no line of {file.path}, which has {total} lines.")
+    return int(word)
+
+
+def _range(word: str, file: TextFile) -> tuple[int, int]:
+    first, colon, last = word.partition(":")
+    if not colon:
+        raise Refusal(f"Usage:\n{SIGNATURES['edit'].usage}")
+    lines = _line(first, file), _line(last, file)
+    if lines[0] > lines[1]:
+        raise Refusal(f"{word:.40} ends before it begins.")
+    return lines
+
+
+def _near(lines: list[str], first: int, last: int) -> str:
+    return numbered(lines, max(1, first - MARGIN), last + MARGIN)
+
+
+def _findings(found: tuple[lint.Finding, ...]) -> str:
+    shown = [str(one) for one in found[:MOST_FINDINGS]]
+    more = [f"and {len(found) - len(shown)} more"] if len(found) > len(shown) else []
+    return "\n".join([*shown, *more])

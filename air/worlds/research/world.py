@@ -1,0 +1,272 @@
+"""The research world: a box, a task, and a grader that pays by the delta.
+
+The agent's script runs in the box, where its tools act too; `validate` takes the artefact out, grades it
+on the validation split in a grader box, and pays by how far the normalised score moved; `submit` does
+the same and ends the episode. Whatever is wrong with the artefact is told to the agent; whatever is
+wrong with us raises `InfrastructureError` and is never an observation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from air.actions.base import Action, Standing, ToolCall
+from air.errors import ArtefactError
+from air.rewards.delta import DeltaReward
+from air.sandbox.contract.box import Box, ExecResult
+from air.tasks import stage
+from air.tasks.artefact import Artefact, collect
+from air.tasks.grading import Grader
+from air.tasks.spec import TaskSpec
+from air.worlds.base import Observation, Step, Validation
+from air.worlds.research.tools import Tools
+
+OUTPUT_BYTES = 16_000
+
+
+@dataclass
+class Times:
+    """Where an episode's time went, in seconds."""
+
+    queue: float = 0.0
+    box: float = 0.0
+    """From asking for a box until the task was laid out in it: waiting, starting and copying."""
+    exec: float = 0.0
+    grading: float = 0.0
+    recording: float = 0.0
+    """Looking at what steps changed, and what else is done for the record; nobody's time."""
+    agent: float = 0.0
+    """From the task laid out to the agent's end, less `grading` and `recording`; known once the episode is
+    finished."""
+
+    @contextmanager
+    def as_recording(self) -> Iterator[None]:
+        """What is done inside counts as `recording`."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.recording += time.monotonic() - began
+
+
+@dataclass
+class ResearchWorld:
+    """One episode of one task in one box. Use once."""
+
+    task: TaskSpec
+    box: Box
+    grader: Grader
+    pay: DeltaReward
+    tools: Tools | None = None
+    """What the action format's tool calls reach, and the shell that goes with them; None: there are no
+    tools, and every script begins in the workspace."""
+    seed: int = 0
+    validations: list[Validation] = field(default_factory=list)
+    times: Times = field(default_factory=Times)
+    submitted: bool = False
+    grading: bool = False
+    """Whether a validate is being graded; time that runs out then is not the agent's fault."""
+    test_score: float | None = None
+    """The primary metric on the test split, measured once, at the end; None if not gradable."""
+    test_stderr: float | None = None
+    """Its standard error, where the artefact was graded repeatedly."""
+    on_validated: Callable[[], None] | None = None
+    """Called at once after every validate."""
+    finished: bool = False
+    """Whether the test split was scored, so that nothing more can be earned."""
+    keep: Callable[[str, Mapping[str, bytes]], str] | None = None
+    """Is given every artefact before it is graded, by digest and files, in a thread; says where it was
+    kept."""
+    test_artefact: tuple[str, str] = ("", "")
+    """Digest of the artefact that the test split was scored on, and where it was kept."""
+    _began: float = field(default_factory=time.monotonic)
+    _closed: bool = False
+
+    async def reset(self, seed: int) -> Observation:
+        """Lays out the task in the fresh box."""
+        self.seed = seed
+        asked = time.monotonic()
+        await stage(self.task, self.box)
+        self._began = time.monotonic()
+        self.times.box += self._began - asked
+        return Observation(text=describe(self.task))
+
+    def standing(self, left: int | None) -> Standing:
+        """Where the agent stands, with `left` turns left."""
+        return Standing(left=left) if self.tools is None else self.tools.standing(left)
+
+    async def step(self, action: Action) -> Step:
+        """Uses the tool or runs the script, then grades if asked to."""
+        told = None if action.tool is None else await self._use(action.tool)
+        result = await self._run(action.script) if action.script else None
+        validation = None
+        if action.ending is not None:
+            validation = await self.validate()
+            self.submitted = action.ending == "submit"
+        return Step(
+            observation=Observation(
+                text=self._observe(told, result, validation),
+                truncated=any(one is not None and one.truncated for one in (told, result)),
+            ),
+            done=self.submitted,
+            validation=validation,
+            code=None if result is None else result.code,
+            exec_seconds=0.0 if result is None else result.seconds,
+            timed_out=result is not None and result.timed_out,
+        )
+
+    async def validate(self, *, automatic: bool = False) -> Validation:
+        """Grades the artefact as it is now, on the validation split, and pays for it."""
+        began = time.monotonic()
+        self.grading = True  # stays so if we are cancelled
+        validation = await self._grade(began, automatic)
+        self.grading = False
+        self.times.grading += validation.seconds
+        self.validations.append(validation)
+        if self.on_validated is not None:
+            self.on_validated()
+        return validation
+
+    async def finish(self) -> None:
+        """The end of an episode, in every ending: a last validate unless one was submitted, then the
+        test split, once."""
+        if self._closed:
+            return
+        self.times.agent = self.agent_seconds
+        self._closed = True
+        if not self.submitted:
+            await self.validate(automatic=True)
+        began = time.monotonic()
+        try:
+            artefact = await collect(self.task, self.box)
+            self.test_artefact = await self._kept(artefact)
+            grade = await self.grader.grade(self.task, artefact, split="test", seed=0)
+            self.test_score, self.test_stderr = grade.score, grade.stderr
+        except ArtefactError:
+            self.test_score = self.test_stderr = None
+        self.times.grading += time.monotonic() - began
+        self.finished = True
+
+    async def close(self) -> dict[str, Any]:
+        """Finishes and returns the facts of the episode."""
+        await self.finish()
+        return {"score": self.score, "best": self.best, "test_score": self.test_score}
+
+    @property
+    def agent_seconds(self) -> float:
+        """The agent's own time so far: from the task laid out, less `grading` and `recording`."""
+        if self._closed:
+            return self.times.agent
+        others = self.times.grading + self.times.recording
+        return max(0.0, time.monotonic() - self._began - others)
+
+    @property
+    def reward(self) -> float:
+        """The sum of the deltas paid so far."""
+        return sum(v.delta for v in self.validations)
+
+    @property
+    def score(self) -> float | None:
+        """The score of the last validate; None if its artefact was missing or malformed."""
+        return self.validations[-1].score if self.validations else None
+
+    @property
+    def best(self) -> float | None:
+        """The best score so far, by the metric's direction."""
+        scores = [v.score for v in self.validations if v.score is not None]
+        if not scores:
+            return None
+        return max(scores) if self.task.direction == "higher" else min(scores)
+
+    async def _use(self, call: ToolCall) -> Observation:
+        if self.tools is None:
+            raise RuntimeError(f"{call.name}: this world was made without tools")
+        began = time.monotonic()
+        told = await self.tools.call(call)
+        self.times.exec += time.monotonic() - began
+        return told
+
+    async def _run(self, script: str) -> ExecResult:
+        began = time.monotonic()
+        shell = self.box if self.tools is None else self.tools.shell
+        result = await shell.exec(
+            script, timeout=self.task.limits.exec_seconds, max_bytes=OUTPUT_BYTES
+        )
+        self.times.exec += time.monotonic() - began
+        return result
+
+    def _observe(
+        self, told: Observation | None, result: ExecResult | None, validation: Validation | None
+    ) -> str:
+        """What the agent is shown of a step; its prompt comes after it."""
+        parts = [] if told is None else [told.text]
+        if result is not None:
+            if text := result.text.strip("\n"):
+                parts.append(text)
+            if result.timed_out:
+                parts.append(f"[timed out after {self.task.limits.exec_seconds:g} s]")
+            elif result.code != 0:
+                parts.append(f"[exit {result.code}]")
+        if validation is not None:
+            parts.append(self._scored(validation))
+        return "\n".join(parts) or "[done]"
+
+    def _scored(self, validation: Validation) -> str:
+        if validation.score is None:
+            return f"[not scored] {validation.problem}"
+        baseline = f", baseline {self.task.baseline:.4f}" if self.tools else ""
+        error = "" if validation.stderr is None else f" ± {validation.stderr:.4f}"
+        score = f"{validation.score:.4f}{error} (best {self.best:.4f}{baseline})"
+        return f"[{self.task.metric}] {score}"
+
+    async def _kept(self, artefact: Artefact) -> tuple[str, str]:
+        digest = artefact.digest
+        kept = await asyncio.to_thread(self.keep, digest, artefact.files) if self.keep else ""
+        return digest, kept
+
+    async def _grade(self, began: float, automatic: bool) -> Validation:
+        digest = kept = ""
+        try:
+            artefact = await collect(self.task, self.box)
+            digest, kept = await self._kept(artefact)
+            grade = await self.grader.grade(self.task, artefact, split="val", seed=0)
+        except ArtefactError as error:
+            return Validation(
+                score=None,
+                phi=None,
+                delta=0.0,
+                problem=str(error),
+                digest=digest,
+                kept=kept,
+                seconds=time.monotonic() - began,
+                automatic=automatic,
+            )
+        paid = self.pay(grade.score, grade.stderr)
+        return Validation(
+            score=grade.score,
+            phi=paid.phi,
+            delta=paid.delta,
+            stderr=grade.stderr,
+            floor=paid.floor,
+            metrics=grade.metrics,
+            anchor=paid.anchor,
+            digest=digest,
+            kept=kept,
+            seconds=time.monotonic() - began,
+            remembered=grade.remembered,
+            automatic=automatic,
+        )
+
+
+def describe(task: TaskSpec) -> str:
+    """The task as the agent is told it."""
+    return (
+        f"{task.name}: {task.description.strip()}\n"
+        f"Score: {task.metric}, {task.direction} is better; baseline {task.baseline:.4g}. "
+        f"Artefact: {', '.join(task.artefacts)}."
+    )
