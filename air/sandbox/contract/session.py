@@ -1,9 +1,10 @@
 """A shell's state between commands: working directory and exported variables, and nothing else.
 
-Every command still runs fresh, in a bash of its own through `Box.exec`; there is no terminal and no
-shell that could be left half-known. When a command's bash exits, it writes where it is and what it
-exports into a file of the box, which is taken over here; the next command begins by going there and
-exporting that. Functions, aliases, options, umask, unexported variables and traps are not kept.
+Every command still runs fresh, in a shell of its own through `Box.exec` (bash, or sh if the box has no
+bash); there is no terminal and no shell that could be left half-known. When a command's shell exits, it
+writes where it is and what it exports into a file of the box, which is taken over here; the next command
+begins by going there and exporting that. Functions, aliases, options, umask, unexported variables and
+traps are not kept.
 
 A command that is killed, times out, replaces its shell by `exec`, or traps its own EXIT leaves the
 state as it was, and so does a file that is damaged: the state lives on the host, what a box writes is
@@ -16,8 +17,9 @@ import asyncio
 import re
 import secrets
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from air.errors import BoxFileError
 from air.sandbox.contract.box import MAX_OUTPUT, ExecResult
@@ -34,6 +36,11 @@ _NOT_KEPT = frozenset(
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 # Builtins only, and no fork: it works whatever PATH is, and with no process left. Nothing of it can
 # change the command's exit status, nor wait for another process.
+_SAVE_SH = (
+    "{{ set +e; trap '' XFSZ; umask 077; if [ -f {file} ] || [ ! -e {file} ]; then"
+    " {{ printf '%s\\0sh\\0' {token}; pwd; printf '\\0'; export -p; printf '\\0%s' {token}; }}"
+    " >| {file}; fi; }} >/dev/null 2>&1"
+)
 _SAVE = (
     "{{ builtin set +e; builtin trap - DEBUG; builtin trap '' XFSZ; builtin umask 077;"
     " if [[ -f {file} || ! -e {file} ]]; then"
@@ -52,6 +59,8 @@ class State:
     """The working directory, absolute, as the box sees it."""
     env: dict[str, str] = field(default_factory=dict)
     """The exported variables; bytes that are not UTF-8 are surrogates."""
+    shell: Literal["bash", "sh"] = "bash"
+    """The shell that left it."""
 
 
 class Session:
@@ -90,7 +99,7 @@ class Session:
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs one command through bash where the last one left off; waits for that to end.
+        """Runs one command through the shell where the last one left off; waits for that to end.
 
         Bash counts the command's lines from 2 on in its messages.
 
@@ -123,9 +132,8 @@ class Session:
         stdin: bytes,
         max_bytes: int,
     ) -> ExecResult:
-        token, file = secrets.token_hex(8), self._box.path(self._file)
-        save = _SAVE.format(token=token, file=_quoted(file), names=_quoted(f"{file}-names"))
-        script = f"{self._restore()}builtin trap {_quoted(save)} EXIT\n{command}"
+        token = secrets.token_hex(8)
+        script = f"{self._restore()}{self._trap(token)}\n{command}"
         result = await self._box.exec(script, timeout=timeout, stdin=stdin, max_bytes=max_bytes)
         if result.timed_out or result.signal:
             self.problem = "the command was killed"
@@ -138,23 +146,41 @@ class Session:
             self._move()
         return result
 
+    def _trap(self, token: str) -> str:
+        """The command that has the shell leave its state when it exits. The first command of a session
+        finds out which shell it is."""
+        file = self._box.path(self._file)
+        names = {"token": token, "file": _quoted(file), "names": _quoted(f"{file}-names")}
+        bash = f"builtin trap {_quoted(_SAVE.format(**names))} EXIT"
+        sh = f"trap {_quoted(_SAVE_SH.format(**names))} EXIT"
+        if self._base is None:
+            return f"case ${{BASH_VERSION-}} in '') {sh};; *) {bash};; esac"
+        return bash if self._base.shell == "bash" else sh
+
     def _restore(self) -> str:
-        """The beginning of a script that puts the state in place, without a word, in one line."""
+        """The beginning of a script that puts the state in place, without a word; in one line for bash."""
         if self._state is None or self._base is None:
             return ""
-        gone = [name for name in self._base.env if name not in self._state.env]
-        parts = [f"builtin export {name}={_quoted(value)}" for name, value in self.env.items()]
-        parts += [f"builtin unset -v {' '.join(gone)}"] if gone else []
+        if self._base.shell == "sh":
+            return self._restored("", shlex.quote, self._state, self._base)
+        return self._restored("builtin ", _quoted, self._state, self._base)
+
+    def _restored(
+        self, builtin: str, quoted: Callable[[str], str], state: State, base: State
+    ) -> str:
+        gone = [name for name in base.env if name not in state.env]
+        parts = [f"{builtin}export {name}={quoted(value)}" for name, value in self.env.items()]
+        parts += [f"{builtin}unset -v {' '.join(gone)}"] if gone else []
         line = f"{{ {'; '.join([*parts, ':'])}; }} 2>/dev/null; "
-        if self._state.cwd == self._base.cwd:
+        if state.cwd == base.cwd:
             return line
-        where = _quoted(self._state.cwd)
-        sorry = f"builtin printf 'air: %s is gone: this is %s\\n' {where} \"$PWD\" >&2"
-        return f"builtin cd -- {where} >/dev/null 2>&1 || {sorry}; {line}"
+        where = quoted(state.cwd)
+        sorry = f"{builtin}printf 'air: %s is gone: this is %s\\n' {where} \"$PWD\" >&2"
+        return f"{builtin}cd -- {where} >/dev/null 2>&1 || {sorry}; {line}"
 
 
 def parse(data: bytes, token: str) -> State:
-    """What a command's bash left, marked by `token` at both ends.
+    """What a command's shell left, marked by `token` at both ends.
 
     Raises:
         ValueError: it is nothing that our script writes; says why, as half a line.
@@ -166,12 +192,24 @@ def parse(data: bytes, token: str) -> State:
         )
     if len(parts) < 3 or parts[-1] != token:
         raise ValueError("what the command's shell left is incomplete")
+    shell: Literal["bash", "sh"] = "bash"
+    if parts[1] == "sh" and len(parts) == 5:
+        shell, parts = "sh", [token, parts[2], *_exported(parts[3]), token]
     cwd, variables = parts[1].removesuffix("\n"), parts[2:-1]
     found = [_VARIABLE.fullmatch(variable) for variable in variables]
     if not cwd.startswith("/") or None in found:
         raise ValueError("what the command's shell left is damaged")
     env = {match[1]: match[2] for match in found if match and match[1] not in _NOT_KEPT}
-    return State(cwd, env)
+    return State(cwd, env, shell)
+
+
+def _exported(text: str) -> list[str]:
+    """The `NAME=VALUE` of each variable that `export -p` of a POSIX shell lists."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ValueError("what the command's shell left is damaged") from error
+    return [word for word in words if "=" in word]
 
 
 def _quoted(text: str) -> str:
