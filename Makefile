@@ -17,7 +17,7 @@ AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
 VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
-.PHONY: help quickstart test test-verifiers vllm test-vllm test-primerl learning mutants bench-sandbox schema check clean env
+.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl learning mutants bench-sandbox schema check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -26,10 +26,25 @@ quickstart: $(READY)  ## set everything up, then train a small agent on three ta
 	@$(AIR_CLI) setup
 	@AIR_SETUP_SAID_SO=1 $(AIR_CLI) quickstart $(ARGS)
 
-test: $(READY)  ## set everything up, then run every test (AIR_REQUIRE_DOCKER=1: none may be skipped)
+# Tests mostly wait for boxes and processes, so twice as many workers as cores are busy cores.
+WORKERS ?= $(shell echo $$((2 * $$(nproc))))
+PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+
+test: $(READY)  ## set everything up, then run every test but the heavy ones (AIR_REQUIRE_DOCKER=1: none may be skipped)
 	@$(AIR_CLI) setup
 	@.ci/browser
-	@$(BIN)/pytest $(ARGS)
+	@$(PYTEST) $(ARGS)
+
+test-fast: $(READY)  ## the tests that need no engine, no browser and no training (minutes)
+	@$(PYTEST) --fast $(ARGS)
+
+test-all: $(READY)  ## every test with full matrices, then mutants, older verifiers and other Pythons (hours)
+	@$(AIR_CLI) setup
+	@.ci/browser
+	@AIR_FULL=1 AIR_TEST_PODMAN=$(shell command -v podman >/dev/null && echo 1) $(PYTEST) $(ARGS)
+	@$(MAKE) --no-print-directory mutants
+	@$(MAKE) --no-print-directory test-verifiers
+	@.ci/pythons 3.12 3.13
 
 # The oldest verifiers that the package allows; its constraints have the newest.
 OLD_VERIFIERS := 0.3.1
@@ -41,8 +56,8 @@ GLUE_TESTS    := tests/unit/env tests/e2e/test_episode.py tests/e2e/test_gpu_tas
 test-verifiers: $(READY)  ## test what touches verifiers on the oldest one that is supported, then on ours
 	@$(AIR_CLI) setup
 	@AIR_VENV=$(OLD_VENV) VERIFIERS=$(OLD_VERIFIERS) PYTHON="$(PYTHON)" .ci/environment
-	$(OLD_VENV)/bin/pytest $(GLUE_TESTS) $(ARGS)
-	$(BIN)/pytest $(GLUE_TESTS) $(ARGS)
+	$(OLD_VENV)/bin/pytest -n $(WORKERS) --dist loadgroup $(GLUE_TESTS) $(ARGS)
+	$(PYTEST) $(GLUE_TESTS) $(ARGS)
 
 vllm: $(READY)  ## install vLLM, for `rl --inference vllm`, into an environment of its own
 	@PYTHON="$(PYTHON)" .ci/vllm

@@ -21,6 +21,7 @@ NAMED = {
 }
 """Markers, the variable that must be set for them, and what it names."""
 DOCKER_TESTS = Path(__file__).parent / "docker"
+FULL = os.environ.get("AIR_FULL") == "1"
 
 
 @cache
@@ -29,6 +30,12 @@ def docker_problem() -> str:
     from air.sandbox.docker import images
 
     return images.unready()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fast", action="store_true", help="leave out what needs an engine, a browser or minutes"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,8 +51,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips the tests marked `docker` where no box can start, and those whose program is not named."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what this lane does not play; skips the tests marked `docker` where no box can start, and
+    those whose program is not named."""
+    left_out = [item for item in items if _is_left_out(item, fast=config.getoption("--fast"))]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
     for item in items:
         for marker, (variable, missing) in NAMED.items():
             if item.get_closest_marker(marker) and not os.environ.get(variable):
@@ -57,6 +69,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and (problem := docker_problem()):
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=f"Docker: {problem}"))
+
+
+def _is_left_out(item: pytest.Item, *, fast: bool) -> bool:
+    if item.get_closest_marker("full") and not FULL:
+        return True
+    kind = item.path.relative_to(Path(__file__).parent).parts[0]
+    heavy = kind != "unit" or item.get_closest_marker("docker") or item.get_closest_marker("slow")
+    return fast and bool(heavy)
 
 
 def _group(items: list[pytest.Item]) -> None:
