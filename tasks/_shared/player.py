@@ -17,6 +17,7 @@ import operator
 import os
 import random
 import resource
+import signal
 import socket
 import struct
 import sys
@@ -122,15 +123,17 @@ def report(error, file):
 
 def limit(kind, most):
     if most is not None:
-        resource.setrlimit(getattr(resource, "RLIMIT_" + kind), (most, most))
+        hard = most + 1 if kind == "CPU" else most  # first SIGXCPU, which says why; then SIGKILL
+        resource.setrlimit(getattr(resource, "RLIMIT_" + kind), (most, hard))
 
 
-def limit_load(limits):
-    """Limits of one load alone. Processor time that earlier loads used is taken off, where it is shared."""
+def limit_load(limits, used):
+    """Limits one load. Earlier loads have `used` some of the processor time, which all may share."""
     if limits["cpu_seconds"] is not None and not limits["cpu_per_load"]:
-        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        left = limits["cpu_seconds"] - usage.ru_utime - usage.ru_stime
-        limit("CPU", max(1, math.ceil(left)))
+        left = limits["cpu_seconds"] - used
+        if left <= 0:
+            os.kill(os.getpid(), signal.SIGXCPU)  # as the kernel does, but it counts whole seconds
+        limit("CPU", math.ceil(left))
     limit("NPROC", limits["processes"])
 
 
@@ -150,15 +153,17 @@ def main():
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
+    os.close(null)
     settings, source = json.loads(receive(control)), receive(control)
     for name in settings["modules"]:
         importlib.import_module(name)  # once, here: a fork has it at no cost
     prepare(settings["limits"])
+    send(control, b"R")
     try:
         code = compile(source, settings["file"], "exec", dont_inherit=True)
     except BaseException as error:
         code = error
-    loads = 0
+    loads, used = 0, 0.0
     while True:
         _, sockets, _, _ = socket.recv_fds(control, 1, 1)
         if not sockets:
@@ -167,16 +172,15 @@ def main():
         if not child:
             control.close()  # agent code cannot forge a report
             try:
-                limit_load(settings["limits"])
+                limit_load(settings["limits"], used)
                 play(socket.socket(fileno=sockets[0]), settings, code, settings["seed"] + loads)
             finally:
                 os._exit(1)
         os.close(sockets[0])
         send(control, b"P", b"%d" % child)
         _, status, usage = os.wait4(child, 0)
-        if not settings["limits"]["cpu_per_load"]:
-            usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        ended = [os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime]
+        used = usage.ru_utime + usage.ru_stime + (0 if settings["limits"]["cpu_per_load"] else used)
+        ended = [os.waitstatus_to_exitcode(status), used]
         send(control, b"X", json.dumps(ended).encode())
         loads += 1
 

@@ -28,7 +28,6 @@ from grading import BadArtefact, read_bytes
 
 PLAYER = Path(__file__).resolve().parent / "player.py"
 HEAD = struct.Struct(">cI")
-KINDS = (b"R", b"A", b"E", b"J", b"P", b"X")
 MOST_REPORT, MOST_TEXT = 10_000, 400
 REPORT_SECONDS = 5.0
 """How long to wait for the reason why a process is gone; without it the text says less."""
@@ -138,6 +137,7 @@ class Runner:
         self._control.setblocking(False)
         try:
             self._write(self._control, self._hello)
+            self._report(b"R")
         except _Gone:
             self.close()
             raise RuntimeError("the player ended before it had run any agent code") from None
@@ -197,9 +197,8 @@ class Runner:
 
     def _answer(self, expected: bytes) -> bytes:
         """The data of the load's next frame, which must be of the expected kind."""
-        kind, data = self._frame(self._data, self._limits.answer_bytes)
-        if kind not in (expected, b"E", b"J"):
-            raise BadArtefact(f"{self._file} answered out of turn")
+        kinds = (expected, b"E", b"J")
+        kind, data = self._frame(self._data, kinds, self._limits.answer_bytes)
         if kind == b"J":
             raise BadArtefact(f"{self._file} returned something that JSON cannot hold")
         if kind == b"E":
@@ -208,10 +207,7 @@ class Runner:
 
     def _report(self, expected: bytes) -> bytes:
         """The data of the player's next frame; agent code does not have that socket."""
-        kind, data = self._frame(self._control, MOST_REPORT)
-        if kind != expected:
-            raise BadArtefact(f"{self._file} disturbed the process that runs it")
-        return data
+        return self._frame(self._control, (expected,), MOST_REPORT)[1]
 
     def _write(self, link: socket.socket, data: bytes) -> None:
         rest = memoryview(data)
@@ -227,7 +223,9 @@ class Runner:
             except ConnectionError:
                 raise _Gone from None
 
-    def _frame(self, link: socket.socket, most: int) -> tuple[bytes, bytes]:
+    def _frame(
+        self, link: socket.socket, kinds: tuple[bytes, ...], most: int
+    ) -> tuple[bytes, bytes]:
         """Kind and data of the next frame. A load says no more than what it was asked."""
         frame, size, kind = bytearray(), HEAD.size, b""
         while len(frame) < size:
@@ -241,7 +239,7 @@ class Runner:
             if len(frame) >= HEAD.size:
                 kind, length = HEAD.unpack_from(frame)
                 size = HEAD.size + length
-                if kind not in KINDS or len(frame) > size:
+                if kind not in kinds or len(frame) > size:
                     raise BadArtefact(f"{self._file} answered out of turn")
                 if length > most:
                     raise BadArtefact(f"{self._file} answered with more than {most} bytes")
@@ -268,7 +266,8 @@ class Runner:
         except _Gone:
             code, used = self._last_report()
             most = self._limits.cpu_seconds
-            if code in (-signal.SIGXCPU, -signal.SIGKILL) and most and used > 0.9 * most:
+            # SIGKILL comes a second after SIGXCPU, for code that ignores this; or for want of memory.
+            if code == -signal.SIGXCPU or (code == -signal.SIGKILL and most and used > most / 2):
                 text = f"{self._file} used more than {most} s of processor time"
             else:
                 text = f"{self._file} ended before it was done"

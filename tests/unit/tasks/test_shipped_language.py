@@ -83,11 +83,10 @@ def predict(text):
         time.sleep(0.1)
         for fd in range(64):
             try:
-                kind = open("/proc/self/fdinfo/%d" % fd).read()
+                ahead = fd > 2 and select.select([fd], [], [], 0)[0]
             except OSError:
                 continue
-            readable = int(kind.split()[3], 8) & 3 == 0
-            if fd > 2 and readable and select.select([fd], [], [], 0)[0]:
+            if ahead:
                 raise RuntimeError("something to read ahead in %d" % fd)
     return [1] * 96
 """
@@ -132,8 +131,11 @@ REFUSED = {
         "ZeroDivisionError",
     ),
     "no Python": ("def predict(\n", "SyntaxError"),
-    "leaves": ("import os\nos._exit(0)\n", "ended before the text did"),
-    "leaves later": ("import os\ndef predict(text):\n    os._exit(0)\n", "ended before the text"),
+    "leaves": ("import os\nos._exit(0)\n", "ended before it was done"),
+    "leaves later": (
+        "import os\ndef predict(text):\n    os._exit(0)\n",
+        "ended before it was done",
+    ),
     "exits": ("raise SystemExit(0)\n", "SystemExit"),
     "stolen pipe": (
         "import os\n"
