@@ -114,10 +114,12 @@ async def test_the_graders_things_are_out_of_reach(grader: Grader, name: str) ->
 async def test_the_graders_arguments_do_not_tell_the_split(grader: Grader) -> None:
     """Every user can read the command lines of all processes; nothing in them is of use."""
     look = (
-        f"{FIND_GRADER}found = [open('/proc/%s/cmdline' % pid).read() for pid in os.listdir('/proc') "
-        "if pid.isdigit()]\nraise OSError([line for line in found if '--split' in line or 'val' in line])\n"
+        f"{FIND_GRADER}lines = [open('/proc/%s/cmdline' % pid).read() for pid in os.listdir('/proc') "
+        "if pid.isdigit()]\n"
+        "raise ValueError([line for line in lines if '--split' in line or '\\0val' in line],"
+        " open('/proc/%d/cmdline' % GRADER).read().strip('\\0'))\n"
     )
-    assert "OSError: [] (line" in await message(grader, look)
+    assert "ValueError: ([], '')" in await message(grader, look)
 
 
 async def test_what_a_strategy_prints_changes_nothing(grader: Grader) -> None:

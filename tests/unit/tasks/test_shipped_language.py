@@ -96,6 +96,19 @@ def test_a_model_is_told_of_a_character_only_after_it_said_its_weights(tmp_path:
     assert bits(tmp_path, PEEKING) == pytest.approx(log2(96), abs=1e-9)
 
 
+def test_a_model_is_told_what_came_and_not_what_comes(tmp_path: Path) -> None:
+    """All weight on the character that it was told of last is right where a character is doubled."""
+    source = (
+        "def predict(text):\n    last = text[-1:] or '\\n'\n    weights = [0] * 96\n"
+        "    weights[0 if last == '\\n' else ord(last) - 31] = 1\n    return weights\n"
+    )
+    text = hidden()
+    doubled = sum(a == b for a, b in zip("\n" + text, text, strict=False)) / len(text)
+    least = 1e-4 / 96
+    expected = -doubled * log2(1 - 1e-4 + least) - (1 - doubled) * log2(least)
+    assert bits(tmp_path, source) == pytest.approx(expected, abs=1e-6)
+
+
 def test_a_model_may_learn_while_it_reads(tmp_path: Path) -> None:
     source = (
         "seen = [0.1] * 96\n"
