@@ -89,6 +89,8 @@ def _from_folder(task: TaskSpec, split_seed: int, made: Path) -> None:
     for kind, source in (("agent", "starter"), ("grader", "grader")):
         _copy(task.folder / source, made / kind)
         (made / kind / task.data.folder).mkdir(exist_ok=True)
+    for file in task.shared:
+        _copy_file(file, made / "grader" / file.name)
     _run_script(task, split_seed, made)
     for kind in ("agent", "grader"):
         data = made / kind / task.data.folder
@@ -123,5 +125,9 @@ def _copy(source: Path, dest: Path) -> None:
     for file in walk(source):
         target = dest / file.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, target)
-        target.chmod(0o755 if os.access(file, os.X_OK) else 0o644)
+        _copy_file(file, target)
+
+
+def _copy_file(file: Path, target: Path) -> None:
+    shutil.copyfile(file, target)
+    target.chmod(0o755 if os.access(file, os.X_OK) else 0o644)

@@ -2,7 +2,8 @@
 
 A task of our own is a folder: it holds `task.toml`, `README.md`, optionally `solvers.toml` (settings with
 recorded scores, for `air tasks check`), `data.py` (run on the host), `starter/` (the agent's files) and
-`grader/` (which never enters an agent's box). Tasks of other origins bring a `Source`.
+`grader/` (which never enters an agent's box). What several graders use lies in `_shared/`, beside the
+tasks' folders. Tasks of other origins bring a `Source`.
 """
 
 from __future__ import annotations
@@ -139,6 +140,9 @@ class TaskGrader(BaseConfig):
 
     script: str = "grade.py"
     """The grader's program in `grader/`."""
+    shared: tuple[str, ...] = ()
+    """Files that are copied beside the script: `_shared/NAME` lies in the folder `_shared` beside the
+    task's own, or else in the one that ships with air; `starter/NAME` is one of the agent's files."""
     gpus: int = Field(0, ge=0)
     """GPUs of the grader's box; a run keeps so many of its own for graders."""
     repeats: int = Field(1, ge=1, le=100)
@@ -188,6 +192,7 @@ class TaskSpec(RewardScale):
         return self
 
     _folder: Path = PrivateAttr(default=Path())
+    _shared: tuple[Path, ...] = PrivateAttr(default=())
     _hash: str = PrivateAttr(default="")
     _source: Source | None = PrivateAttr(default=None)
 
@@ -210,6 +215,11 @@ class TaskSpec(RewardScale):
         return self._folder
 
     @property
+    def shared(self) -> tuple[Path, ...]:
+        """The files that `grader.shared` names."""
+        return self._shared
+
+    @property
     def hash(self) -> str:
         """SHA-256 of all that the task is made of, in hex."""
         return self._hash
@@ -224,9 +234,16 @@ class TaskSpec(RewardScale):
         """Its recorded solvers; the file may be absent."""
         return self._source.solvers if self._source else self._folder / "solvers.toml"
 
-    def read_from(self, folder: Path, digest: str, source: Source | None = None) -> TaskSpec:
+    def read_from(
+        self,
+        folder: Path,
+        digest: str,
+        source: Source | None = None,
+        *,
+        shared: tuple[Path, ...] = (),
+    ) -> TaskSpec:
         """The same task, knowing where it was read from and the digest of what was read there."""
-        self._folder, self._hash, self._source = folder, digest, source
+        self._folder, self._hash, self._source, self._shared = folder, digest, source, shared
         return self
 
     def reward_scale(self) -> RewardScale:

@@ -59,17 +59,24 @@ async def message(grader: Grader, source: str) -> str:
     return str(caught.value)
 
 
+FIND_GRADER = (
+    "import os, socket, sys\n"
+    "PLAYER = open('/proc/%d/stat' % os.getppid()).read().rpartition(')')[2].split()\n"
+    "GRADER = int(PLAYER[1])\n"
+)
+"""Agent code is a child of the player, whose parent is the grader."""
 SPYING = {
     "text": "open('/grader/data/val.txt').read()",
     "text of the test": "open('/grader/data/test.txt').read()",
     "listing": "os.listdir('/grader')",
-    "import": "sys.path.insert(0, '/grader'); import sandbox",
+    "import": "sys.path.insert(0, '/grader'); import runner",
     "result": "open('/grader/result.json', 'w').write('{}')",
-    "memory of the grader": "open('/proc/%d/mem' % os.getppid(), 'rb').read(1)",
-    "environment of the grader": "open('/proc/%d/environ' % os.getppid(), 'rb').read()",
-    "files of the grader": "os.listdir('/proc/%d/fd' % os.getppid())",
-    "kill the grader": "os.kill(os.getppid(), 9)",
+    "memory of the grader": "open('/proc/%d/mem' % GRADER, 'rb').read(1)",
+    "environment of the grader": "open('/proc/%d/environ' % GRADER, 'rb').read()",
+    "files of the grader": "os.listdir('/proc/%d/fd' % GRADER)",
+    "kill the grader": "os.kill(GRADER, 9)",
     "become root": "os.setuid(0)",
+    "start a process": "os.fork()",
     "network": "socket.create_connection(('10.0.0.1', 80), 2)",
 }
 
@@ -77,8 +84,9 @@ SPYING = {
 @pytest.mark.parametrize("name", SPYING)
 async def test_the_hidden_text_is_out_of_a_models_reach(grader: Grader, name: str) -> None:
     """The attempt must raise inside the model: only then is the failure the model's own."""
-    text = await message(grader, f"import os, socket, sys\n{SPYING[name]}\n{UNIFORM}")
-    assert any(kind in text for kind in ("PermissionError", "ModuleNotFound", "OSError")), text
+    text = await message(grader, f"{FIND_GRADER}{SPYING[name]}\n{UNIFORM}")
+    kinds = ("PermissionError", "ModuleNotFound", "BlockingIOError", "OSError")
+    assert any(kind in text for kind in kinds), text
 
 
 FAILING = {
@@ -86,7 +94,7 @@ FAILING = {
     "eats memory": ("def predict(text):\n    return [0] * 10**10\n", "MemoryError"),
     "leaves with a result": (
         'import os\nprint(\'{"metrics": {"bits_per_character": 0.0}}\', flush=True)\nos._exit(0)\n',
-        "ended before the text did",
+        "ended before it was done",
     ),
     "is not finite": ("def predict(text):\n    return [float('inf')] * 96\n", "96 weights from 0"),
 }
@@ -99,13 +107,11 @@ async def test_a_broken_or_cheating_model_is_told_so(grader: Grader, name: str) 
     assert re.search(said, text), text
 
 
-async def test_a_model_that_lingers_prints_and_draws_luck_is_graded_as_it_answers(
+async def test_a_model_that_prints_in_a_session_of_its_own_is_graded_as_it_answers(
     grader: Grader,
 ) -> None:
     source = (
-        "import os, time\n"
-        "if os.fork() == 0:\n"
-        "    os.setsid(); time.sleep(60)\n"
+        "import os\nos.setsid()\n"
         "print('bits_per_character 0.0', flush=True)\n"
         "os.write(2, b'x' * 200000)\n" + UNIFORM
     )

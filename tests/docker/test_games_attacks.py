@@ -73,14 +73,21 @@ async def message(grader: Grader, name: str, source: str) -> str:
     return str(caught.value)
 
 
+FIND_GRADER = (
+    "import os, socket, sys\n"
+    "PLAYER = open('/proc/%d/stat' % os.getppid()).read().rpartition(')')[2].split()\n"
+    "GRADER = int(PLAYER[1])\n"
+)
+"""Agent code is a child of the player, whose parent is the grader."""
 SPYING = {
     "read": "open('/grader/{hidden}').read()",
     "list": "os.listdir('/grader')",
     "write a result": "open('/grader/result.json', 'w')",
     "change the grader": "open('/grader/grade.py', 'a')",
-    "memory of the grader": "open('/proc/%d/mem' % os.getppid(), 'rb').read(1)",
-    "kill the grader": "os.kill(os.getppid(), 9)",
+    "memory of the grader": "open('/proc/%d/mem' % GRADER, 'rb').read(1)",
+    "kill the grader": "os.kill(GRADER, 9)",
     "become root": "os.setuid(0)",
+    "start a process": "os.fork()",
     "network": "socket.create_connection(('10.0.0.1', 80), 2)",
 }
 
@@ -91,8 +98,8 @@ async def test_the_graders_things_are_out_of_reach(grader: Grader, name: str, at
     """The attempt must raise inside the agent's code: only then is the failure its own."""
     for hidden in HIDDEN[name] if attempt == "read" else ("",):
         line = SPYING[attempt].format(hidden=hidden)
-        text = await message(grader, name, f"import os, socket\n{line}\n{HONEST[name]}")
-        assert re.search("PermissionError|OSError", text), text
+        text = await message(grader, name, f"{FIND_GRADER}{line}\n{HONEST[name]}")
+        assert re.search("PermissionError|OSError|BlockingIOError", text), text
 
 
 WITHOUT_AN_ANSWER = {
@@ -104,7 +111,7 @@ WITHOUT_AN_ANSWER = {
     "returns nothing": ("return None", "None|no dict"),
     "returns nan": ("return float('nan')", "nan|NaN"),
     "returns inf": ("return float('inf')", "inf|Infinity"),
-    "returns a huge number": ("return 10**4400", "returned|10{20}|digits"),
+    "returns a huge number": ("return 10**4400", "JSON cannot hold"),
 }
 
 
@@ -117,7 +124,7 @@ async def test_code_without_an_answer_is_told_so(grader: Grader, name: str, atte
 
 
 async def test_sleeping_is_bounded(grader: Grader) -> None:
-    """In one task: the sandboxes are copies of one another."""
+    """In one task: all have the same runner."""
     source = BROKEN["satHeuristic"].format("import time; time.sleep(600)")
     assert "took longer than" in await message(grader, "satHeuristic", source)
 
@@ -131,14 +138,6 @@ async def test_what_code_prints_changes_nothing(grader: Grader, name: str) -> No
     assert await score(grader, name, NOISE + HONEST[name]) == await score(
         grader, name, HONEST[name]
     )
-
-
-@pytest.mark.parametrize("name", HONEST)
-async def test_a_lingering_child_does_not_hold_the_grade_up(grader: Grader, name: str) -> None:
-    fork = "import os, time\nif os.fork() == 0:\n    os.setsid(); time.sleep(60)\n"
-    task = tasks.load(name)
-    artefact = Artefact({task.artefact: (fork + HONEST[name]).encode()})
-    assert (await grader.grade(task, artefact, split="val")).seconds < 20
 
 
 @pytest.mark.parametrize("name", HONEST)

@@ -80,16 +80,23 @@ async def test_a_broken_or_cheating_strategy_is_told_so(grader: Grader, name: st
     assert re.search(said, text), text
 
 
+FIND_GRADER = (
+    "import os, socket, sys\n"
+    "PLAYER = open('/proc/%d/stat' % os.getppid()).read().rpartition(')')[2].split()\n"
+    "GRADER = int(PLAYER[1])\n"
+)
+"""Agent code is a child of the player, whose parent is the grader."""
 SPYING = {
     "opponents": "open('{grader}/opponents.py').read()",
     "seeds": "open('{grader}/data/seeds.json').read()",
     "listing": "os.listdir('{grader}')",
     "import": "sys.path.insert(0, '{grader}'); import opponents",
     "result": "open('{grader}/result.json', 'w').write(FAKE)",
-    "memory of the grader": "open('/proc/%d/mem' % os.getppid(), 'rb').read(1)",
-    "environment of the grader": "open('/proc/%d/environ' % os.getppid(), 'rb').read()",
-    "kill the grader": "os.kill(os.getppid(), 9)",
+    "memory of the grader": "open('/proc/%d/mem' % GRADER, 'rb').read(1)",
+    "environment of the grader": "open('/proc/%d/environ' % GRADER, 'rb').read()",
+    "kill the grader": "os.kill(GRADER, 9)",
     "become root": "os.setuid(0)",
+    "start a process": "os.fork()",
     "network": "socket.create_connection(('10.0.0.1', 80), 2)",
 }
 
@@ -98,9 +105,21 @@ SPYING = {
 async def test_the_graders_things_are_out_of_reach(grader: Grader, name: str) -> None:
     """The attempt must raise inside the strategy: only then is the failure the strategy's own."""
     attempt = SPYING[name].format(grader="/grader")
-    source = f"import os, socket, sys\nFAKE = ''\n{attempt}\n{HONEST}"
+    source = f"{FIND_GRADER}FAKE = ''\n{attempt}\n{HONEST}"
     text = await message(grader, source)
-    assert any(kind in text for kind in ("PermissionError", "ModuleNotFound", "OSError")), text
+    kinds = ("PermissionError", "ModuleNotFound", "BlockingIOError", "OSError")
+    assert any(kind in text for kind in kinds), text
+
+
+async def test_the_graders_arguments_do_not_tell_the_split(grader: Grader) -> None:
+    """Every user can read the command lines of all processes; nothing in them is of use."""
+    look = (
+        f"{FIND_GRADER}lines = [open('/proc/%s/cmdline' % pid).read() for pid in os.listdir('/proc') "
+        "if pid.isdigit()]\n"
+        "raise ValueError([line for line in lines if '--split' in line or '\\0val' in line],"
+        " open('/proc/%d/cmdline' % GRADER).read().strip('\\0'))\n"
+    )
+    assert "ValueError: ([], '')" in await message(grader, look)
 
 
 async def test_what_a_strategy_prints_changes_nothing(grader: Grader) -> None:
@@ -114,14 +133,6 @@ async def test_changing_the_histories_changes_nothing(grader: Grader) -> None:
         "    mine[:] = [0] * 500\n    theirs.clear()\n    return 0 if known else 1\n"
     )
     assert await play(grader, source) == await play(grader, HONEST)
-
-
-async def test_a_lingering_child_does_not_hold_the_grade_up(grader: Grader) -> None:
-    source = f"import os, time\nif os.fork() == 0:\n    os.setsid(); time.sleep(60)\n{HONEST}"
-    task = tasks.load("prisonersDilemma")
-    artefact = Artefact({"strategy.py": source.encode()})
-    grade = await grader.grade(task, artefact, split="val")
-    assert grade.seconds < 20
 
 
 async def test_matches_start_afresh_and_luck_is_seeded(grader: Grader, tmp_path: Path) -> None:

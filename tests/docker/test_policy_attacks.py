@@ -88,10 +88,10 @@ BROKEN = {
         "5 s of processor time",
     ),
     "eats memory": ("def act(observation):\n    return len([0] * 10**10)\n", "MemoryError"),
-    "leaves": ("import os\nos._exit(0)\n", "ended before the episodes"),
+    "leaves": ("import os\nos._exit(0)\n", "ended before it was done"),
     "kills its runner": (
         "import os\nos.kill(os.getppid(), 9)\nos._exit(0)\n",
-        "ended before the episodes",
+        "ended before it was done",
     ),
 }
 

@@ -75,6 +75,7 @@ def table() -> tuple[Mutant, ...]:
         data_tasks,
         files,
         games,
+        graders,
         guest,
         host,
         leases,
@@ -91,9 +92,9 @@ def table() -> tuple[Mutant, ...]:
     )
 
     boxes = (container, guest, starts, files, host, namespaces, network, sessions, leases)
-    graders = (tasks, data_tasks, games, policies, mlgym)
+    grading = (tasks, graders, data_tasks, games, policies, mlgym)
     return tuple(
         mutant
-        for part in (*boxes, snapshots, *graders, rewards_report, tools, credit)
+        for part in (*boxes, snapshots, *grading, rewards_report, tools, credit)
         for mutant in part.MUTANTS
     )

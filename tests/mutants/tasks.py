@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 _ATTACKS = "tests/docker/test_grading_attacks.py"
-_STRATEGY = "tasks/prisonersDilemma/grader/sandbox.py"
 _HONEST = f"{_ATTACKS}::test_matches_start_afresh_and_luck_is_seeded"
 _REACH = f"{_ATTACKS}::test_the_graders_things_are_out_of_reach"
 _GRADING = "tests/unit/tasks/test_grading.py"
@@ -14,43 +13,11 @@ _ARTEFACT = "tests/unit/tasks/test_artefact.py"
 
 MUTANTS = (
     Mutant(
-        "code that is graded runs as a second user",
-        _STRATEGY,
-        "                **who,\n",
-        "",
-        (f"{_REACH}[opponents]", f"{_REACH}[memory of the grader]"),
-        _HONEST,
-    ),
-    Mutant(
         "a grader of code gets a box with a second user",
         "air/tasks/spec.py",
         'second_user=self.trust != "data"',
         "second_user=False",
         (f"{_REACH}[opponents]",),
-        _HONEST,
-    ),
-    Mutant(
-        "what graded code prints is no answer",
-        _STRATEGY,
-        "for fd in (0, 1, 2):",
-        "for fd in ():",
-        (f"{_ATTACKS}::test_what_a_strategy_prints_changes_nothing",),
-        _HONEST,
-    ),
-    Mutant(
-        "graded code has limited processor time",
-        _STRATEGY,
-        '("CPU", 5), ',
-        "",
-        (f"{_ATTACKS}::test_a_broken_or_cheating_strategy_is_told_so[spins]",),
-        _HONEST,
-    ),
-    Mutant(
-        "graded code cannot change the histories",
-        _STRATEGY,
-        "move(mine[:], theirs[:])",
-        "move(mine, theirs)",
-        (f"{_ATTACKS}::test_changing_the_histories_changes_nothing",),
         _HONEST,
     ),
     Mutant(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _IGNORED = ("__pycache__",)
 _MLGYM = "mlgym:"
+_SHARED = "_shared"
 
 
 def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = None) -> TaskSpec:
@@ -99,4 +100,50 @@ def _read(file: Path) -> TaskSpec:
     script = folder / "grader" / task.grader.script
     if not script.is_file():
         raise ConfigError(f"`grader.script`: there is no {script}", where=str(file))
-    return task.read_from(folder, folder_hash(folder))
+    shared = _shared_files(task, file)
+    return task.read_from(folder, _task_hash(folder, shared), shared=shared)
+
+
+def _shared_files(task: TaskSpec, file: Path) -> tuple[Path, ...]:
+    """The files that `grader.shared` names in the task.toml `file`."""
+    files: list[Path] = []
+    for named in task.grader.shared:
+        folder, _, name = named.rpartition("/")
+        if folder == "starter":
+            places = [file.parent / "starter"]
+        elif folder == _SHARED:
+            places = [file.parent.parent / _SHARED, paths.shipped("tasks") / _SHARED]
+        else:
+            places = []
+        path = next((place / name for place in places if (place / name).is_file()), None)
+        if path is None:
+            raise ConfigError(
+                f"`grader.shared`: there is no file {named!r}",
+                where=str(file),
+                remedy=f"name a file as starter/NAME or {_SHARED}/NAME{_choices(places)}",
+            )
+        if name in [other.name for other in files] or (file.parent / "grader" / name).exists():
+            raise ConfigError(
+                f"`grader.shared`: {named!r} would overwrite another {name} of the grader",
+                where=str(file),
+                remedy="rename one of them",
+            )
+        files.append(path)
+    return tuple(files)
+
+
+def _choices(places: Sequence[Path]) -> str:
+    names = sorted({path.name for place in places if place.is_dir() for path in place.iterdir()})
+    return f"; known: {', '.join(names)}" if names else ""
+
+
+def _task_hash(folder: Path, shared: Sequence[Path]) -> str:
+    """Of a task's folder, and of the files of other folders that its grader is made of."""
+    own = folder_hash(folder)
+    others = [path for path in shared if path.parent.name == _SHARED]
+    if not others:
+        return own
+    digest = hashlib.sha256(own.encode())
+    for path in others:
+        digest.update(f"\n{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())
+    return digest.hexdigest()

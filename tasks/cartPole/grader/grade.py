@@ -1,52 +1,38 @@
-"""Lets policy.py drive hidden carts and grades it by its mean score.
+"""Lets policy.py drive hidden carts and grades it by its mean score."""
 
-Exit 0: --out holds {"metrics": {"mean_return": ..., "worst": ...}}. Exit 3: it holds {"message": ...},
-for the agent, and `"remember": false` where the same file might do better on a faster machine.
-"""
-
-import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
 from cart import Cart
-from sandbox import BadPolicy, Policy, read_source
+from grading import DATA, BadArtefact, described, run
+from runner import Limits, Runner
 
-HERE = Path(__file__).resolve().parent
 SPREAD = 0.35
 """By which share the physics differ at most; more than the agent practises with."""
+ACTIONS = 3
+LIMITS = Limits(cpu_per_load=True, source_bytes=1_000_000)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--artefact", type=Path, required=True)
-    parser.add_argument("--split", choices=("val", "test"), required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    if os.environ.get("AIR_SECOND_UID"):
-        HERE.chmod(0o700)  # the policy's user must not read the carts' seeds
-    seeds = json.loads((HERE / "data" / "carts.json").read_text())[args.split]
-    try:
-        source = read_source(args.artefact / "policy.py")
-        with Policy(source, actions=3, seed=args.seed) as policy:
-            scores = [drive(policy, Cart(seed + args.seed, SPREAD)) for seed in seeds]
-    except BadPolicy as error:
-        args.out.write_text(json.dumps({"message": str(error), "remember": error.remember}))
-        return 3
-    metrics = {"mean_return": sum(scores) / len(scores), "worst": min(scores)}
-    args.out.write_text(json.dumps({"metrics": metrics}))
-    return 0
+def grade(artefact: Path, split: str, seed: int) -> dict[str, float]:
+    seeds = json.loads((DATA / "carts.json").read_text())[split]
+    policy = artefact / "policy.py"
+    with Runner(policy, "act", seed=seed, limits=LIMITS, modules=("numpy",)) as runner:
+        scores = [drive(runner, Cart(one + seed, SPREAD)) for one in seeds]
+    return {"mean_return": sum(scores) / len(scores), "worst": min(scores)}
 
 
-def drive(policy: Policy, cart: Cart) -> float:
+def drive(runner: Runner, cart: Cart) -> float:
     """One episode; its score."""
-    with policy.episode() as act:
-        while not cart.over:
-            cart.step(act(cart.observe()))
+    runner.load()
+    while not cart.over:
+        action = runner.call(cart.observe())
+        if not isinstance(action, int) or not 0 <= action < ACTIONS:
+            expected = f"expected 0 to {ACTIONS - 1}"
+            raise BadArtefact(f"act returned {described(action)}, {expected}")
+        cart.step(action)
     return cart.score
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(grade))

@@ -1,35 +1,25 @@
 """Runs program.txt on hidden inputs and grades it by its mean cost, where every answer is right.
 
-The program is data: only the machine here carries it out. Exit 0: --out holds {"metrics": {"cost": ...}}.
-Exit 3: it holds {"message": ...}, for the agent.
+The program is data: only the machine here carries it out.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
-from machine import BadProgram, parse, run
+from grading import DATA, BadArtefact, read_bytes, run
+from machine import BadProgram, parse
+from machine import run as carry_out
 
-HERE = Path(__file__).resolve().parent
 
-
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--artefact", type=Path, required=True)
-    parser.add_argument("--split", choices=("val", "test"), required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    inputs = json.loads((HERE / "data" / f"{args.split}.json").read_text())
+def grade(artefact: Path, split: str, seed: int) -> dict[str, float]:
+    inputs = json.loads((DATA / f"{split}.json").read_text())
+    text = read_bytes(artefact / "program.txt", 20_000)
     try:
-        costs = graded((args.artefact / "program.txt").read_bytes(), inputs)
+        costs = graded(text, inputs)
     except BadProgram as error:
-        args.out.write_text(json.dumps({"message": f"program.txt: {error}"}))
-        return 3
-    metrics = {"cost": sum(costs) / len(costs), "largest_cost": max(costs)}
-    args.out.write_text(json.dumps({"metrics": metrics}))
-    return 0
+        raise BadArtefact(f"program.txt: {error}") from None
+    return {"cost": sum(costs) / len(costs), "largest_cost": max(costs)}
 
 
 def graded(text: bytes, inputs: list[list[int]]) -> list[int]:
@@ -38,13 +28,11 @@ def graded(text: bytes, inputs: list[list[int]]) -> list[int]:
     Raises:
         BadProgram: it is no program, made a fault, or gave a wrong answer.
     """
-    if len(text) > 20_000:
-        raise BadProgram("larger than 20 kB")
     try:
         code = parse(text.decode("ascii"))
     except UnicodeDecodeError:
         raise BadProgram("it is no ASCII text") from None
-    outcomes = [run(code, numbers) for numbers in inputs]
+    outcomes = [carry_out(code, numbers) for numbers in inputs]
     wrong = sum(
         answer != largest_sum(numbers)
         for numbers, (answer, _) in zip(inputs, outcomes, strict=True)
@@ -64,4 +52,4 @@ def largest_sum(numbers: list[int]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(grade))

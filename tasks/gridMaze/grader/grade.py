@@ -1,53 +1,39 @@
-"""Walks policy.py through hidden mazes and grades it by its mean score.
+"""Walks policy.py through hidden mazes and grades it by its mean score."""
 
-Exit 0: --out holds {"metrics": {"mean_return": ..., "solved": ...}}. Exit 3: it holds {"message": ...},
-for the agent, and `"remember": false` where the same file might do better on a faster machine.
-"""
-
-import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
+from grading import DATA, BadArtefact, described, run
 from maze import MOVES, Maze
-from sandbox import BadPolicy, Policy, read_source
+from runner import Limits, Runner
 
-HERE = Path(__file__).resolve().parent
+ACTIONS = len(MOVES)
+LIMITS = Limits(cpu_per_load=True, source_bytes=1_000_000)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--artefact", type=Path, required=True)
-    parser.add_argument("--split", choices=("val", "test"), required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    if os.environ.get("AIR_SECOND_UID"):
-        HERE.chmod(0o700)  # the policy's user must not read the mazes' seeds
-    seeds = json.loads((HERE / "data" / "mazes.json").read_text())[args.split]
-    try:
-        source = read_source(args.artefact / "policy.py")
-        with Policy(source, actions=len(MOVES), seed=args.seed) as policy:
-            scores = [walk(policy, Maze(seed + args.seed)) for seed in seeds]
-    except BadPolicy as error:
-        args.out.write_text(json.dumps({"message": str(error), "remember": error.remember}))
-        return 3
-    metrics = {
+def grade(artefact: Path, split: str, seed: int) -> dict[str, float]:
+    seeds = json.loads((DATA / "mazes.json").read_text())[split]
+    policy = artefact / "policy.py"
+    with Runner(policy, "act", seed=seed, limits=LIMITS, modules=("numpy",)) as runner:
+        scores = [walk(runner, Maze(one + seed)) for one in seeds]
+    return {
         "mean_return": sum(scores) / len(scores),
         "solved": sum(score > 0 for score in scores) / len(scores),
     }
-    args.out.write_text(json.dumps({"metrics": metrics}))
-    return 0
 
 
-def walk(policy: Policy, maze: Maze) -> float:
+def walk(runner: Runner, maze: Maze) -> float:
     """One episode; its score."""
-    with policy.episode() as act:
-        while not maze.over:
-            maze.step(act(maze.observe()))
+    runner.load()
+    while not maze.over:
+        action = runner.call(maze.observe())
+        if not isinstance(action, int) or not 0 <= action < ACTIONS:
+            expected = f"expected 0 to {ACTIONS - 1}"
+            raise BadArtefact(f"act returned {described(action)}, {expected}")
+        maze.step(action)
     return maze.score
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(grade))

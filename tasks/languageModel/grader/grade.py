@@ -3,70 +3,76 @@
 The weights that it gives to the 96 characters are made into probabilities here, and a little of each
 goes to all characters alike: p = (1 - SHARE) * weight / sum + SHARE / 96. Hence none is zero and their
 sum is one, whatever it says. The metric is the mean of -log2 p of the characters that came.
-
-Exit 0: --out holds {"metrics": {"bits_per_character": ..., "worst_paragraph": ...}}. Exit 3: it holds
-{"message": ...}, for the agent, and `"remember": false` where the same file might do better on a
-faster machine.
 """
 
-import argparse
-import json
-import os
 import sys
 from array import array
+from collections.abc import Callable
 from math import fsum, log2
 from pathlib import Path
 
-from sandbox import SYMBOLS, BadModel, Model, read_source
+from grading import DATA, BadArtefact, run
+from runner import Limits, Runner
 
-HERE = Path(__file__).resolve().parent
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
+SYMBOLS = len(ALPHABET)
 SHARE = 1e-4
 LARGEST = 1e100
 """Of the weights that are taken: sums of them are finite."""
+LIMITS = Limits(seconds=40, cpu_seconds=10, source_bytes=4_000_000)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--artefact", type=Path, required=True)
-    parser.add_argument("--split", choices=("val", "test"), required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    if os.environ.get("AIR_SECOND_UID"):
-        HERE.chmod(0o700)  # the model's user must not read the text ahead of time
-    text = (HERE / "data" / f"{args.split}.txt").read_text(encoding="ascii")
-    try:
-        with Model(read_source(args.artefact / "model.py"), args.seed % 1_000_000) as model:
-            bits = read(model, text)
-    except BadModel as error:
-        args.out.write_text(json.dumps({"message": str(error), "remember": error.remember}))
-        return 3
-    metrics = {"bits_per_character": fsum(bits) / len(bits), "worst_paragraph": worst(text, bits)}
-    args.out.write_text(json.dumps({"metrics": metrics}))
-    return 0
+def grade(artefact: Path, split: str, seed: int) -> dict[str, float]:
+    text = (DATA / f"{split}.txt").read_text(encoding="ascii")
+    model = artefact / "model.py"
+    with Runner(model, "predict", seed=seed, limits=LIMITS, protocol=predictions) as runner:
+        runner.load()
+        bits = read(runner, text)
+    return {"bits_per_character": fsum(bits) / len(bits), "worst_paragraph": worst(text, bits)}
 
 
-def read(model: Model, text: str) -> list[float]:
+def predictions(predict: Callable[[str], list[float]]) -> Callable[[bytes], bytes]:
+    """Runs in the player: a request holds what came since the one before, the answer the weights."""
+    from array import array
+
+    text = ""
+
+    def answer(request: bytes) -> bytes:
+        nonlocal text
+        text += request.decode("ascii")
+        return array("d", predict(text)).tobytes()
+
+    return answer
+
+
+def read(runner: Runner, text: str) -> list[float]:
     """The bits of each character; the model is told of one only after it has said its weights."""
-    bits = []
+    bits, before = [], ""
     for character in text:
-        bits.append(-log2(probability(model.weights(), ALPHABET.index(character))))
-        model.tell(character)
+        weights = array("d", checked(runner.ask(before.encode("ascii"))))
+        bits.append(-log2(probability(weights, ALPHABET.index(character))))
+        before = character
     return bits
+
+
+def checked(answer: bytes) -> bytes:
+    """The answer, if it holds a number for every character."""
+    if len(answer) != 8 * SYMBOLS:
+        raise BadArtefact(f"predict returned {len(answer) // 8} weights, expected {SYMBOLS}")
+    return answer
 
 
 def probability(weights: "array[float]", which: int) -> float:
     """That of one character.
 
     Raises:
-        BadModel: a weight is negative, too large or no number, or all are 0.
+        BadArtefact: a weight is negative, too large or no number, or all are 0.
     """
     if not all(0 <= weight <= LARGEST for weight in weights):  # NaN is not either
-        raise BadModel(f"predict must return 96 weights from 0 to {LARGEST:g}")
+        raise BadArtefact(f"predict must return 96 weights from 0 to {LARGEST:g}")
     total = fsum(weights)
     if total == 0:
-        raise BadModel("predict must return 96 weights with a sum above 0")
+        raise BadArtefact("predict must return 96 weights with a sum above 0")
     return (1 - SHARE) * weights[which] / total + SHARE / SYMBOLS
 
 
@@ -82,4 +88,4 @@ def worst(text: str, bits: list[float]) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(grade))

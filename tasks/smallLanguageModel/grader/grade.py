@@ -1,58 +1,80 @@
-"""Lets a model predict hidden passages byte by byte and grades it by its bits per byte.
+"""Lets a model predict hidden passages byte by byte and grades it by its bits per byte."""
 
-Exit 0: --out holds {"metrics": {"bits_per_byte": ...}}. Exit 3: it holds {"message": ...}, for the agent, and
-`"remember": false` where the same files might do better on a faster machine.
-"""
-
-import argparse
 import json
 import math
-import os
 import sys
+from array import array
+from collections.abc import Callable
 from pathlib import Path
 
-from sandbox import BadModel, Model, read_file
+from grading import DATA, BadArtefact, read_bytes, run
+from runner import Limits, Runner
 
-HERE = Path(__file__).resolve().parent
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--artefact", type=Path, required=True)
-    parser.add_argument("--split", choices=("val", "test"), required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    if os.environ.get("AIR_SECOND_UID"):
-        HERE.chmod(0o700)  # the model's user must not read the passages
-    passages = json.loads((HERE / "data" / f"{args.split}.json").read_text(encoding="utf-8"))
-    try:
-        source, weights = (read_file(args.artefact / name) for name in ("model.py", "model.bin"))
-        with Model(source, weights, seed=args.seed) as model:
-            bits = [cost(model, passage.encode("latin-1")) for passage in passages]
-    except BadModel as error:
-        args.out.write_text(json.dumps({"message": str(error), "remember": error.remember}))
-        return 3
-    score = math.fsum(bits) / sum(map(len, passages))
-    args.out.write_text(json.dumps({"metrics": {"bits_per_byte": score}}))
-    return 0
+LIMITS = Limits(
+    seconds=840,  # below grade_seconds of task.toml
+    cpu_seconds=None,  # a model may need many threads, and all the memory of the box
+    memory_mb=None,
+    open_files=None,
+    processes=None,
+    source_bytes=None,
+)
 
 
-def cost(model: Model, passage: bytes) -> float:
+def grade(artefact: Path, split: str, seed: int) -> dict[str, float]:
+    passages = json.loads((DATA / f"{split}.json").read_text(encoding="utf-8"))
+    model, weights = artefact / "model.py", read_bytes(artefact / "model.bin")
+    with Runner(model, "load", seed=seed, limits=LIMITS, protocol=predictions) as runner:
+        runner.load()
+        runner.ask(weights)
+        bits = [cost(runner, passage.encode("latin-1")) for passage in passages]
+    return {"bits_per_byte": math.fsum(bits) / sum(map(len, passages))}
+
+
+def predictions(
+    load: Callable[[bytes], Callable[[bytes], list[float]]],
+) -> Callable[[bytes], bytes]:
+    """Runs in the player: the first request holds the weights. Then an empty one begins a passage, another
+    holds the byte that came; both are answered with the probabilities of the next."""
+    from array import array
+
+    predict = None
+    context = bytearray()
+
+    def answer(request: bytes) -> bytes:
+        nonlocal predict
+        if predict is None:
+            predict = load(request)
+            return b""
+        if request:
+            context.extend(request)
+        else:
+            context.clear()
+        return array("d", [float(p) for p in predict(bytes(context))]).tobytes()
+
+    return answer
+
+
+def cost(runner: Runner, passage: bytes) -> float:
     """Bits that the model needs for one passage: each byte is told only after it was predicted."""
-    model.begin()
-    bits = []
+    bits, before = [], b""
     for byte in passage:
-        chances = model.predict()
+        chances = array("d", checked(runner.ask(before)))
         total = math.fsum(chances)
         if not all(p >= 0 for p in chances) or not abs(total - 1) < 1e-3:
-            raise BadModel("predict gave no probabilities: they must be 0 or more and sum to 1")
+            raise BadArtefact("predict gave no probabilities: they must be 0 or more and sum to 1")
         if chances[byte] == 0:
-            raise BadModel("predict gave probability 0 to a byte that came")
+            raise BadArtefact("predict gave probability 0 to a byte that came")
         bits.append(-math.log2(chances[byte] / total))
-        model.tell(byte)
+        before = bytes([byte])
     return math.fsum(bits)
 
 
+def checked(answer: bytes) -> bytes:
+    """The answer, if it holds a number for every byte."""
+    if len(answer) != 8 * 256:
+        raise BadArtefact(f"predict gave {len(answer) // 8} numbers, expected 256")
+    return answer
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(grade))

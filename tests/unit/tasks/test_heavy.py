@@ -215,7 +215,7 @@ BAD_MODELS = {
         "def load(weights):\n    return lambda context: [1.0] + [0.0] * 255\n",
         "probability 0 to a byte that came",
     ),
-    "leaves": ("import os\nos._exit(0)\n", "ended before the passages"),
+    "leaves": ("import os\nos._exit(0)\n", "ended before it was done"),
     "talks": (
         "import os\n"
         "for fd in range(3, 64):\n"

@@ -17,7 +17,7 @@ from air.tasks.data import prepare
 from air.tasks.sources.own import folder_hash
 from air.tasks.spec import TaskSpec
 
-RULES = {"cartPole": "cart.py", "gridMaze": "maze.py"}
+RULES = ["cartPole", "gridMaze"]
 HIDDEN = {"cartPole": "carts.json", "gridMaze": "mazes.json"}
 STAY = "def act(observation):\n    return 0\n"
 
@@ -95,17 +95,6 @@ def test_every_setting_writes_a_policy_that_practice_can_run(name: str, tmp_path
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_the_agent_trains_under_the_graders_rules(name: str) -> None:
-    prepared = prepare(tasks.load(name))
-    rules = RULES[name]
-    assert (prepared.agent / rules).read_bytes() == (prepared.grader / rules).read_bytes()
-
-
-def test_the_sandboxes_are_copies() -> None:
-    assert len({(tasks.load(n).folder / "grader/sandbox.py").read_bytes() for n in RULES}) == 1
-
-
-@pytest.mark.parametrize("name", RULES)
 def test_hidden_episodes_stay_with_the_grader_and_follow_the_split_seed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,12 +125,12 @@ BROKEN = {
     "crashes": ("def act(observation):\n    return 1 / 0\n", "ZeroDivisionError.*line 2"),
     "too large": ("def act(observation):\n    return 10\n", "returned 10, expected 0 to"),
     "negative": ("def act(observation):\n    return -1\n", "returned -1, expected 0 to"),
-    "not a number": ("def act(observation):\n    return float('nan')\n", "returned nan"),
-    "a fraction": ("def act(observation):\n    return 0.5\n", "returned 0.5"),
-    "endless digits": ("def act(observation):\n    return 10 ** 5000\n", "failed: ValueError"),
-    "a word": ("def act(observation):\n    return '0'\n", "returned '0'"),
+    "not a number": ("def act(observation):\n    return float('nan')\n", "returned NaN"),
+    "a fraction": ("def act(observation):\n    return 0.5\n", "returned a float, expected 0 to"),
+    "endless digits": ("def act(observation):\n    return 10 ** 5000\n", "JSON cannot hold"),
+    "a word": ("def act(observation):\n    return '0'\n", "returned a str"),
     "nothing": ("def act(observation):\n    pass\n", "returned None"),
-    "exits": ("import os\ndef act(observation):\n    os._exit(0)\n", "ended before the episodes"),
+    "exits": ("import os\ndef act(observation):\n    os._exit(0)\n", "ended before it was done"),
     "raises SystemExit": ("raise SystemExit(0)\n", "SystemExit"),
     "large": ("#" * 1_000_001, "larger than 1 MB"),
     "answers twice": (
@@ -155,7 +144,7 @@ BROKEN = {
     ),
     "kills its runner": (
         "import os\nos.kill(os.getppid(), 9)\nos._exit(0)\n",
-        "ended before the episodes",
+        "ended before it was done",
     ),
 }
 

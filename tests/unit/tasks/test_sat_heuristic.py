@@ -14,8 +14,8 @@ from tests.unit.tasks.programs import grade, message, module, run, workspace
 
 TASK = tasks.load("satHeuristic")
 FOLDER = paths.shipped("tasks") / "satHeuristic"
-SEARCH = module(FOLDER / "grader" / "search.py")
-FORMULAS = module(FOLDER / "grader" / "formulas.py")
+SEARCH = module(FOLDER / "starter" / "search.py")
+FORMULAS = module(FOLDER / "starter" / "formulas.py")
 LOWEST = "def choose(rows):\n    return rows[0][0]\n"
 
 
@@ -44,11 +44,6 @@ def satisfiable(clauses: list[list[int]]) -> bool:
         if all(any(value[abs(x)] == (x > 0) for x in clause) for clause in clauses):
             return True
     return False
-
-
-@pytest.mark.parametrize("name", ["search.py", "formulas.py"])
-def test_the_agent_has_the_same_search_and_generator(name: str) -> None:
-    assert (FOLDER / "starter" / name).read_bytes() == (FOLDER / "grader" / name).read_bytes()
 
 
 def test_the_search_agrees_with_trying_everything() -> None:
@@ -129,12 +124,12 @@ def test_changing_the_rows_changes_nothing(tmp_path: Path) -> None:
     ("answer", "said"),
     [
         ("0", "returned 0, expected a free variable"),
-        ("10**30", "returned 10{10}.*expected"),
+        ("10**30", "returned an int, expected"),
         ("True", "returned True"),
-        ("1.0 * rows[0][0]", r"returned \d+\.0"),
-        ("[rows[0][0]]", "returned \\["),
+        ("1.0 * rows[0][0]", "returned a float"),
+        ("[rows[0][0]]", "returned a list"),
         ("float('inf')", "returned Infinity"),
-        ("str(rows[0][0])", "returned '"),
+        ("str(rows[0][0])", "returned a str"),
         ("None", "returned None"),
         ("kept.setdefault('first', rows[0][0])", "expected a free variable"),
     ],

@@ -180,12 +180,6 @@ def test_another_seed_is_another_split_and_the_same_seed_the_same(
     assert prepare(task).digest == first
 
 
-@pytest.mark.parametrize("names", [[*NUMBERS], [*LABELS, "titanic"]])
-def test_graders_that_read_the_same_read_it_by_the_same_program(names: list[str]) -> None:
-    shared = {(tasks.load(name).folder / "grader" / "table.py").read_bytes() for name in names}
-    assert len(shared) == 1
-
-
 @pytest.mark.parametrize("name", LABELS)
 @pytest.mark.parametrize("value", ["", "2", "nan", "0.5", "yes", "-1", "١"])
 def test_what_is_no_label_is_refused(name: str, value: str, tmp_path: Path) -> None:

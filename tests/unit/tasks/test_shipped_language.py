@@ -83,11 +83,10 @@ def predict(text):
         time.sleep(0.1)
         for fd in range(64):
             try:
-                kind = open("/proc/self/fdinfo/%d" % fd).read()
+                ahead = fd > 2 and select.select([fd], [], [], 0)[0]
             except OSError:
                 continue
-            readable = int(kind.split()[3], 8) & 3 == 0
-            if fd > 2 and readable and select.select([fd], [], [], 0)[0]:
+            if ahead:
                 raise RuntimeError("something to read ahead in %d" % fd)
     return [1] * 96
 """
@@ -95,6 +94,19 @@ def predict(text):
 
 def test_a_model_is_told_of_a_character_only_after_it_said_its_weights(tmp_path: Path) -> None:
     assert bits(tmp_path, PEEKING) == pytest.approx(log2(96), abs=1e-9)
+
+
+def test_a_model_is_told_what_came_and_not_what_comes(tmp_path: Path) -> None:
+    """All weight on the character that it was told of last is right where a character is doubled."""
+    source = (
+        "def predict(text):\n    last = text[-1:] or '\\n'\n    weights = [0] * 96\n"
+        "    weights[0 if last == '\\n' else ord(last) - 31] = 1\n    return weights\n"
+    )
+    text = hidden()
+    doubled = sum(a == b for a, b in zip("\n" + text, text, strict=False)) / len(text)
+    least = 1e-4 / 96
+    expected = -doubled * log2(1 - 1e-4 + least) - (1 - doubled) * log2(least)
+    assert bits(tmp_path, source) == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_model_may_learn_while_it_reads(tmp_path: Path) -> None:
@@ -132,8 +144,11 @@ REFUSED = {
         "ZeroDivisionError",
     ),
     "no Python": ("def predict(\n", "SyntaxError"),
-    "leaves": ("import os\nos._exit(0)\n", "ended before the text did"),
-    "leaves later": ("import os\ndef predict(text):\n    os._exit(0)\n", "ended before the text"),
+    "leaves": ("import os\nos._exit(0)\n", "ended before it was done"),
+    "leaves later": (
+        "import os\ndef predict(text):\n    os._exit(0)\n",
+        "ended before it was done",
+    ),
     "exits": ("raise SystemExit(0)\n", "SystemExit"),
     "stolen pipe": (
         "import os\n"

@@ -1,79 +1,22 @@
-"""Grades a submission.csv by its root mean squared error over the split's rows.
+"""Grades a submission.csv by its root mean squared error over the split's rows."""
 
-Exit 0: --out holds {"metrics": {"rmse": ...}}. Exit 3: it holds {"message": ...}, for the agent.
-"""
-
-import argparse
-import csv
-import json
-import math
 import sys
+from math import fsum, sqrt
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-LARGEST = 1e6
-"""Largest prediction that is taken, so that errors can be squared and summed."""
+from grading import DATA, run
+from table import number, read_pairs
+
+Y = number(-1e6, 1e6)
+"""Predictions that are taken: errors can be squared and summed."""
 
 
-class BadTable(Exception):
-    """The submitted table cannot be graded; the text is shown to the agent."""
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--artefact", type=Path, required=True)
-    parser.add_argument("--split", choices=("val", "test"), required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    with (HERE / "data" / f"{args.split}.csv").open(newline="", encoding="utf-8") as file:
-        answers = {row["id"]: float(row["y"]) for row in csv.DictReader(file)}
-    try:
-        given = read_predictions(args.artefact / "submission.csv")
-        missing = sum(1 for row in answers if row not in given)
-        if missing:
-            raise BadTable(f"submission.csv lacks {missing} of the {len(answers)} {args.split} ids")
-    except BadTable as error:
-        args.out.write_text(json.dumps({"message": str(error)}))
-        return 3
-    squares = [(given[row] - answer) ** 2 for row, answer in answers.items()]
-    rmse = math.sqrt(math.fsum(squares) / len(squares))
-    args.out.write_text(json.dumps({"metrics": {"rmse": rmse}}))
-    return 0
-
-
-def read_predictions(path: Path) -> dict[str, float]:
-    """The submitted values by id; ids that nobody asked for are let through.
-
-    Raises:
-        BadTable: not UTF-8 text, wrong columns, an id twice, or a value that is no number of ours.
-    """
-    try:
-        rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadTable(f"submission.csv is not readable as CSV: {error}") from None
-    if not rows or [cell.strip() for cell in rows[0]] != ["id", "y"]:
-        raise BadTable("submission.csv must begin with the line id,y")
-    found: dict[str, float] = {}
-    for number, row in enumerate(rows[1:], 2):
-        if not row:
-            continue
-        if len(row) != 2:
-            raise BadTable(f"submission.csv line {number}: {len(row)} cells, expected 2")
-        try:
-            value = float(row[1])
-        except ValueError:
-            value = math.nan
-        if not abs(value) <= LARGEST:
-            raise BadTable(
-                f"submission.csv line {number}: {row[1][:20]!r}, expected a number"
-                f" between -{LARGEST:g} and {LARGEST:g}"
-            )
-        if row[0].strip() in found:
-            raise BadTable(f"submission.csv line {number}: id {row[0][:20]!r} is there twice")
-        found[row[0].strip()] = value
-    return found
+def grade(artefact: Path, split: str, seed: int) -> dict[str, float]:
+    submission, answers = artefact / "submission.csv", DATA / f"{split}.csv"
+    pairs = read_pairs(submission, answers, "y", Y).values()
+    squares = [(given - true) ** 2 for true, given in pairs]
+    return {"rmse": sqrt(fsum(squares) / len(squares))}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(grade))
