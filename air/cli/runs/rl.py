@@ -94,9 +94,7 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
     if sources.data.get("resume") is True:
         sources.data["resume"] = {}
     config = overrides.build(RunConfig, sources).named()
-    asked = throughput_inputs.of_embedded(config)
-    if reason := throughput.impossible(asked) or (plan := throughput.plan(asked)).absurd():
-        raise ConfigError(reason, where="plan")
+    plan = throughput.check(throughput_inputs.of_embedded(config))
     if args.dry_run:
         _say(["engine embedded", *plan.lines()])
         print(overrides.dump(config))
