@@ -20,12 +20,12 @@ import pytest
 
 from air.errors import BoxFileError, BoxStartError
 from air.sandbox import conformance, open_box
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.sandbox.docker import box as docker
 from air.sandbox.docker import engine as daemon
-from air.sandbox.docker import images, posix_shell
+from air.sandbox.docker import posix_shell, sdk
 from air.sandbox.docker.exec_box import ExecBox
-from air.sandbox.ops import cleanup
 from air.sandbox.pool.box_pool import Pool
 
 pytestmark = pytest.mark.docker
@@ -47,7 +47,7 @@ LABEL {LABEL}
 def swept() -> Iterator[None]:
     """Removes every image that these tests have made."""
     yield
-    with images.engine(60) as client:
+    with sdk.engine(60) as client:
         for image in client.images.list(all=True, filters={"label": LABEL}):
             if image.tags:
                 client.images.remove(image.id, force=True)
@@ -64,7 +64,7 @@ def _built(name: str, dockerfile: str, files: dict[str, bytes]) -> str:
             tar.addfile(member, io.BytesIO(data))
     context.seek(0)
     tag = f"air-test-{name}-{os.getpid()}"
-    with images.engine(300) as client:
+    with sdk.engine(300) as client:
         client.images.build(
             fileobj=context,
             custom_context=True,
@@ -104,7 +104,7 @@ def busybox(swept: None, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in daemon.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+    return [c for c in daemon.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
 
 
 async def _exec_box(spec: BoxSpec) -> Box:

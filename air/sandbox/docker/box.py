@@ -20,12 +20,12 @@ from typing import Any
 import docker
 
 from air.errors import BoxDiedError, BoxStartError, ConfigError
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.docker import engine, snapshot_service
 from air.sandbox.docker.container_stream import Attached, abandon
 from air.sandbox.docker.engine_errors import TransientStartError, lacks_python
 from air.sandbox.network import egress_proxy
-from air.sandbox.ops import cleanup
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.wire.connection import interpreter, opening
 from air.sandbox.wire.guest_box import (
@@ -190,11 +190,11 @@ def container(spec: BoxSpec, name: str, run: str, gpus: GpuLease | None = None) 
         "stop_signal": "SIGKILL",  # an engine that ends does not wait for a guest, which ignores SIGTERM
         "environment": _environment(spec, gpus),
         "labels": {
-            cleanup.RUN_LABEL: run or cleanup.run_id(),
-            cleanup.OWNER_LABEL: cleanup.owner(),
-            cleanup.EXPIRES_LABEL: cleanup.expires(limits.seconds),
+            ownership.RUN_LABEL: run or ownership.run_id(),
+            ownership.OWNER_LABEL: ownership.owner(),
+            ownership.EXPIRES_LABEL: ownership.expires(limits.seconds),
         }
-        | ({cleanup.GPU_LABEL: gpus.label} if gpus.gpus else {}),
+        | ({ownership.GPU_LABEL: gpus.label} if gpus.gpus else {}),
         "healthcheck": {"test": ["NONE"]},
         "host_config": host,
         "use_config_proxy": False,

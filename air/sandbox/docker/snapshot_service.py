@@ -14,8 +14,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from air.errors import AirError, BoxDiedError, BoxFileError, BoxStartError
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import WORKSPACE, Snapshot
-from air.sandbox.ops import cleanup
 from air.sandbox.wire.connection import Connection, interpreter, opening, program
 from air.sandbox.wire.guest_box import START_SECONDS
 
@@ -174,9 +174,9 @@ def _container(name: str, run: str) -> dict[str, Any]:
         "stdin_open": True,
         "stop_signal": "SIGKILL",
         "labels": {
-            cleanup.RUN_LABEL: run or cleanup.run_id(),
-            cleanup.OWNER_LABEL: cleanup.owner(),
-            cleanup.EXPIRES_LABEL: cleanup.expires(_LIFE_SECONDS),
+            ownership.RUN_LABEL: run or ownership.run_id(),
+            ownership.OWNER_LABEL: ownership.owner(),
+            ownership.EXPIRES_LABEL: ownership.expires(_LIFE_SECONDS),
         },
         "healthcheck": {"test": ["NONE"]},
         "host_config": host,
