@@ -39,9 +39,9 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
     from air.train.prime_rl import throughput, throughput_inputs
 
     files = [str(source) for source in sources if not isinstance(source, Mapping)]
-    merged = overrides.parse([])
+    merged = overrides.Sources()
     for source in sources:
-        new = source if isinstance(source, Mapping) else overrides.parse([f"@{source}"]).data
+        new = source if isinstance(source, Mapping) else overrides.read_files([f"@{source}"]).data
         merged.data = _merged(merged.data, new)
     merged.files = [Path(name) for name in files]
     config = overrides.build(RunConfig, merged).named()

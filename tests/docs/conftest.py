@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from air import train
 from air.cli.main import main
 from air.train.model import policy as policies
+from tests.fork_server import ForkServer
+from tests.once import shared
 
 RUN = "my-run"
 MODEL = "my-model"
@@ -43,7 +47,7 @@ def settings(folder: Path) -> dict[str, object]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A cache of the test run's own."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
@@ -55,7 +59,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recorded(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     """A folder with `my-model`, a model that says nothing of use, and `outputs/my-run`, its run, to which
     episodes of scripted agents are added."""
-    folder = tmp_path_factory.mktemp("docs")
+    return shared(tmp_path_factory, "docs", record)
+
+
+def record(folder: Path) -> None:
+    """Fills the folder `recorded`."""
     texts = ["Try it.\n```bash\nls\nvalidate\n```"]
     policies.build(folder / MODEL, texts, hidden=32, layers=1, heads=2, kv_heads=1, vocab=320)
     train.run(train.load(settings(folder)), quiet=True)
@@ -65,7 +73,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     run = folder / "outputs" / RUN
     shutil.copytree(demos / "trajectories", run / "trajectories", dirs_exist_ok=True)
     shutil.rmtree(demos)
-    return folder
 
 
 @pytest.fixture
@@ -75,3 +82,18 @@ def place(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     shutil.copytree(recorded, folder)
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for PATH, with `air`, `rl` and `sft` that start quickly."""
+    server = ForkServer(tmp_path_factory.mktemp("fork"))
+    address = server.start()
+    folder = tmp_path_factory.mktemp("programs")
+    ask = Path(__file__).with_name("command.py")
+    for name in ("air", "rl", "sft"):
+        file = folder / name
+        file.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {ask} {address} {name} "$@"\n')
+        file.chmod(0o755)
+    yield folder
+    server.close()

@@ -54,11 +54,11 @@ def test_marks_have_reasons_and_most_blocks_run() -> None:
 
 @pytest.mark.docker
 @pytest.mark.parametrize("page", RUN_PAGES, ids=lambda page: page.stem)
-async def test_blocks_run(page: Path, place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_blocks_run(page: Path, place: Path, programs: Path) -> None:
     """Each block must end with exit code 0, or without an exception."""
     for block in blocks(page):
         if block.how == "run" and block.language == "sh":
-            run_shell(block, place)
+            run_shell(block, place, programs)
         elif block.how == "run" and block.language == "python":
             code = compile(block.text, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             await (eval(code, {"__name__": "block"}) or nothing())
@@ -68,8 +68,8 @@ async def nothing() -> None:
     """For blocks without `await`."""
 
 
-def run_shell(block: Block, place: Path) -> None:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+def run_shell(block: Block, place: Path, programs: Path) -> None:
+    path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block.text],
         cwd=place,
@@ -127,9 +127,7 @@ def test_toml_is_valid(block: Block) -> None:
     whole = merged(base, data)
     assert schema.problems(whole, "rl") == []
     if "serve" not in whole["orchestrator"]["train"]["source"][0]:  # only prime-rl reads it
-        sources = overrides.parse([])
-        sources.data = whole
-        overrides.build(RunConfig, sources)
+        overrides.build(RunConfig, overrides.Sources(whole))
 
 
 def merged(base: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,4 +181,5 @@ def exists(name: str) -> bool:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= 10_240
-    assert (ROOT / "docs/assets/viewer.png").stat().st_size <= 200 * 1024
+    for image in (ROOT / "docs/assets").iterdir():
+        assert image.stat().st_size <= 200 * 1024
