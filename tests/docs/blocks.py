@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tasks/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
 ]
 LANGUAGES = ("sh", "python", "toml", "json")
 """Languages whose blocks are code. `text` is for what is only read."""
