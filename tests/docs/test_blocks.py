@@ -157,7 +157,9 @@ def test_files_and_names_exist(page: Path) -> None:
     """Every file of the repository, and every name of the package, that a page mentions is there."""
     text = page.read_text(encoding="utf-8")
     for path in PATH.findall(text):
-        if "/" in path and not any(ROOT.glob(path.rstrip("/"))):
+        if "/" in path and not any(
+            any(folder.glob(path.rstrip("/"))) for folder in (ROOT, page.parent)
+        ):
             raise AssertionError(f"{page.name}: there is no {path}")
     for name in NAME.findall(text):
         assert exists(name), f"{page.name}: there is no {name}"
