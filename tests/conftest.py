@@ -43,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.fold_skipped = False
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips the tests marked `docker` where no box can start, and those whose program is not named."""
     for item in items:

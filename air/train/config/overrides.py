@@ -198,11 +198,11 @@ def _read_flag(
     flag: str, values: list[str], kind: type[BaseModel]
 ) -> tuple[tuple[str, ...], object]:
     """The key that a flag names, and its value."""
-    clears = flag.startswith("no-") and not _type_at(kind, _path(flag))[0]
+    clears = flag.startswith("no-") and not _types_at(kind, _path(flag))[0]
     name = flag.removeprefix("no-") if clears else flag
     path = _path(name)
-    known, within, start = _type_at(kind, path)
-    if not known:
+    kinds, within, start = _types_at(kind, path)
+    if not kinds:
         if clears and not values:
             return path, False
         read = [_value(text) for text in values]
@@ -211,7 +211,15 @@ def _read_flag(
     raw = _by_schema([local, *values], within, flag)
     for part in path[start:]:
         raw = raw[part]
-    return path, None if raw == "None" else raw
+    text = {str, Path} & {*kinds, *(one for k in kinds for one in _unpacked(k, elements=True))}
+    return path, raw if text and raw != "None" else _typed(raw)
+
+
+def _typed(raw: Any) -> Any:
+    """Texts as the values that they spell."""
+    if isinstance(raw, list):
+        return [_typed(one) for one in raw]
+    return _value(raw) if isinstance(raw, str) else raw
 
 
 def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
@@ -233,9 +241,14 @@ def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
         raise ConfigError(text, where=f"--{flag}", remedy="see docs/reference") from None
 
 
-def _type_at(kind: type[BaseModel], path: tuple[str, ...]) -> tuple[bool, type[BaseModel], int]:
-    """Whether the schema knows the key at `path`; and, where the path leads through elements of lists, the
-    schema of the last element and how many parts lead to it."""
+def _types_at(
+    kind: type[BaseModel], path: tuple[str, ...]
+) -> tuple[list[Any], type[BaseModel], int]:
+    """The types that the schema allows at `path`, none if it does not know the key.
+
+    If the path leads through elements of lists: also the schema of the last element and how many parts of
+    the path lead to it.
+    """
     here: list[Any] = [kind]
     within, start = kind, 0
     for at, part in enumerate(path):
@@ -244,14 +257,14 @@ def _type_at(kind: type[BaseModel], path: tuple[str, ...]) -> tuple[bool, type[B
             here = [inner for kind_ in here for inner in _unpacked(kind_, elements=True)]
             models = [m for m in here if isinstance(m, type) and issubclass(m, BaseModel)]
             if len(models) != 1:
-                return False, within, start
+                return [], within, start
             within, start = models[0], at + 1
             continue
         fields = [m.model_fields[part].annotation for m in models if part in m.model_fields]
         if not fields:
-            return False, within, start
+            return [], within, start
         here = [inner for annotation in fields for inner in _unpacked(annotation)]
-    return start < len(path), within, start
+    return here if start < len(path) else [], within, start
 
 
 def _unpacked(annotation: Any, *, elements: bool = False) -> list[Any]:
