@@ -38,12 +38,12 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
     from air.train.config.run_config import RunConfig
     from air.train.prime_rl import throughput, throughput_inputs
 
-    files = [str(source) for source in sources if not isinstance(source, Mapping)]
     merged = overrides.Sources()
     for source in sources:
-        new = source if isinstance(source, Mapping) else overrides.read_files([f"@{source}"]).data
-        merged.data = _merged(merged.data, new)
-    merged.files = [Path(name) for name in files]
+        if isinstance(source, Mapping):
+            overrides.put(merged, source, "settings")
+        else:
+            overrides.put(merged, overrides.read_files([f"@{source}"]).data, str(source))
     config = overrides.build(RunConfig, merged).named()
     throughput.check(throughput_inputs.of_embedded(config))
     return config
@@ -70,20 +70,13 @@ def run(config: RunConfig, *, quiet: bool = False) -> Outcome:
 
     from rich.console import Console
 
+    from air.sandbox.contract.box import NOT_ISOLATED
     from air.train.loop.progress import Progress
     from air.train.loop.run import EmbeddedRun
 
     console = Console(quiet=quiet)
     with Progress(config.max_steps, title=f"run {config.run.name}", console=console) as progress:
+        sources = config.orchestrator.train.source
+        if any(getattr(source.env, "provider", "") == "process" for source in sources):
+            progress.say(f"{NOT_ISOLATED}.")
         return asyncio.run(EmbeddedRun(config.named(), progress).run())
-
-
-def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(old)
-    for key, value in new.items():
-        before = merged.get(key)
-        if isinstance(before, Mapping) and isinstance(value, Mapping):
-            merged[key] = _merged(before, value)
-        else:
-            merged[key] = value
-    return merged
