@@ -75,6 +75,8 @@ class Section:
 
     title: str
     text: str = ""
+    path: str = ""
+    """Where the table stands in its file."""
     rows: list[Row] = field(default_factory=list)
 
 
@@ -209,8 +211,8 @@ def sections(
         choose: the model to show for a key's path and declared model; None: the key has no section.
         describe: the description of a key, from its path and its docstring.
     """
-    own = Section(title or f"`[{shown(path)}]`", inspect.cleandoc(kind.__doc__ or ""))
-    if "\n" not in own.text and own.text.endswith(("]`", "]`.")):
+    own = Section(title or f"`[{short(path)}]`", inspect.cleandoc(kind.__doc__ or ""), path)
+    if not path or ("\n" not in own.text and own.text.endswith(("]`", "]`."))):
         own.text = ""
     if not kind.__module__.startswith("air."):
         own.text = ""  # in verifiers' words, for its own command line
@@ -224,9 +226,7 @@ def sections(
         many = get_origin(info.annotation) in (list, tuple)
         for model, chosen in inner:
             place = f"{key}[]" if many else key
-            title = f"`[{shown(place)}]`"
-            if many:
-                title = f"`[[{shown(key)}]]`"
+            title = f"`[[{short(key)}]]`" if many else f"`[{short(place)}]`"
             if len(inner) > 1:
                 title += f" with `type = {json.dumps(variant(model))}`"
             below += sections(chosen, place, engine, choose=choose, title=title, describe=describe)
@@ -240,6 +240,11 @@ def sections(
 def shown(path: str) -> str:
     """A path as TOML writes it."""
     return path.replace("[]", "")
+
+
+def short(path: str) -> str:
+    """A path as TOML writes it, with `….env` for the environment."""
+    return shown(path).replace(shown(ENV), "….env")
 
 
 # The pages
@@ -294,7 +299,7 @@ def shallow(
 
 
 def _as_used(section: Section, row: Row) -> Row:
-    if section.title == f"`[{shown(ENV)}.agent]`":
+    if section.path == f"{ENV}.agent":
         from air.env.config import ResearchEnvConfig
 
         agent = ResearchEnvConfig.model_fields["agent"].default
@@ -339,7 +344,8 @@ from the code of this version. A key outside this list is an error with the embe
 prime-rl, [many more keys](prime-rl-keys.md) exist.
 
 Engine: **both** means that the embedded engine and prime-rl read the key with the same meaning.
-**embedded** means that prime-rl ({schema.origin()}) does not know it.
+**embedded** means that {schema.origin()} does not know it. `….env` is short for
+`orchestrator.train.source.env`.
 
 On the command line a key is a flag with dots: `--trainer.optim.lr 1e-4`. A list element is named by its
 position: `--orchestrator.train.source.0.env.delta best`. In TOML `"None"` stands for none.""",
@@ -356,7 +362,7 @@ def prime_rl_keys() -> str:
     from air.train.prime_rl import schema
 
     ours = {
-        shown(f"{_path_of(section)}.{row.name}".lstrip("."))
+        shown(f"{section.path}.{row.name}".lstrip("."))
         for section in run_file()
         for row in section.rows
     }
@@ -373,11 +379,6 @@ def prime_rl_keys() -> str:
         if shown(key) not in ours and not key.startswith(ENV):
             lines.append(f"| `{key}` | {cell(', '.join(kinds))} |")
     return "\n".join(lines) + "\n"
-
-
-def _path_of(section: Section) -> str:
-    title = section.title.split("`")[1] if "`" in section.title else ""
-    return title.strip("[]")
 
 
 def trajectory() -> str:
@@ -440,7 +441,7 @@ def model_section(kind: type[BaseModel], title: str) -> Section:
         Row(name, _named(info), default_text(info), described(kind, name))
         for name, info in kind.model_fields.items()
     ]
-    return Section(title, inspect.cleandoc(kind.__doc__ or ""), rows)
+    return Section(title, inspect.cleandoc(kind.__doc__ or ""), rows=rows)
 
 
 def _named(info: FieldInfo) -> str:

@@ -41,13 +41,13 @@ def test_every_key_of_the_environment_is_listed(reference: ModuleType) -> None:
 
 def test_the_engine_of_a_key(reference: ModuleType) -> None:
     engines = {
-        (section.title, row.name): row.engine
+        (section.path, row.name): row.engine
         for section in reference.run_file()
         for row in section.rows
     }
-    assert engines["`[embedded]`", "threads"] == "embedded"
-    assert engines["`[trainer.loss]`", "kl_tau"] == "both"
-    assert engines["`[orchestrator.train.source.env]`", "gpus"] == "both"
+    assert engines["embedded", "threads"] == "embedded"
+    assert engines["trainer.loss", "kl_tau"] == "both"
+    assert engines["orchestrator.train.source[].env", "gpus"] == "both"
 
 
 def test_keys_that_only_prime_rl_reads_are_apart(reference: ModuleType) -> None:
