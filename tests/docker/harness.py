@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker import box as docker
+from air.sandbox.docker import container_spec
 from air.sandbox.docker import engine as daemon
 from air.sandbox.pool.box_pool import Pool
 from tests.docker.supervisor import until
@@ -45,7 +45,7 @@ async def created(count: int) -> None:
     """Has created `count` containers, and never starts them."""
     engine = daemon.client()
     for index in range(count):
-        engine.create_container(**docker.container(BoxSpec(), f"air-created-{index}", RUN))
+        engine.create_container(**container_spec.container(BoxSpec(), f"air-created-{index}", RUN))
     print("begun", flush=True)
     await asyncio.sleep(600)
 

@@ -11,8 +11,7 @@ from air.errors import BoxDiedError, BoxStartError, MissingError
 from air.sandbox import conformance, docker_available, open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxLimits, BoxSpec
-from air.sandbox.docker import box as docker
-from air.sandbox.docker import engine
+from air.sandbox.docker import container_spec, engine
 from air.sandbox.docker.container_stream import Attached
 from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.pool.box_pool import Pool
@@ -89,7 +88,7 @@ async def test_a_closed_stream_ends_the_container() -> None:
 
 async def test_commands_start_where_the_guest_itself_has_a_low_priority() -> None:
     name = f"air-niced-{os.getpid()}"
-    arguments = docker.container(SPEC, name, "niced")
+    arguments = container_spec.container(SPEC, name, "niced")
     arguments["entrypoint"] = ["nice", "-n", "10", *arguments["entrypoint"]]
     config = {"roots": [("/workspace", "/workspace")], "remove": None, "rlimits": [], "env": {}}
     attached = Attached(name)

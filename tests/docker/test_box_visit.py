@@ -13,8 +13,7 @@ import pytest
 
 from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxSpec
-from air.sandbox.docker import box as docker
-from air.sandbox.docker import engine
+from air.sandbox.docker import container_spec, engine
 
 pytestmark = pytest.mark.docker
 PIPE = asyncio.subprocess.PIPE
@@ -128,7 +127,7 @@ async def test_a_box_that_ends_meanwhile_is_said(box: Box) -> None:
 
 async def test_a_box_that_does_not_run_is_refused() -> None:
     name = "air-not-started"
-    engine.client().create_container(**docker.container(BoxSpec(), name, "visited"))
+    engine.client().create_container(**container_spec.container(BoxSpec(), name, "visited"))
     try:
         code, _, err = await _exec(name, "--", "true")
         assert (code, "does not run (created)" in err) == (2, True)

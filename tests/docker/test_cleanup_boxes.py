@@ -15,7 +15,7 @@ import pytest
 from air.cli.main import main
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker import box as docker
+from air.sandbox.docker import container_spec
 from air.sandbox.docker import engine as daemon
 from air.sandbox.ops import cleanup
 from air.sandbox.pool.box_pool import Pool
@@ -92,7 +92,7 @@ def created() -> Iterator[Any]:
     names: list[str] = []
 
     def create(name: str, **labels: str | None) -> str:
-        arguments = docker.container(BoxSpec(), name, "created")
+        arguments = container_spec.container(BoxSpec(), name, "created")
         arguments["labels"] |= labels
         arguments["labels"] = {k: v for k, v in arguments["labels"].items() if v is not None}
         names.append(name)
@@ -140,7 +140,9 @@ def test_air_box(created: Any, dead_owner: str, capsys: pytest.CaptureFixture[st
 def test_a_box_whose_harness_never_speaks_ends_by_itself() -> None:
     """As after a SIGKILL between the engine's start of a box and our first word to it."""
     engine = daemon.client()
-    made = engine.create_container(**docker.container(BoxSpec(), "air-box-silent", "test"))["Id"]
+    made = engine.create_container(**container_spec.container(BoxSpec(), "air-box-silent", "test"))[
+        "Id"
+    ]
     try:
         engine.start(made)  # never attached: its stdin is open and stays silent
         deadline = time.monotonic() + 15

@@ -10,7 +10,7 @@ import pytest
 from air.cli.main import main
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker import box as docker
+from air.sandbox.docker import container_spec
 from air.sandbox.docker import engine as daemon
 
 pytestmark = pytest.mark.docker
@@ -26,7 +26,7 @@ def _doctor(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
 @pytest.fixture
 def expired() -> Iterator[str]:
     """A container of ours that never started and is past its time."""
-    arguments = docker.container(BoxSpec(), "air-doctor-expired", "doctor")
+    arguments = container_spec.container(BoxSpec(), "air-doctor-expired", "doctor")
     arguments["labels"][ownership.EXPIRES_LABEL] = "1"
     daemon.client().create_container(**arguments)
     yield "air-doctor-expired"

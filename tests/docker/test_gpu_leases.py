@@ -20,7 +20,7 @@ from air.cli.main import main
 from air.errors import AirError, BoxStartError, MissingError
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker import box as docker
+from air.sandbox.docker import container_spec
 from air.sandbox.docker import engine as daemon
 from air.sandbox.pool import file_locks, gpu_leases
 from air.sandbox.pool.box_pool import Pool
@@ -46,7 +46,7 @@ def created() -> Iterator[Callable[..., str]]:
     names: list[str] = []
 
     def create(name: str, gpu: str, **labels: str | None) -> str:
-        arguments = docker.container(BoxSpec(), name, RUN)
+        arguments = container_spec.container(BoxSpec(), name, RUN)
         labels |= {ownership.GPU_LABEL: gpu}
         arguments["labels"] |= labels
         arguments["labels"] = {k: v for k, v in arguments["labels"].items() if v is not None}
@@ -81,7 +81,9 @@ async def test_the_engine_is_told_these_very_gpus() -> None:
     engine = daemon.client()
     async with GpuPool(GPUS, slots_per_gpu=2).lease(2) as gpus:
         spec = BoxSpec(gpus=2)
-        made = engine.create_container(**docker.container(spec, "air-test-asked", RUN, gpus))
+        made = engine.create_container(
+            **container_spec.container(spec, "air-test-asked", RUN, gpus)
+        )
         try:
             found = engine.inspect_container(made["Id"])
         finally:
@@ -98,7 +100,7 @@ async def test_the_engine_is_told_these_very_gpus() -> None:
 
 
 async def test_a_box_without_gpus_gets_none_where_nvidias_runtime_is_the_default() -> None:
-    arguments = docker.container(BoxSpec(), "air-test-plain", RUN)
+    arguments = container_spec.container(BoxSpec(), "air-test-plain", RUN)
     assert not arguments["host_config"].get("DeviceRequests")
     assert ownership.GPU_LABEL not in arguments["labels"]
     assert arguments["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"

@@ -27,12 +27,11 @@ from air.errors import BoxDiedError, MissingError
 from air.sandbox import conformance, open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec
-from air.sandbox.docker import box as docker
+from air.sandbox.docker import container_spec, images, portable_python, sdk
 from air.sandbox.docker import engine as daemon
-from air.sandbox.docker import images, sdk
+from air.sandbox.docker.box import DockerBox
 from air.sandbox.docker.container_stream import Attached, create
 from air.sandbox.docker.engine_errors import lacks_python
-from air.sandbox.docker.exec_box import ExecBox
 from air.sandbox.ops import cleanup
 from air.sandbox.pool.box_pool import Pool
 
@@ -46,7 +45,6 @@ pytestmark = [
 INSTALL = "apt-get install podman uidmap slirp4netns fuse-overlayfs"
 SPEC = BoxSpec()
 KEPT = [c for c in conformance.CHECKS if c.name not in conformance.KNOWN_GAPS["podman"]]
-EXEC_KEPT = [c for c in conformance.CHECKS if c.name not in conformance.KNOWN_GAPS["podman-exec"]]
 CONFIG = """[engine]
 lock_type = "file"
 events_logger = "file"
@@ -193,8 +191,9 @@ def _of(run: str) -> list[dict[str, Any]]:
     return [c for c in daemon.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
 
 
-async def _exec_box(spec: BoxSpec) -> Box:
-    box = await ExecBox.start(spec, run="podman-exec")
+async def _with_mounted_python(spec: BoxSpec) -> Box:
+    python = await portable_python.mounted("podman-python")
+    box = await DockerBox._begin(spec, "podman-python", None, python)
     box.hand_out()
     return box
 
@@ -258,24 +257,19 @@ FEW = {
 
 
 @pytest.mark.usefixtures("podman")
-@pytest.mark.parametrize(
-    "check", [c for c in EXEC_KEPT if c.name in FEW], ids=lambda check: check.name
-)
-async def test_boxes_without_a_guest(check: conformance.Check) -> None:
-    await asyncio.wait_for(conformance.run(check, SPEC, start=_exec_box), 240)
+@pytest.mark.parametrize("check", [c for c in KEPT if c.name in FEW], ids=lambda check: check.name)
+async def test_boxes_with_a_mounted_python(check: conformance.Check) -> None:
+    await asyncio.wait_for(conformance.run(check, SPEC, start=_with_mounted_python), 240)
 
 
 @pytest.mark.usefixtures("podman")
-@pytest.mark.parametrize("start", [open_box, _exec_box], ids=["guest", "exec"])
+@pytest.mark.parametrize("start", [open_box, _with_mounted_python], ids=["own", "mounted"])
 async def test_what_a_box_uses_is_not_what_its_session_uses(
     start: Callable[[BoxSpec], Awaitable[Box]], unheld: list[str]
 ) -> None:
     async with await start(SPEC) as box:
         await box.exec("sleep 60 & sleep 60 &", timeout=60)
         usage = await box.stats()
-    if start is _exec_box and {"memory", "processes"} <= set(unheld):
-        assert (usage.memory_bytes, usage.cpu_seconds, usage.processes) == (None, None, None)
-        return
     assert usage.memory_bytes is not None
     assert usage.cpu_seconds is not None
     assert 1 << 19 < usage.memory_bytes < 100 << 20
@@ -300,7 +294,7 @@ async def test_only_the_boxes_own_folders_can_be_written() -> None:
 async def test_a_missing_image_and_a_missing_python() -> None:
     with pytest.raises(MissingError, match="`air-no-such` is not built here"):
         await open_box(SPEC.model_copy(update={"image": "air-no-such"}), run="missing")
-    arguments = docker.container(SPEC, "air-podman-nothing", "missing")
+    arguments = container_spec.container(SPEC, "air-podman-nothing", "missing")
     attached = Attached("air-podman-nothing")
     try:
         with pytest.raises(daemon.FOREIGN) as caught:
@@ -350,7 +344,8 @@ async def test_a_cancelled_start_leaves_nothing(delay: float) -> None:
 HARNESS = """
 import asyncio, sys
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker.exec_box import ExecBox
+from air.sandbox.docker import portable_python
+from air.sandbox.docker.box import DockerBox
 from air.sandbox.pool.box_pool import Pool
 
 BUSY = "(setsid bash -c \\"trap '' TERM; while true; do sleep 0.1; done\\" &); sleep 600"
@@ -358,7 +353,8 @@ BUSY = "(setsid bash -c \\"trap '' TERM; while true; do sleep 0.1; done\\" &); s
 async def main():
     async with Pool(3, warm=1, run=sys.argv[1]) as pool:
         boxes = [await pool.take(BoxSpec()) for _ in range(2)]
-        boxes.append(await ExecBox.start(BoxSpec(), run=sys.argv[1]))
+        python = await portable_python.mounted(sys.argv[1])
+        boxes.append(await DockerBox._begin(BoxSpec(), sys.argv[1], None, python))
         tasks = [asyncio.create_task(box.exec(BUSY, timeout=600)) for box in boxes]
         while pool.stats.started < 3:
             await asyncio.sleep(0.05)
@@ -397,7 +393,7 @@ def dead_pid() -> int:
 @pytest.mark.usefixtures("podman")
 async def test_what_never_started_is_collected(dead_pid: int) -> None:
     host, _, start = ownership.owner().rsplit(":", 2)
-    arguments = docker.container(SPEC, "air-podman-created", "podman-created")
+    arguments = container_spec.container(SPEC, "air-podman-created", "podman-created")
     arguments["labels"][ownership.OWNER_LABEL] = f"{host}:{dead_pid}:{start}"
     await asyncio.to_thread(create, arguments)
     assert len(_of("podman-created")) == 1

@@ -14,6 +14,7 @@ from air.sandbox import open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.sandbox.docker import engine, snapshot_service
+from air.sandbox.docker.box import DockerBox
 from air.sandbox.pool.box_pool import Pool
 
 pytestmark = pytest.mark.docker
@@ -26,6 +27,12 @@ def _of(run: str) -> list[dict[str, Any]]:
 
 def _keepers(run: str) -> list[str]:
     return [c["Id"] for c in _of(run) if c["Names"][0].startswith("/air-keeper")]
+
+
+async def _open(run: str) -> DockerBox:
+    box = await open_box(SPEC, run=run)
+    assert isinstance(box, DockerBox)
+    return box
 
 
 async def test_a_pool_lends_forks_and_the_keeper_ends_with_the_last_of_them() -> None:
@@ -84,6 +91,55 @@ async def test_a_cancelled_snapshot_leaves_nothing(delay: float) -> None:
         if not task.cancelled():
             await task.result().close()
     assert not _of("cut")
+
+
+async def test_a_keeper_enters_no_process_but_the_boxs_own() -> None:
+    """The number of a box's process may belong to another box's, or to the host's, by now."""
+    async with await _open("enters") as box, await _open("enters") as other:
+        await other.write("a", b"1")
+        own, foreign = await box._tenant(), await other._tenant()
+        keeper = await snapshot_service.hold("enters")
+        try:
+            snapshot = await keeper.again().take(own)
+            others = [(foreign.pid, "not of the box's container"), ((1 << 22) + 1, "No such file")]
+            others += [(await keeper._attached.pid(), others[0][1])]
+            others += [(1, f"{others[0][1]}|Permission denied")]
+            for pid, why in others:
+                wrong = own._replace(id="air-wrong", pid=pid)
+                with pytest.raises(BoxDiedError, match=why):
+                    await keeper.take(wrong)
+                with pytest.raises(BoxDiedError, match=why):
+                    await keeper.fork(wrong, snapshot, disk_mb=8)
+            await keeper.fork(own, snapshot, disk_mb=8)
+            await keeper.drop(own.id)
+            await snapshot.close()
+            assert await other.read("a") == b"1"
+            assert (await other.exec("ls -A", timeout=60)).text == "a\n"
+            assert len(await _mounts(keeper)) == 1
+        finally:
+            await keeper.release()
+    assert not _of("enters")
+
+
+async def test_a_snapshot_that_fails_closes_its_box() -> None:
+    async with await _open("fails") as box, await _open("fails") as other:
+        box._attached._pid = await other._attached.pid()  # as if the number had been given anew
+        with pytest.raises(BoxDiedError, match="a snapshot failed"):
+            await box.snapshot()
+        for use in (box.exec("true", timeout=60), box.read("a"), box.snapshot()):
+            with pytest.raises(BoxDiedError, match=box.id):
+                await use
+        await box.close()
+        assert [c["Names"][0] for c in _of("fails")] == [f"/{other.id}"]
+        assert (await other.exec("echo alive", timeout=60)).text == "alive\n"
+    assert not _of("fails")
+
+
+async def test_a_command_in_a_frozen_box_is_a_dead_box() -> None:
+    async with await _open("frozen") as box:
+        await box._guest.request({"op": "freeze"})
+        with pytest.raises(BoxDiedError, match="it is frozen"):
+            await box.exec("true", timeout=60)
 
 
 async def test_what_a_keeper_mounts_is_given_back() -> None:

@@ -88,13 +88,12 @@ def table() -> tuple[Mutant, ...]:
         starts,
         tasks,
         tools,
-        without_guest,
     )
 
     boxes = (container, guest, starts, files, host, namespaces, network, sessions, leases)
     graders = (tasks, data_tasks, games, policies, mlgym)
     return tuple(
         mutant
-        for part in (*boxes, snapshots, without_guest, *graders, rewards_report, tools, credit)
+        for part in (*boxes, snapshots, *graders, rewards_report, tools, credit)
         for mutant in part.MUTANTS
     )

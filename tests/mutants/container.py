@@ -1,10 +1,10 @@
-"""What closes a container (`air/sandbox/docker/box.py`), and what removes it."""
+"""What closes a container (`air/sandbox/docker/container_spec.py`), and what removes it."""
 
 from __future__ import annotations
 
 from tests.mutants import DOCKER_WORKS, Mutant, in_docker
 
-_FILE = "air/sandbox/docker/box.py"
+_FILE = "air/sandbox/docker/container_spec.py"
 _BOX = "air/sandbox/wire/guest_box.py"
 _CLOSED = "tests/docker/test_box_closed.py"
 
@@ -168,24 +168,26 @@ MUTANTS = (
     ),
     _mutant(
         "every container says whose it is",
-        "            ownership.OWNER_LABEL: ownership.owner(),\n",
+        "        ownership.OWNER_LABEL: ownership.owner(),\n",
         "",
         f"{_CLOSED}::test_every_container_says_whose_it_is_and_until_when",
     ),
     _mutant(
         "every container says until when it may live",
-        "ownership.EXPIRES_LABEL: ownership.expires(limits.seconds)",
+        "ownership.EXPIRES_LABEL: ownership.expires(seconds)",
         'ownership.EXPIRES_LABEL: "0"',
         f"{_CLOSED}::test_every_container_says_whose_it_is_and_until_when",
     ),
-    _mutant(
+    Mutant(
         "a start that is cancelled leaves no container",
+        "air/sandbox/docker/box.py",
         "except BaseException as error:  # cancellation too: no container is left",
         "except Exception as error:",
-        *(
+        tuple(
             f"tests/docker/test_box_docker.py::test_a_cancelled_start_leaves_nothing[{delay}]"
             for delay in ("0.0", "0.02", "0.1", "0.2", "0.35")
         ),
+        DOCKER_WORKS,
     ),
     Mutant(
         "a box that is closed is gone",

@@ -6,6 +6,10 @@ from tests.mutants import DOCKER_WORKS, PROCESS_WORKS, Mutant, as_process, in_do
 
 _GUEST = "air/sandbox/guest/files.py"
 _HOST = "air/sandbox/wire/folders.py"
+_ARCHIVE = "air/sandbox/wire/archive.py"
+_PYTHON = "tests/docker/test_portable_python.py"
+_GOOD = "tests/unit/sandbox/test_archive.py::test_what_comes_out_is_files_and_folders"
+_REFUSED = "tests/unit/sandbox/test_archive.py::test_everything_else_is_refused"
 _DEFENCES = "tests/unit/sandbox/test_box_defences.py"
 _SWAPPED = as_process("a-name-that-is-swapped-while-it-is-read-leads-nowhere")
 _OPEN = "flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC"
@@ -120,5 +124,37 @@ MUTANTS = (
         "return mode",
         f"{_DEFENCES}::test_a_copy_keeps_no_mode_but_whether_it_may_be_executed",
         file=_HOST,
+    ),
+    _mutant(
+        "nothing but files and folders is taken out of an archive",
+        "plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()",
+        "plain = True",
+        _REFUSED,
+        file=_ARCHIVE,
+        still=_GOOD,
+    ),
+    _mutant(
+        "an archive that comes out of a box is bounded in bytes",
+        "                if left < 0:",
+        "                if False:",
+        _REFUSED,
+        file=_ARCHIVE,
+        still=_GOOD,
+    ),
+    _mutant(
+        "an archive that comes out of a box is bounded in depth",
+        'if len(entries) > MAX_ENTRIES or path.count("/") + 1 > MAX_DEPTH:',
+        "if len(entries) > MAX_ENTRIES:",
+        _REFUSED,
+        file=_ARCHIVE,
+        still=_GOOD,
+    ),
+    _mutant(
+        "nobody in a box changes the Python that is mounted in it",
+        "(_mount(volume, base, read_only=True),)",
+        "(_mount(volume, base, read_only=False),)",
+        f"{_PYTHON}::test_commands_neither_change_the_mounted_python_nor_see_it_in_their_environment",
+        file="air/sandbox/docker/portable_python.py",
+        still=f"{_PYTHON}::test_a_session_of_an_image_without_bash[busybox]",
     ),
 )

@@ -7,6 +7,7 @@ from tests.mutants import DOCKER_WORKS, PROCESS_WORKS, Mutant, in_docker
 _KEEPER = "air/sandbox/guest/snapshots.py"
 _HOST = "air/sandbox/docker/snapshot_service.py"
 _LOOP = "air/sandbox/guest/main.py"
+_BOX = "air/sandbox/wire/guest_box.py"
 _WIRE = "air/sandbox/wire/connection.py"
 _TESTS = "tests/docker/test_snapshots.py"
 _BEATS = "tests/unit/sandbox/test_box_beats.py"
@@ -69,6 +70,22 @@ _SNAPSHOTS = (
         "        if not self._closed:\n",
         "        if True:\n",
         (f"{_TESTS}::test_a_snapshot_that_is_closed_twice_takes_nothing_from_another",),
+        DOCKER_WORKS,
+    ),
+    Mutant(
+        "a keeper enters no process but the box's own",
+        _KEEPER,
+        'place in _ENGINES_FILES and container in source.split("/")',
+        "True",
+        (f"{_TESTS}::test_a_keeper_enters_no_process_but_the_boxs_own",),
+        DOCKER_WORKS,
+    ),
+    Mutant(
+        "a box whose snapshot fails is closed",
+        _BOX,
+        'self._end(f"its snapshot failed: {error or type(error).__name__}")',
+        "pass",
+        (f"{_TESTS}::test_a_snapshot_that_fails_closes_its_box",),
         DOCKER_WORKS,
     ),
     Mutant(
@@ -139,7 +156,7 @@ _SILENCE = (
     ),
     Mutant(
         "an engine that ends does not wait for guests",
-        "air/sandbox/docker/box.py",
+        "air/sandbox/docker/container_spec.py",
         '"stop_signal": "SIGKILL"',
         '"stop_signal": "SIGTERM"',
         (f"{_CHAOS}::test_what_an_engine_that_was_killed_left_is_collected",),

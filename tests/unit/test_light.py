@@ -29,8 +29,7 @@ HEAVY_PARTS = ("env", "manual", "replay", "serve", "train", "view")
 HEAVY_ROOMS = ("air.sandbox.docker",)
 """Rooms of light parts that stand on heavy packages."""
 LIGHT_MODULES = tuple(
-    f"air.sandbox.docker.{name}"
-    for name in ("base_image", "engine_errors", "images", "podman", "posix_shell")
+    f"air.sandbox.docker.{name}" for name in ("base_image", "engine_errors", "images", "podman")
 )
 PROBE = """
 import importlib, sys

@@ -82,7 +82,6 @@ class Desk:
 
         Raises:
             BoxStartError: a port cannot be opened.
-            ConfigError: the box has no guest that could listen.
             BoxDiedError: the box is gone.
         """
         self._model_port = await self.box.forward(0, self._to_model)

@@ -37,6 +37,7 @@ from air.sandbox.contract.kinds import OF_RUNTIME
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.wire import archive, folders
 from air.sandbox.wire.guest_box import base_env
+from air.sandbox.wire.port_relay import Handler
 from air.tasks import check, data
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
@@ -136,7 +137,7 @@ class PlainBox(Box):
         await self._done(["tar", "-cf", name, "-C", path, "."], path)
         packed = await self.read(name, max_bytes=max_bytes + archive.MOST_OVERHEAD)
         await self._done(["rm", "-f", name], name)
-        entries = archive.unpacked(packed, max_bytes=max_bytes, above=0)
+        entries = archive.unpacked(packed, max_bytes=max_bytes)
         await asyncio.to_thread(folders.lay, entries, dest, posixpath.basename(path))
 
     async def _done(self, argv: list[str], path: str) -> None:
@@ -147,6 +148,10 @@ class PlainBox(Box):
     async def stats(self) -> BoxUsage:
         """Nothing is known of it."""
         return BoxUsage(None, None, None, None, None, None)
+
+    async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
+        """Never: nothing of ours listens in the runtime."""
+        raise ConfigError("a runtime of verifiers' own has no ports that the host answers")
 
     async def snapshot(self) -> Snapshot:
         """Never: the runtime is not ours to end."""

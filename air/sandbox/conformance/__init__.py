@@ -54,15 +54,6 @@ LIMITS = frozenset(
 """Checks that need an engine which holds boxes to their limits; see `held.unheld`. Rootless ones do so
 where their user has the controllers of cgroup v2."""
 
-_EXEC = {
-    "with-no-process-left-files-are-still-served": "the engine starts every program inside the limit "
-    "of the box: with no process left, nothing",
-    **{check.name: "it has no guest, which could listen" for check in ports.CHECKS},
-    "a-name-that-is-swapped-while-it-is-read-leads-nowhere": "a shell cannot open a file without "
-    "waiting: one that becomes a pipe at that very moment is waited for",
-    "outcomes-are-told-apart": "a shell tells a signal only as a status above 128",
-    "a-killed-command-leaves-its-session-as-it-was": "a signal is not told apart, as above",
-}
 _PODMAN = {
     "empty-files-are-bounded": "its tmpfs takes no `nr_inodes`",
     "nobody-makes-namespaces": "its seccomp profile lets anybody have a user namespace",
@@ -84,13 +75,7 @@ _TOGETHER = _NO_TOTALS | _ROOTS | ({} if counts_by_namespace() else _UNCOUNTED)
 
 KNOWN_GAPS: dict[str, dict[str, str]] = {
     "docker": {},
-    "docker-exec": _EXEC,
     "podman": _PODMAN,
-    "podman-exec": _PODMAN
-    | _EXEC
-    | {
-        "a-background-child-holds-nothing-up": "with its command, the other end of its output is gone"
-    },
     "process/root": _TOGETHER,
     "process/user": _TOGETHER
     | {"a-second-user-is-kept-apart": "who is not root has one user to give to a box"},
@@ -114,9 +99,8 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
     },
 }
 """By provider or variant of one (the process box by its mode, see `namespaces`; `podman` is the Docker
-provider over the socket of rootless Podman, `-exec` are boxes of images without Python), the checks that
-it is known not to pass,
-each with the reason. They must not be played where they do not hold: some would harm the host."""
+provider over the socket of rootless Podman), the checks that it is known not to pass, each with the
+reason. They must not be played where they do not hold: some would harm the host."""
 
 __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]
 

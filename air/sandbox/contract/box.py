@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from air.config import BaseConfig
-from air.errors import ConfigError
 from air.sandbox.contract.network_rules import Names
 
 if TYPE_CHECKING:
@@ -143,8 +142,7 @@ class Snapshot(ABC):
 class BoxUsage:
     """What a box uses of what it may use. A field is None where it cannot be known; see each.
 
-    A container that has no control group of its own, or does not see it, is told of as a process box is; of
-    one whose image has no Python only the workspace is told where it has no such group.
+    A container that has no control group of its own, or does not see it, is told of as a process box is.
     """
 
     memory_bytes: int | None
@@ -200,7 +198,7 @@ class Box(ABC):
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs one command: a string through `bash -c`, a sequence as it is.
+        """Runs one command: a string through `bash -c`, or `sh -c` if there is no bash; a sequence as it is.
 
         Args:
             timeout: seconds after which its whole process group is killed.
@@ -256,6 +254,7 @@ class Box(ABC):
             BoxDiedError: the box is gone.
         """
 
+    @abstractmethod
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
         """Opens a loopback port of the box, answered on the host as long as the box lives; the box
         needs no network for it. In a process box it is a loopback port of the machine.
@@ -270,12 +269,8 @@ class Box(ABC):
 
         Raises:
             BoxStartError: the port is taken or may not be opened.
-            ConfigError: the box has no guest that could listen.
+            BoxDiedError: the box is gone.
         """
-        raise ConfigError(
-            f"box {self.id} has no guest, which could listen in it",
-            remedy="use an image with Python >= 3.8",
-        )
 
     @abstractmethod
     async def snapshot(self) -> Snapshot:
@@ -283,7 +278,7 @@ class Box(ABC):
         killed. To go on, start a box from the snapshot.
 
         Raises:
-            BoxStartError: what keeps snapshots could not be started; the box is dead all the same.
+            BoxStartError: what keeps snapshots could not be started. Whatever it raises, the box is closed.
         """
 
     @abstractmethod

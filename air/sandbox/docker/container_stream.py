@@ -1,4 +1,4 @@
-"""A container whose first process is a program of ours on the attached stream: a box, or the keeper."""
+"""A container whose first process is a program of ours on the attached stream: a box or a helper."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import requests
 
@@ -17,11 +17,15 @@ from air.sandbox.docker.engine_errors import engine_missing
 from air.sandbox.wire.connection import Connection
 from air.sandbox.wire.guest_box import START_SECONDS
 
-if TYPE_CHECKING:
-    from air.sandbox.docker.box import DockerBox
-
 _MIB = 1 << 20
 _LOG = logging.getLogger(__name__)
+
+
+class Closable(Protocol):
+    """What can be closed."""
+
+    async def close(self) -> None:
+        """Takes it away; BoxDiedError if something stays."""
 
 
 class Attached:
@@ -92,7 +96,7 @@ class Attached:
                 raise BoxDiedError(f"box {self.name} could not be removed: {error}") from error
 
 
-async def abandon(what: DockerBox | Attached) -> None:
+async def abandon(what: Closable) -> None:
     """Closes what did not start: why it did not matters more than what is left, if anything is."""
     try:
         await what.close()

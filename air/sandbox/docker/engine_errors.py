@@ -121,11 +121,6 @@ def lacks_python(text: str) -> str | None:
     return found[0] if found else None
 
 
-def lacks_shell(text: str) -> bool:
-    """Whether a box did not start because its image has no `sh`."""
-    return re.search(r"""["`]sh["`](: executable file)? not found in \$PATH""", text) is not None
-
-
 def start_error(status: int | None, text: str, image: str) -> AirError:
     """The error that tells a user, or a pool, why a box of `image` did not start.
 

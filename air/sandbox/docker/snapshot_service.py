@@ -11,17 +11,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from air.errors import AirError, BoxDiedError, BoxFileError, BoxStartError
-from air.sandbox.contract import ownership
+from air.errors import BoxDiedError, BoxFileError
 from air.sandbox.contract.box import WORKSPACE, Snapshot
-from air.sandbox.wire.connection import Connection, interpreter, opening, program
+from air.sandbox.docker import helper
+from air.sandbox.docker.container_spec import inodes
+from air.sandbox.docker.container_stream import Attached
+from air.sandbox.wire.connection import Connection
 from air.sandbox.wire.guest_box import START_SECONDS
-
-if TYPE_CHECKING:
-    from air.sandbox.docker.box import DockerBox
-    from air.sandbox.docker.container_stream import Attached
 
 PROGRAM = ("snapshots",)
 CAPABILITIES = [
@@ -37,7 +35,22 @@ CAPABILITIES = [
 """What it takes to mount in another namespace, to reach a guest, which is not dumpable, and (the last
 five) what an overlay does in the name of whoever mounted it, after it has checked the caller."""
 _LIFE_SECONDS = 30 * 86_400.0
-_MEMORY = 256 << 20
+
+
+class Tenant(NamedTuple):
+    """A box that the keeper mounts in."""
+
+    id: str
+    """The box's own id."""
+    container: str
+    """The engine's id of its container, by which the keeper knows its mount namespace."""
+    pid: int
+    """Its first process, as the engine's host sees it."""
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where its workspace is, for the keeper."""
+        return {"pid": self.pid, "container": self.container, "path": WORKSPACE}
 
 
 class Keeper:
@@ -66,24 +79,21 @@ class Keeper:
         if not self._holders:
             await self._attached.close()
 
-    async def take(self, box: DockerBox, pid: int) -> KeptSnapshot:
+    async def take(self, box: Tenant) -> KeptSnapshot:
         """Keeps the workspace of a box that is frozen; the snapshot takes over the holder's part."""
         name = f"snapshot-{secrets.token_hex(6)}"
-        where = {"box": box.id, "pid": pid, "path": WORKSPACE}
         try:
-            await self._ask({"op": "take", "name": name, **where})
+            await self._ask({"op": "take", "name": name, "box": box.id, **box.place})
         except BaseException:  # a cancelled caller: it may have been taken all the same
             await self.drop(name)
             raise
         return KeptSnapshot(name, self)
 
-    async def fork(self, box: DockerBox, pid: int, snapshot: KeptSnapshot) -> None:
+    async def fork(self, box: Tenant, snapshot: KeptSnapshot, *, disk_mb: int) -> None:
         """Lays a copy of a snapshot over the workspace of a box, until `drop`."""
-        from air.sandbox.docker import box as docker
-
-        disk = box.spec.limits.disk_mb
-        where = {"pid": pid, "path": WORKSPACE, "disk_mb": disk, "inodes": docker.inodes(disk)}
-        await self._ask({"op": "fork", "name": box.id, "of": snapshot.id, **where})
+        room = {"disk_mb": disk_mb, "inodes": inodes(disk_mb)}
+        request = {"op": "fork", "name": box.id, "of": snapshot.id, **box.place, **room}
+        await self._ask(request)
 
     async def drop(self, name: str) -> None:
         """Forgets a snapshot, or the fork of a box; fine where there is none, or no keeper."""
@@ -133,52 +143,14 @@ _LOCKS = weakref.WeakKeyDictionary()
 
 
 async def _started(run: str) -> Keeper:
-    from air.sandbox.docker import engine
-    from air.sandbox.docker.container_stream import Attached, abandon
-
-    attached = Attached(f"air-keeper-{secrets.token_hex(4)}")
-    try:
-        arguments = await engine.in_thread(lambda: _container(attached.name, run))
-        connection = await attached.start(arguments, opening({}, PROGRAM))
-        await connection.ready(seconds=START_SECONDS)
-    except BaseException as error:  # cancellation too: no container is left
-        await abandon(attached)
-        if isinstance(error, (AirError, *engine.FOREIGN)):
-            raise BoxStartError(f"what keeps snapshots did not start: {error}") from error
-        raise
-    return Keeper(attached, connection)
-
-
-def _container(name: str, run: str) -> dict[str, Any]:
-    from air.sandbox.docker import engine
-
-    host = engine.client().create_host_config(
-        auto_remove=True,
-        network_mode="none",
-        cap_drop=["ALL"],
-        cap_add=CAPABILITIES,
-        security_opt=["seccomp=unconfined", "apparmor=unconfined"],
-        pid_mode="host",
-        read_only=True,
-        mem_limit=_MEMORY,
-        memswap_limit=_MEMORY,
-        tmpfs={"/k": "size=16m,mode=0700"},
-        log_config=engine.no_log(),
-    )
-    return {
-        "image": "air-base",
-        "name": name,
-        "user": "0:0",
-        "entrypoint": interpreter("python3", program(PROGRAM), source=True),
-        "command": [],
-        "stdin_open": True,
-        "stop_signal": "SIGKILL",
-        "labels": {
-            ownership.RUN_LABEL: run or ownership.run_id(),
-            ownership.OWNER_LABEL: ownership.owner(),
-            ownership.EXPIRES_LABEL: ownership.expires(_LIFE_SECONDS),
-        },
-        "healthcheck": {"test": ["NONE"]},
-        "host_config": host,
-        "use_config_proxy": False,
+    name = f"air-keeper-{secrets.token_hex(4)}"
+    host: dict[str, Any] = {
+        "cap_add": CAPABILITIES,
+        "security_opt": ["seccomp=unconfined", "apparmor=unconfined"],
+        "pid_mode": "host",
+        "tmpfs": {"/k": "size=16m,mode=0700"},
     }
+    started = await helper.start(
+        name, run, PROGRAM, ready=START_SECONDS, life=_LIFE_SECONDS, **host
+    )
+    return Keeper(*started)

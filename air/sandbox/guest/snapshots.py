@@ -34,6 +34,7 @@ _AT_FDCWD = -100
 _CLONE_NEWNS = 0x20000
 _MS_NOSUID, _MS_NODEV, _MNT_DETACH = 2, 4, 2
 _FLAGS = _MS_NOSUID | _MS_NODEV
+_ENGINES_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -96,7 +97,7 @@ class Keeper:
         layers = self.layers.get(header["box"])
         if layers is None:
             place = self._place()
-            with _Inside(self.home, header["pid"]):
+            with _Inside(self.home, header["pid"], header["container"]):
                 mount = _clone(header["path"])
             try:
                 _attach(mount, place)
@@ -117,7 +118,7 @@ class Keeper:
         try:
             mount = self._overlay(room, below)
             try:
-                with _Inside(self.home, header["pid"]):
+                with _Inside(self.home, header["pid"], header["container"]):
                     _attach(mount, header["path"])
             finally:
                 os.close(mount)
@@ -170,13 +171,19 @@ def _is_rootless() -> bool:
 
 
 class _Inside:
-    """The mount namespace of another process, while the context lasts."""
+    """The mount namespace of a container, while the context lasts.
 
-    def __init__(self, home: int, pid: int) -> None:
-        self.home, self.path = home, f"/proc/{pid}/ns/mnt"
+    Args:
+        home: the namespace to go back to.
+        pid: a process of the container. Its number may belong to another process by now.
+        container: the engine's id of the container.
+    """
+
+    def __init__(self, home: int, pid: int, container: str) -> None:
+        self.home, self.pid, self.container = home, pid, container
 
     def __enter__(self) -> None:
-        there = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        there = _namespace(self.pid, self.container)
         try:
             _called("entering the box", _LIBC.setns(there, _CLONE_NEWNS))
         finally:
@@ -185,6 +192,32 @@ class _Inside:
     def __exit__(self, *exc: object) -> None:
         if _LIBC.setns(self.home, _CLONE_NEWNS) != 0:
             os._exit(1)  # nothing may go on in a box's namespace
+
+
+def _namespace(pid: int, container: str) -> int:
+    """A descriptor of the mount namespace of process `pid`, which must be that of the container.
+
+    A folder of `/proc` that is open stays with its process: when that ends, nothing in it opens any
+    more, whoever gets the number. The engine mounts files of the container, from a folder that has
+    the container's id as its name, at fixed places; nothing in a box can mount.
+    """
+    process = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        there = os.open("ns/mnt", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)
+        try:
+            with open(os.open("mountinfo", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)) as table:  # noqa: PTH123
+                mounts = [line.split()[3:5] for line in table]
+            if not any(
+                place in _ENGINES_FILES and container in source.split("/")
+                for source, place in mounts
+            ):
+                raise ValueError(f"process {pid} is not of the box's container")
+        except BaseException:  # whatever it is: the descriptor is nobody's yet
+            os.close(there)
+            raise
+        return there
+    finally:
+        os.close(process)
 
 
 def _exactly(size: int) -> bytes:

@@ -53,6 +53,7 @@ class Starter:
 
     def __init__(self, env: dict[str, str], mark: str, limits: list[tuple[int, int]]) -> None:
         self.env, self.mark, self.limits = dict(os.environ, **env), mark, limits
+        self.shell = shell(self.env.get("PATH", os.defpath))
         self.spawns = os.getpid() == 1 and not limits
         self.stillborn = mmap.mmap(-1, STILLBORN)
         self.nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
@@ -83,7 +84,7 @@ class Starter:
         self, ident: int, header: dict[str, Any], body: bytes, fds: list[int]
     ) -> tuple[int, int, int]:
         """The same; leaves in `fds` what is to be closed."""
-        argv = arguments(header, fds)
+        argv = arguments(header, fds, self.shell)
         for fd in fds:
             os.set_inheritable(fd, True)  # until it is closed; nothing else starts meanwhile
         source = self.nothing
@@ -147,15 +148,25 @@ class Starter:
         return pid
 
 
-def arguments(header: dict[str, Any], fds: list[int]) -> list[str]:
+def shell(path: str) -> str:
+    """The shell for scripts: `bash`, or `sh` if no folder of `path` has bash; empty if none has either."""
+    for name in ("bash", "sh"):
+        if any(os.access(f"{folder or '.'}/{name}", os.X_OK) for folder in path.split(":")):
+            return name
+    return ""
+
+
+def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
     """The argument vector; a script too long for one argument is read from memory instead."""
     if "argv" in header:
         return list(header["argv"])
+    if not shell:
+        raise NotStarted(127, "cannot run a script: there is neither `bash` nor `sh`")
     script: str = header["script"]
     if len(script) * 4 < ARGUMENT_BYTES:
-        return ["bash", "-c", script]
+        return [shell, "-c", script]
     fds.append(memory_file(os.fsencode(script)))
-    return ["bash", f"/proc/self/fd/{fds[-1]}"]
+    return [shell, f"/proc/self/fd/{fds[-1]}"]
 
 
 def memory_file(data: bytes) -> int:

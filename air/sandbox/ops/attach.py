@@ -23,9 +23,11 @@ from typing import Any
 from air.errors import BoxDiedError, UsageError
 from air.sandbox.contract.box import WORKSPACE, BoxLimits, BoxSpec
 from air.sandbox.docker import sdk
-from air.sandbox.docker.posix_shell import BOUND
-from air.sandbox.wire.guest_box import base_env
+from air.sandbox.wire.guest_box import MOST_FILES, base_env
 
+BOUND = f"{{ ulimit -Sn {MOST_FILES} && ulimit -Hn {MOST_FILES}; ulimit -Sc 0; ulimit -Hc 0; }} 2>/dev/null"
+"""The guest's `BOUNDS` for a shell and all that it starts. A soft limit above the hard one is refused,
+so the soft one comes first; a hard one that is lower already stays."""
 _MARK = "AIR_VISIT"
 _BECOME = f'{BOUND}; {{ echo 1000 >/proc/self/oom_score_adj; }} 2>/dev/null; exec "$@"'
 _END = (

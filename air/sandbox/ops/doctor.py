@@ -289,7 +289,7 @@ do [ -r $f ] && echo ${f##*/} $(cat $f); done; true
 
 def _one_box(info: Mapping[str, Any]) -> Iterator[Finding]:
     """Starts a box, runs a command, reads the limits from inside, and removes it."""
-    from air.sandbox.docker import box as docker
+    from air.sandbox.docker import container_spec
 
     try:
         times, text = asyncio.run(_try_box())
@@ -305,7 +305,7 @@ def _one_box(info: Mapping[str, Any]) -> Iterator[Finding]:
     slow = start > SLOW_SECONDS
     remedy = "docker stats --no-stream" if slow else ""
     yield Finding("one box", "warn" if slow else "ok", seen, remedy)
-    host = docker.container(BoxSpec(), "", "")["host_config"]
+    host = container_spec.container(BoxSpec(), "", "")["host_config"]
     yield judge_limits(text, host["Memory"], host["PidsLimit"], info)
 
 

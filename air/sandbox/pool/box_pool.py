@@ -20,19 +20,21 @@ import time
 from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from air.aio import to_the_end
 from air.errors import AirError, BoxStartError, ConfigError, InfrastructureError
 from air.sandbox import start_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec, BoxStats, Snapshot
-from air.sandbox.docker import snapshot_service
 from air.sandbox.ops import cleanup
 from air.sandbox.pool.gpu_leases import GpuPool
 from air.sandbox.pool.host_slots import Claim, Claims
 from air.sandbox.pool.start_retry import Digests, patiently
 from air.sandbox.wire.guest_box import GuestBox
+
+if TYPE_CHECKING:
+    from air.sandbox.docker import snapshot_service
 
 STARTS_AT_ONCE = 4
 GIVE_WAY_SECONDS = 1.0
@@ -112,6 +114,8 @@ class Pool:
             BoxStartError: what keeps snapshots did not start.
         """
         if self._snapshots:
+            from air.sandbox.docker import snapshot_service
+
             self._keeper = await snapshot_service.hold(self._run)
         try:
             await to_the_end(asyncio.to_thread(cleanup.collect))

@@ -201,10 +201,9 @@ class ProcessBox(GuestBox):
 
     async def snapshot(self) -> Snapshot:
         """Freezes the workspace, which is copied; see `Box.snapshot`."""
-        await self._guest.request({"op": "freeze"})
-        snapshot = await CopiedSnapshot.of(self.host_workspace)
-        self._end("its workspace is frozen in a snapshot")
-        return snapshot
+        with self._ends_after_snapshot():
+            await self._guest.request({"op": "freeze"})
+            return await CopiedSnapshot.of(self.host_workspace)
 
     async def restore(self, snapshot: Snapshot) -> None:
         """Copies a frozen workspace into this box's; see `Box.restore`."""

@@ -46,7 +46,21 @@ BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]
 before 5.5 drops it."""
 SECOND_UID = 65533
 """The uid as which a grader runs an agent's code."""
-_TAKEN = ("", "workspace", "tmp", "proc", "sys", "dev", "etc", "usr", "bin", "lib", "lib64", "sbin")
+_TAKEN = (
+    "",
+    ".air",
+    "workspace",
+    "tmp",
+    "proc",
+    "sys",
+    "dev",
+    "etc",
+    "usr",
+    "bin",
+    "lib",
+    "lib64",
+    "sbin",
+)
 
 
 class GuestBox(Box):
@@ -111,6 +125,8 @@ class GuestBox(Box):
                 header, body = await self._guest.request(request, stdin)
         except ValueError as error:
             return ExecResult(126, b"", f"air: {error}\n".encode(), began=False)
+        except BoxFileError as error:  # the guest runs no command any more
+            raise BoxDiedError(f"box {self.id}: {error}") from error
         except TimeoutError:
             reason = f"its guest did not answer {GRACE_SECONDS:.0f} s after a command's timeout"
             self._guest.lose(reason)
@@ -199,15 +215,28 @@ class GuestBox(Box):
 
     async def close(self) -> None:
         """Kills everything in the box and removes it; the removal survives a cancelled caller."""
-        if self._closing is None:
-            self._end((self._connection and self._connection.reason) or "closed")
+        self._end((self._connection and self._connection.reason) or "closed")
         assert self._closing is not None
         await to_the_end(self._closing)
 
     def _end(self, reason: str) -> None:
-        """Begins to take everything away."""
+        """Begins to take everything away, unless that has begun."""
+        if self._closing is not None:
+            return
         self.events.end(reason)
         self._closing = asyncio.create_task(self._close())
+
+    @contextmanager
+    def _ends_after_snapshot(self) -> Iterator[None]:
+        """Ends the box once it was frozen, whether the block that keeps its workspace works or fails."""
+        try:
+            yield
+        except BaseException as error:  # cancellation too: nothing runs in the box any more
+            self._end(f"its snapshot failed: {error or type(error).__name__}")
+            if isinstance(error, BoxFileError):
+                raise BoxDiedError(f"box {self.id}: {error}") from error
+            raise
+        self._end("its workspace is frozen in a snapshot")
 
     @abstractmethod
     async def _close(self) -> None:

@@ -61,8 +61,20 @@ async def test_nothing_begins_in_a_frozen_box() -> None:
     async with await open_box(SPEC) as box:
         assert isinstance(box, process.ProcessBox)
         await box._guest.request({"op": "freeze"})
-        with pytest.raises(BoxFileError, match="it is frozen"):
+        with pytest.raises(BoxDiedError, match="it is frozen"):
             await box.exec("true", timeout=20)
+
+
+async def test_a_snapshot_that_fails_closes_its_box(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIR_PROCESS_BOX", "plain")
+    async with await open_box(SPEC) as box:
+        root = Path(box.workspace)
+        root.rename(root.parent / "moved")  # noqa: ASYNC240
+        with pytest.raises(BoxDiedError, match="could not be copied"):
+            await box.snapshot()
+        with pytest.raises(BoxDiedError, match="closed"):
+            await box.exec("true", timeout=20)
+    assert not root.parent.exists()
 
 
 async def test_a_freeze_ends_every_process(monkeypatch: pytest.MonkeyPatch) -> None:

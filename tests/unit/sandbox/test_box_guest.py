@@ -31,7 +31,7 @@ def test_the_guest_is_standard_library_and_python_3_8(path: Path) -> None:
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
-            ours = any(name.startswith(f"air.sandbox.{part}") for part in MODULES)
+            ours = any(name.startswith(f"air.sandbox.guest.{part}") for part in MODULES)
             assert ours or name.split(".")[0] in sys.stdlib_module_names, name
 
 

@@ -1,0 +1,132 @@
+"""The arguments of `create_container` for a box.
+
+A box's container has no network, no capabilities, no new privileges, a read-only root, one non-root
+user, and limits on processes, memory, CPU and every writable folder. The writable folders are tmpfs:
+they live in memory, so the container may use `memory_mb` for processes plus the sizes of these
+folders, and filling them takes nothing from the processes. Swap is not added.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import docker
+
+from air.sandbox.contract import ownership
+from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxSpec
+from air.sandbox.docker import engine
+from air.sandbox.pool.gpu_leases import GpuLease
+from air.sandbox.wire.connection import interpreter
+from air.sandbox.wire.guest_box import SECOND_UID, folders
+
+MIB = 1 << 20
+TMP_MB = 64
+USER = "1000:1000"
+_INODES_PER_MIB = 256
+
+
+class Python(NamedTuple):
+    """The interpreter that runs a box's guest."""
+
+    command: tuple[str, ...] = ("python3",)
+    """How it starts: the image's own, or a mounted one with its loader."""
+    mounts: tuple[docker.types.Mount, ...] = ()
+    """What it needs mounted."""
+
+
+def container(
+    spec: BoxSpec,
+    name: str,
+    run: str,
+    gpus: GpuLease | None = None,
+    python: Python | None = None,
+) -> dict[str, Any]:
+    """The arguments of `create_container` for a box of `spec`.
+
+    Args:
+        python: what runs the guest; the image's own Python if None.
+    """
+    gpus, python = gpus or GpuLease(), python or Python()
+    limits, extra = spec.limits, len(spec.scratch)
+    memory = (limits.memory_mb + limits.disk_mb * (1 + extra) + TMP_MB + limits.shm_mb) * MIB
+    host = engine.client().create_host_config(
+        auto_remove=True,
+        network_mode="none",
+        cap_drop=["ALL"],
+        cap_add=["SETUID", "SETGID", "KILL"] if spec.second_user else None,
+        security_opt=["no-new-privileges"],
+        read_only=True,
+        init=False,
+        ipc_mode="private",
+        # Shared memory of the System V kind would outlive its processes, and count for ever.
+        sysctls={"kernel.shm_rmid_forced": "1"},
+        pids_limit=limits.pids + 1,
+        mem_limit=memory,
+        memswap_limit=memory,
+        nano_cpus=int(limits.cpus * 1e9),
+        shm_size=limits.shm_mb * MIB,
+        device_requests=_devices(gpus),
+        tmpfs=_tmpfs(spec),
+        mounts=list(python.mounts),
+        log_config=engine.no_log(),
+    )
+    return {
+        "image": spec.image,
+        "name": name,
+        "hostname": "box",
+        "user": "0:0" if spec.second_user else USER,
+        "entrypoint": [*python.command, *interpreter("python3")[1:]],
+        "command": [],
+        "working_dir": WORKSPACE,
+        "stdin_open": True,
+        "stop_signal": "SIGKILL",  # an engine that ends does not wait for a guest, which ignores SIGTERM
+        "environment": _environment(spec, gpus),
+        "labels": labels(run, limits.seconds)
+        | ({ownership.GPU_LABEL: gpus.label} if gpus.gpus else {}),
+        "healthcheck": {"test": ["NONE"]},
+        "host_config": host,
+        "use_config_proxy": False,
+    }
+
+
+def labels(run: str, seconds: float) -> dict[str, str]:
+    """The labels that say whose a container is, and until when it may live."""
+    return {
+        ownership.RUN_LABEL: run or ownership.run_id(),
+        ownership.OWNER_LABEL: ownership.owner(),
+        ownership.EXPIRES_LABEL: ownership.expires(seconds),
+    }
+
+
+def inodes(size: int) -> int:
+    """How many files a folder of `size` MiB may hold."""
+    return max(1024, size * _INODES_PER_MIB)
+
+
+def _environment(spec: BoxSpec, gpus: GpuLease) -> dict[str, str]:
+    second = {SECOND_UID_ENV: str(SECOND_UID)} if spec.second_user else {}
+    # Where NVIDIA's runtime is the default one, an image may ask it for all GPUs by itself.
+    none = {} if gpus.gpus else {"NVIDIA_VISIBLE_DEVICES": "void"}
+    return {"HOME": WORKSPACE} | second | none
+
+
+def _devices(gpus: GpuLease) -> list[Any] | None:
+    """The request for these very GPUs; inside, CUDA counts them from 0."""
+    if not gpus.gpus:
+        return None
+    capabilities = [["gpu", "compute", "utility"]]
+    ids = list(gpus.uuids)
+    return [docker.types.DeviceRequest(driver="nvidia", device_ids=ids, capabilities=capabilities)]
+
+
+def _tmpfs(spec: BoxSpec) -> dict[str, str]:
+    disk = spec.limits.disk_mb
+    user = 0 if spec.second_user else USER.partition(":")[0]
+
+    def options(size: int, mode: str) -> str:
+        limits = f"size={size}m,nr_inodes={inodes(size)}"
+        return f"rw,exec,nosuid,nodev,{limits},uid={user},gid={user},mode={mode}"
+
+    closed = "0700" if spec.second_user else "0755"
+    mounts = {WORKSPACE: options(disk, "0755"), "/tmp": options(TMP_MB, "1777")}
+    return mounts | {folder: options(disk, closed) for folder in folders(spec)[1:]}

@@ -1,0 +1,74 @@
+"""A helper: a container of ours beside the boxes, which does for them what they may not do themselves.
+
+It runs a program from `air.sandbox.guest` as root in the base image, and never runs or reads what an
+agent wrote. Like a box it ends with this process: its stream closes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from air.errors import AirError, BoxStartError
+from air.sandbox.docker import engine
+from air.sandbox.docker.container_spec import MIB, labels
+from air.sandbox.docker.container_stream import Attached, abandon
+from air.sandbox.wire.connection import Connection, interpreter, opening, program
+
+BASE_IMAGE = "air-base"
+"""The image that helpers run in; `air setup` builds it."""
+_MEMORY = 256 * MIB
+
+
+async def start(
+    name: str, run: str, modules: tuple[str, ...], *, ready: float, life: float, **host: Any
+) -> tuple[Attached, Connection]:
+    """Starts a helper and waits until it is ready; nothing is left of one that does not start.
+
+    Args:
+        modules: its program.
+        ready: seconds that it may take to be ready.
+        life: seconds that it may live.
+        host: what it needs of the engine's host, as `create_host_config` takes it.
+
+    Raises:
+        BoxStartError: it did not start.
+    """
+    attached = Attached(name)
+    try:
+        made = await engine.in_thread(lambda: _arguments(name, run, modules, life, host))
+        connection = await attached.start(made, opening({}, modules))
+        await connection.ready(seconds=ready)
+    except BaseException as error:  # cancellation too: no container is left
+        await abandon(attached)
+        if isinstance(error, (AirError, *engine.FOREIGN)):
+            raise BoxStartError(f"helper {name} did not start: {error}") from error
+        raise
+    return attached, connection
+
+
+def _arguments(
+    name: str, run: str, modules: tuple[str, ...], life: float, host: dict[str, Any]
+) -> dict[str, Any]:
+    config = engine.client().create_host_config(
+        auto_remove=True,
+        network_mode="none",
+        cap_drop=["ALL"],
+        read_only=True,
+        mem_limit=_MEMORY,
+        memswap_limit=_MEMORY,
+        log_config=engine.no_log(),
+        **host,
+    )
+    return {
+        "image": BASE_IMAGE,
+        "name": name,
+        "user": "0:0",
+        "entrypoint": interpreter("python3", program(modules), source=True),
+        "command": [],
+        "stdin_open": True,
+        "stop_signal": "SIGKILL",
+        "labels": labels(run, life),
+        "healthcheck": {"test": ["NONE"]},
+        "host_config": config,
+        "use_config_proxy": False,
+    }

@@ -1,0 +1,122 @@
+"""A Python for boxes whose image has none, or one older than 3.8: a copy of the base image's.
+
+The copy lies in a named volume of the engine, so it works with a remote engine too. A helper makes it
+once for each build of the base image (`air.sandbox.guest.copy_python`); boxes see it read-only, at the same
+place in every image. It brings its own loader and libraries, so it needs nothing of the image, and no
+variable of the environment, which commands would inherit.
+
+That an image has no Python is learnt when a box of it does not start, and remembered by the image's
+digest as long as this process lives. Boxes of other images pay nothing for this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import secrets
+import weakref
+from typing import Any
+
+from docker.types import Mount
+
+from air.sandbox.docker import engine, helper
+from air.sandbox.docker.container_spec import Python
+from air.sandbox.docker.engine_errors import lacks_python
+from air.sandbox.guest import copy_python
+from air.sandbox.wire.connection import program
+
+PROGRAM = ("copy_python",)
+LABEL = "air.python"
+"""The label of the volumes; its value is the digest of the base image."""
+_COPY_SECONDS = 600.0
+_LOG = logging.getLogger(__name__)
+_WITHOUT: set[str] = set()
+"""The digests of images that were found to have no Python."""
+_READY: set[tuple[str, str]] = set()
+"""The engines and volumes that were seen to hold the copy."""
+_LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
+_LOCKS = weakref.WeakKeyDictionary()
+
+
+async def interpreter_of(image: str, run: str) -> Python | None:
+    """The mounted Python, if `image` is known to have none; None if it runs the guest by its own.
+
+    Raises:
+        MissingError: the base image is not built.
+        BoxStartError: the copy could not be made.
+    """
+    if not _WITHOUT or await _digest(image) not in _WITHOUT:
+        return None
+    return await mounted(run)
+
+
+async def mounted(run: str) -> Python:
+    """The copy of the base image's Python, ready to be mounted; `run` is who asks.
+
+    Raises: as `interpreter_of`.
+    """
+    base = await engine.image_id(helper.BASE_IMAGE)
+    made = hashlib.sha256(base.encode() + program(PROGRAM)).hexdigest()
+    volume, key = f"air-python-{made[:12]}", (os.environ.get("DOCKER_HOST", ""), made)
+    async with _LOCKS.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        if key not in _READY:
+            await _copy(volume, base, run)
+            await engine.in_thread(lambda: _remove_others(volume))
+            _READY.add(key)
+    return Python(tuple(copy_python.command()), (_mount(volume, base, read_only=True),))
+
+
+async def learn(image: str, python: Python | None, failure: str) -> bool:
+    """Takes note of why a box of `image` did not start; says whether another try may help.
+
+    Args:
+        python: what was mounted in that box.
+        failure: the words of the engine.
+    """
+    if python is not None:  # somebody may have removed the volume since it was filled
+        _READY.clear()
+        return f"{copy_python.HOME}/" in failure
+    why, digest = lacks_python(failure), await _digest(image)
+    if why is None or not digest:
+        return False
+    if digest not in _WITHOUT:
+        _WITHOUT.add(digest)
+        _LOG.info("image %s has no Python 3.8 or later (%s): its boxes get one mounted", image, why)
+    return True
+
+
+async def _copy(volume: str, base: str, run: str) -> None:
+    """Returns when the volume holds the copy."""
+    name = f"air-python-{secrets.token_hex(4)}"
+    mount = _mount(volume, base, read_only=False)
+    copying, _ = await helper.start(
+        name, run, PROGRAM, ready=_COPY_SECONDS, life=_COPY_SECONDS, mounts=[mount]
+    )
+    await copying.close()
+
+
+def _remove_others(volume: str) -> None:
+    """Removes the volumes of older base images, except those that boxes use. Blocks."""
+    client = engine.client()
+    found = client.volumes(filters={"label": LABEL})["Volumes"] or []
+    for other in {row["Name"] for row in found} - {volume}:
+        try:
+            client.remove_volume(other)
+        except engine.FOREIGN as error:
+            _LOG.info("the volume of an older base image stays: %s", error)
+
+
+def _mount(volume: str, base: str, *, read_only: bool) -> Mount:
+    options: dict[str, Any] = {"no_copy": True, "labels": {LABEL: base}}
+    return Mount(copy_python.HOME, volume, type="volume", read_only=read_only, **options)
+
+
+async def _digest(image: str) -> str:
+    """The engine's id of an image; empty if it has none of that name, or does not answer."""
+    try:
+        found = await engine.in_thread(lambda: engine.client().inspect_image(image))
+    except engine.FOREIGN:
+        return ""
+    return str(found["Id"])

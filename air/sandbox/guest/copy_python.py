@@ -1,0 +1,124 @@
+"""Copies the Python that runs it into a folder, so that it runs in any image: by its own loader.
+
+The copy is `python/` in `HOME`: the binary, the standard library without tests and with no compiled
+module but those in `USED`, the shared libraries that these need, and the loader. It is complete as soon
+as it is there: it is made in `new/` and renamed at the end. Of several programs at once one copies, and
+the others wait for it. What a killed program left is removed by the next one.
+
+Standard library only, Python >= 3.8, no import of `air`.
+"""
+
+# ruff: noqa: PTH103, PTH104, PTH112, PTH118, PTH119, PTH120, PTH123
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+HOME = "/.air"
+"""Where the copy is kept; boxes see it at the same place, read-only."""
+LOADER, LIBRARIES, BINARY = "python/loader", "python/libraries", "python/bin/python3"
+"""The parts of the copy that its command line names, below `HOME`."""
+USED = "ctypes,errno,fcntl,json,mmap,resource,select,shutil,signal,socket,struct,zlib"
+"""Modules that the guest imports. Of compiled modules the copy holds those that they need."""
+_LEFT_OUT = re.compile(
+    r"tests?|idle_test|idlelib|ensurepip|tkinter|turtledemo|lib2to3|(site|dist)-packages|config-.*"
+)
+_LISTED = re.compile(r"^\s*(\S+) => (/\S+)", re.MULTILINE)
+
+
+def keep(home: str) -> None:
+    """Makes the copy below `home`, unless it is there."""
+    with open(os.path.join(home, "lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done, new = os.path.join(home, "python"), os.path.join(home, "new")
+        if os.path.isdir(done):
+            return
+        shutil.rmtree(new, ignore_errors=True)
+        folder = os.path.join(new, "python")
+        copy(folder)
+        check(new)
+        _written(folder)
+        os.rename(folder, done)
+        os.rmdir(new)  # noqa: PTH106
+        _written(home)
+
+
+def copy(folder: str) -> None:
+    """Copies the interpreter that runs this into `folder`."""
+    for name in USED.split(","):
+        __import__(name)
+    files = (getattr(module, "__file__", None) or "" for module in list(sys.modules.values()))
+    compiled = {file for file in files if file.endswith(".so")}
+
+    def left_out(parent: str, names: list[str]) -> list[str]:
+        paths = ((name, os.path.join(parent, name)) for name in names)
+        return [name for name, path in paths if _is_left_out(name, path) and path not in compiled]
+
+    library = os.path.dirname(os.__file__)
+    inside = os.path.join(folder, getattr(sys, "platlibdir", "lib"), os.path.basename(library))
+    shutil.copytree(library, inside, ignore=left_out, ignore_dangling_symlinks=True)
+    binary, loader = os.path.realpath(sys.executable), _loader()
+    needed: dict[str, str] = {}
+    for file in (binary, *compiled):
+        told = subprocess.run([loader, "--list", file], stdout=subprocess.PIPE, check=False)
+        needed.update(_LISTED.findall(told.stdout.decode()))
+    for name in ("bin", "libraries"):
+        os.makedirs(os.path.join(folder, name))
+    for name, path in needed.items():
+        shutil.copy(path, os.path.join(folder, "libraries", os.path.basename(name)))
+    shutil.copy(binary, os.path.join(folder, "bin", "python3"))
+    shutil.copy(loader, os.path.join(folder, "loader"))
+
+
+def check(home: str) -> None:
+    """Runs the copy below `home`; RuntimeError where it does not work."""
+    argv = [*command(home), "-I", "-S", "-c", f"import sys, {USED}; print(sys.prefix)"]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    lines = done.stdout.decode("utf-8", "replace").split("\n")
+    if done.returncode or lines[0] != os.path.join(home, "python"):
+        raise RuntimeError("the copy of Python does not run: " + " ".join(lines)[-300:])
+
+
+def command(home: str = HOME) -> list[str]:
+    """How the copy below `home` is started. It finds its library by the path of its binary, so no
+    variable of the environment is needed, which commands would inherit."""
+    loader, libraries, binary = (os.path.join(home, part) for part in (LOADER, LIBRARIES, BINARY))
+    return [loader, "--library-path", libraries, binary]
+
+
+def _loader() -> str:
+    """The program that loads shared libraries into this process."""
+    with open("/proc/self/maps") as table:
+        paths = {line.split(None, 5)[5].strip() for line in table if "/" in line}
+    found = [path for path in paths if re.match(r"ld[-.0-9].*\.so", os.path.basename(path))]
+    if not found:
+        raise RuntimeError("Python is not linked dynamically here, so there is no loader to copy")
+    return found[0]
+
+
+def _is_left_out(name: str, path: str) -> bool:
+    if os.path.isdir(path):
+        return _LEFT_OUT.fullmatch(name) is not None
+    return name.endswith(".so")
+
+
+def _written(folder: str) -> None:
+    """Returns when all of the file system that holds `folder` is on the disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        ctypes.CDLL(None).syncfs(fd)
+    finally:
+        os.close(fd)
+
+
+def main() -> None:
+    """Makes the copy, says that it is there, and ends."""
+    keep(HOME)
+    head = json.dumps({"op": "ready"}).encode()
+    os.write(1, len(head).to_bytes(4, "big") + bytes(4) + head)
