@@ -17,7 +17,7 @@ AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
 VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
-.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl learning mutants bench-sandbox schema check clean env
+.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl learning mutants bench-sandbox schema docs check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -83,7 +83,10 @@ schema: $(READY)  ## read prime-rl's keys anew out of a checkout (PRIME_RL=DIR)
 test-primerl:  ## run prime-rl's orchestrator, loader and loss on our environment: PRIME_RL=DIR (Python 3.12)
 	@PYTHON="$(PYTHON)" PRIME_RL="$(PRIME_RL)" VERIFIERS="$(VERIFIERS)" .ci/primerl $(ARGS)
 
-check: $(READY)  ## style, types, and the direction of imports
+docs: $(READY)  ## build the documentation into build/docs, strictly
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
+
+check: $(READY) docs  ## style, types, the direction of imports, and the documentation
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

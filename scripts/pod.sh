@@ -46,7 +46,7 @@ boxes() { # Docker where it runs or may be started; else process boxes, of which
   if .venv/bin/air setup && .venv/bin/air doctor > /dev/null 2>&1; then
     box=()
   else
-    echo "pod: no containers here: episodes play in process boxes, which isolate less (README, Boxes)" >&2
+    echo "pod: no containers here: episodes play in process boxes, which isolate less (docs/boxes.md)" >&2
     box=(process)
   fi
 }

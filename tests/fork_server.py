@@ -6,6 +6,8 @@ with the first command and ends with the process that started it.
 
     server = ForkServer(folder)
     done = server.run(["rl", "@", "run.toml"], cwd=folder, env=dict(os.environ), seconds=300)
+
+Shell scripts ask the same server: see `tests/docs/command.py`.
 """
 
 from __future__ import annotations
@@ -78,11 +80,17 @@ class ForkServer:
                 texts.append(file.read().decode("utf-8", "replace"))
         return subprocess.CompletedProcess(list(argv), code, *texts)
 
+    def start(self) -> Path:
+        """Starts the server if it does not run; gives its socket."""
+        with socket.socket(socket.AF_UNIX) as link:
+            self._connect(link)
+        return self._address
+
     def close(self) -> None:
         """Ends the server. Calling it twice is harmless."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()
             self._process = None
 
     def _connect(self, link: socket.socket) -> None:
@@ -141,7 +149,9 @@ def serve(address: str) -> None:
 def _watch(link: socket.socket) -> None:
     """The parent of one command: forks it, waits, and tells its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    head, files, _, _ = socket.recv_fds(link, 8, 2)
+    head, files, _, _ = socket.recv_fds(link, 8, 3)
+    if not head:  # `start` only asks whether anybody answers
+        os._exit(0)
     head += _exactly(link, 8 - len(head)) if len(head) < 8 else b""
     request = json.loads(_exactly(link, int.from_bytes(head, "big")))
     pid = os.fork()
@@ -155,12 +165,12 @@ def _watch(link: socket.socket) -> None:
     os._exit(0)
 
 
-def _play(request: dict[str, object], out: int, err: int) -> None:
-    """Becomes the command."""
+def _play(request: dict[str, object], out: int, err: int, given: int | None = None) -> None:
+    """Becomes the command; `given` is its standard input, empty by default."""
     from air.cli.main import main
 
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (out, 1), (err, 2)):
+    given = os.open(os.devnull, os.O_RDONLY) if given is None else given
+    for source, target in ((given, 0), (out, 1), (err, 2)):
         os.dup2(source, target)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     env, argv = request["env"], request["argv"]

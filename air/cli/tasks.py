@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 HELP = "list the tasks, or check their baselines in boxes"
 MLGYM_HELP = "a checkout of MLGym: its tasks, as mlgym:NAME (or AIR_MLGYM_ROOT)"
 SPLIT_SEED_HELP = "split the data anew; recorded scores do not apply, only their order"
+PROVIDER_HELP = "the kind of box: docker (default), or process for plain processes"
 EVALUATOR_CAVEAT = "MLGym's evaluation imports the agent's code, which can make it print any score"
 
 
@@ -39,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check = actions.add_parser("check", help="play the recorded solvers, compare their scores")
     check.add_argument("ids", nargs="*", metavar="ID", help="the tasks to check")
     check.add_argument("--all", action="store_true", help="check every task")
-    check.add_argument("--provider", choices=("docker", "process"), default="docker")
+    check.add_argument(
+        "--provider", choices=("docker", "process"), default="docker", help=PROVIDER_HELP
+    )
     given_before = argparse.SUPPRESS  # `air tasks --mlgym-root DIR check` too
     check.add_argument(
         "--mlgym-root", type=Path, metavar="DIR", default=given_before, help=MLGYM_HELP
@@ -55,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     new.add_argument("--dir", type=Path, default=Path("tasks"), help="make it there (./tasks)")
     record = actions.add_parser("record", help="write what the solvers score into the task's files")
     record.add_argument("ids", nargs="+", metavar="ID", help="tasks of folders, not of MLGym")
-    record.add_argument("--provider", choices=("docker", "process"), default="docker")
+    record.add_argument(
+        "--provider", choices=("docker", "process"), default="docker", help=PROVIDER_HELP
+    )
     fetch = actions.add_parser("fetch", help="download what a task's data are made from")
     fetch.add_argument("ids", nargs="+", metavar="ID", help="the tasks")
 

@@ -28,7 +28,9 @@ class ToolUse(Line):
     """One use of a tool of the action format."""
 
     name: str
+    """The tool's name."""
     args: tuple[str, ...] = ()
+    """Its arguments, as text."""
     body: tuple[str, ...] | None = None
     """Lines of text that came with it; None where the tool takes none."""
 
@@ -39,7 +41,9 @@ class Call(Line):
     script: str = ""
     """The shell script; empty where there is none."""
     tool: ToolUse | None = None
+    """The use of a tool; None if the action is a script."""
     ending: Literal["validate", "submit"] | None = None
+    """What the action asks for after the script; None if it asks for neither."""
 
 
 class TokenRef(Line):
@@ -61,11 +65,13 @@ class FileChange(Line):
     path: str
     """Relative to the workspace."""
     status: Literal["added", "changed", "removed"]
+    """What happened to the file."""
     bytes: int = 0
     """Its size afterwards."""
     added: int = 0
     """Lines added, as far as known."""
     removed: int = 0
+    """Lines removed, as far as known."""
     note: str = ""
     """Why its content is not in the diff, or not all of it: `binary`, `too large`, `cut`, …; else empty."""
 
@@ -76,6 +82,7 @@ class Diff(Line):
     text: str = ""
     """Unified diff; files of which nothing is shown have no part in it."""
     files: tuple[FileChange, ...] = ()
+    """Every file that changed."""
     cut: bool = False
     """Whether there was more than is kept."""
     seconds: float = 0.0
@@ -90,16 +97,21 @@ class Start(Line):
     t: float = 0.0
     """When, in seconds since the epoch, as in every line."""
     episode: str = ""
+    """The episode's id; the file is named after it."""
     trace: str = ""
     """The verifiers trace's id."""
     task: str
+    """The task's id."""
     task_hash: str = ""
     """SHA-256 of all that the task is made of."""
     seed: int = 0
+    """The episode's seed."""
     metric: str = ""
+    """The name of the task's primary metric."""
     direction: Literal["higher", "lower"] | None = None
     """Which way the metric is better; None in the oldest files."""
     baseline: float | None = None
+    """The task's declared baseline score on the validation split."""
     scale: Mapping[str, Any] = Field(default_factory=dict)
     """How a score becomes a reward: the fields of `air.tasks.spec.RewardScale`."""
     pay: Mapping[str, Any] = Field(default_factory=dict)
@@ -110,12 +122,15 @@ class Start(Line):
     settings: Mapping[str, Any] = Field(default_factory=dict)
     """The harness's settings (`max_observation_tokens`, `tokenizer`, `window`, …)."""
     max_turns: int | None = None
+    """The limit of turns; None: no limit."""
     task_roots: tuple[str, ...] = ()
     """Folders in which the task was looked for, instead of among the shipped ones; empty: among those."""
     mlgym_root: str | None = None
+    """The checkout of MLGym in which the task was found; None for other tasks."""
     isolation: str = ""
     """`container` or `process`."""
     image: str = ""
+    """The name of the box's image; empty for a process box."""
     image_digest: str = ""
     """What the image's tag stood for; empty for a process box."""
     workspace: str = "/workspace"
@@ -135,6 +150,7 @@ class Start(Line):
     prompt: str = ""
     """The first user message."""
     model: str = ""
+    """The name of the model that played."""
     harness: str = "air"
     """The program that played; `air` is the one whose turns are text."""
     origin: str = "air"
@@ -149,6 +165,7 @@ class Step(Line):
     turn: int = 0
     """Counted from 1; a reply that was no action counts too."""
     reply: str
+    """The model's reply, in full."""
     action: str | None = None
     """The action as the model wrote it; None where the reply was none."""
     call: Call | None = None
@@ -162,13 +179,17 @@ class Step(Line):
     code: int | None = None
     """Exit status of the script; None where none ran."""
     timed_out: bool = False
+    """Whether the script ran past the task's `limits.exec_seconds` and was killed."""
     truncated: bool = False
     """Whether output was cut before it reached `observation`."""
     problem: str = ""
     """`format` or `length`: why the reply was no action."""
     model_seconds: float = 0.0
+    """Time until the model's reply was there."""
     exec_seconds: float = 0.0
+    """Time that the action took in the box, without grading."""
     tokens: TokenRef | None = None
+    """Where the reply's tokens are; None if no trace was recorded."""
     diff: Diff | None = None
     """None where none was recorded."""
 
@@ -177,7 +198,9 @@ class Validation(Line):
     """One grading; it belongs to the step of the same turn."""
 
     t: float = 0.0
+    """When the grade was there."""
     turn: int = 0
+    """The turn of the step that it belongs to."""
     score: float | None = None
     """The primary metric as measured; None where the artefact was missing or malformed."""
     phi: float | None = None
@@ -189,9 +212,11 @@ class Validation(Line):
     floor: float = 0.0
     """A smaller move would have earned nothing."""
     stderr: float | None = None
+    """The standard error of the score; None if the artefact was graded once."""
     problem: str = ""
     """What was wrong with the artefact."""
     metrics: Mapping[str, float] = Field(default_factory=dict)
+    """All metrics that the grader reported."""
     artefact: str = ""
     """Digest of what was graded."""
     kept: str = ""
@@ -199,6 +224,7 @@ class Validation(Line):
     seconds: float = 0.0
     """What grading took, waiting for a grader's box included."""
     remembered: bool = False
+    """Whether the grade was looked up: an equal artefact was graded before."""
     automatic: bool = False
     """Whether the episode's end asked for it, not the agent."""
 
@@ -207,26 +233,36 @@ class Test(Line):
     """The last artefact on the test split."""
 
     score: float | None = None
+    """The primary metric on the test split; None if the artefact was missing or malformed."""
     stderr: float | None = None
+    """The standard error of the score; None if the artefact was graded once."""
     artefact: str = ""
+    """Digest of what was graded."""
     kept: str = ""
+    """Where its bytes lie, relative to the trajectory's folder; empty if they were not kept."""
 
 
 class End(Line):
     """The last line: how it ended."""
 
     t: float = 0.0
+    """When the episode ended."""
     ok: bool = False
     """Whether it ended without a failure of ours; only then has it a reward."""
     why: str = ""
     """`submit`, `turns`, `context`, `length`, `format`, or what verifiers stopped it for."""
     error: str | None = None
+    """The infrastructure error that ended it; None if there was none."""
     reward: float | None = None
+    """The sum of `terms`; None for a failed episode."""
     terms: Mapping[str, float] | None = None
     """What the reward is the sum of."""
     metrics: Mapping[str, float] = Field(default_factory=dict)
+    """Scores, counts and times of the episode by name."""
     test: Test | None = None
+    """The score on the test split; None if nothing was scored there."""
     branches: int | None = None
+    """Branches of the verifiers trace, each a training sample; None if unknown."""
     trace_file: str = ""
     """Where the verifiers trace lies, relative to the trajectory's folder; empty where it was not kept."""
 

@@ -35,7 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-i", "--interactive", action="store_true", help="pass standard input on, e.g. for a shell"
     )
     execute.add_argument("name", help="a box, or the beginning of its name")
-    execute.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD …")
+    execute.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="-- CMD …",
+        help="the command and its arguments, after two dashes",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

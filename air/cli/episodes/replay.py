@@ -62,8 +62,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--changed-task", action="store_true", help="play although the task's files were changed"
     )
-    parser.add_argument("--task-root", type=Path, action="append", default=[], metavar="DIR")
-    parser.add_argument("--mlgym-root", type=Path, metavar="DIR")
+    parser.add_argument(
+        "--task-root",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder of tasks, instead of the shipped ones",
+    )
+    parser.add_argument(
+        "--mlgym-root", type=Path, metavar="DIR", help="a checkout of MLGym, for tasks mlgym:…"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object for each on stdout")
 
 

@@ -68,8 +68,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a setting of the environment, e.g. agent.harness.max_observation_tokens=200",
     )
-    parser.add_argument("--task-root", type=Path, action="append", default=[], metavar="DIR")
-    parser.add_argument("--mlgym-root", type=Path, metavar="DIR")
+    parser.add_argument(
+        "--task-root",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder of tasks, instead of the shipped ones",
+    )
+    parser.add_argument(
+        "--mlgym-root", type=Path, metavar="DIR", help="a checkout of MLGym, for tasks mlgym:…"
+    )
     parser.add_argument(
         "--from", dest="origin", type=Path, metavar="TRAJECTORY", help="begin in a recorded episode"
     )

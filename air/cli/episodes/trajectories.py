@@ -38,13 +38,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokens", action="store_true", help="atif: with the replies' token ids and logprobs"
     )
     imports = actions.add_parser("import", help="read them as ours: MLGym's .traj, traces.jsonl")
-    imports.add_argument("paths", nargs="+", type=Path, metavar="FILE")
+    imports.add_argument(
+        "paths", nargs="+", type=Path, metavar="FILE", help="files of MLGym or verifiers"
+    )
     imports.add_argument("--out", type=Path, required=True, help="folder for the trajectories")
     imports.add_argument(
         "--mlgym-root", type=Path, metavar="DIR", help="MLGym's checkout, which knows the tasks"
     )
     imports.add_argument("--metric", help="without a checkout: the primary metric")
-    imports.add_argument("--direction", choices=("higher", "lower"), default="higher")
+    imports.add_argument(
+        "--direction",
+        choices=("higher", "lower"),
+        default="higher",
+        help="without a checkout: which way the metric is better (higher)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,9 +12,15 @@ HELP = "let scripted agents play tasks in boxes; write trajectories and demonstr
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's flags."""
     parser.add_argument("out", type=Path, help="folder for trajectories/ and demos.jsonl")
-    parser.add_argument("--tasks", nargs="+", default=["titanic", "digits", "prisonersDilemma"])
+    parser.add_argument(
+        "--tasks",
+        nargs="+",
+        metavar="ID",
+        default=["titanic", "digits", "prisonersDilemma"],
+        help="the tasks to play (titanic digits prisonersDilemma)",
+    )
     parser.add_argument("--episodes", type=int, default=100, help="episodes of each task (100)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="seed of the scripted agents (0)")
     parser.add_argument(
         "--runtime",
         choices=("docker", "subprocess"),

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context", type=int, default=8192, help="longest episode in tokens (8192)"
     )
-    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--temperature", type=float, default=1.0, help="sampling temperature (1.0)")
     parser.add_argument(
         "--runtime",
         choices=("docker", "subprocess"),

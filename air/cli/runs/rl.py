@@ -95,9 +95,7 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(args.gpus)
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     config = overrides.build(RunConfig, sources).named()
-    asked = throughput_inputs.of_embedded(config)
-    if reason := throughput.impossible(asked) or (plan := throughput.plan(asked)).absurd():
-        raise ConfigError(reason, where="plan")
+    plan = throughput.check(throughput_inputs.of_embedded(config))
     if args.dry_run:
         _say(["engine embedded", *plan.lines()])
         print(overrides.dump(config))

@@ -11,9 +11,10 @@ and the value of a key that the schema leaves open is read as TOML if it is TOML
 
 from __future__ import annotations
 
+import copy
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -75,6 +76,15 @@ def read_files(args: Sequence[str]) -> Sources:
         if isinstance(values, Path):
             _merge_file(sources, values, _path(flag) if flag else ())
     return sources
+
+
+def put(sources: Sources, settings: Mapping[str, Any], origin: str) -> None:
+    """Puts settings over what is there, key by key; a list replaces the whole list.
+
+    Args:
+        origin: what messages call them.
+    """
+    _merge(sources, sources.data, copy.deepcopy(dict(settings)), origin, ())
 
 
 def apply_flags(sources: Sources, args: Sequence[str], kind: type[BaseModel]) -> None:

@@ -18,6 +18,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from air.errors import ConfigError
+
 LONGEST_STEP = 7 * 86_400.0
 LONGEST_RUN = 365 * 86_400.0
 
@@ -193,6 +195,17 @@ def plan(load: Load) -> Throughput:
     here = [b for b, s in zip(own, load.sources, strict=True) if not s.elsewhere]
     boxes = min(load.in_flight, sum(own) - sum(here) + min(load.host_boxes, sum(here)))
     return Throughput(boxes, _slots(load), seconds, fullest.name, ages, load.bound, load.max_steps)
+
+
+def check(load: Load) -> Throughput:
+    """The steady state of a run that can be started.
+
+    Raises:
+        ConfigError: the plan makes no sense; says why.
+    """
+    if reason := impossible(load) or (found := plan(load)).absurd():
+        raise ConfigError(reason, where="plan")
+    return found
 
 
 def workers(*, most: int | None, multiplex: int, in_flight: int) -> int:

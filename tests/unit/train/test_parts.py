@@ -10,7 +10,7 @@ from air.train.algorithms import grpo
 from air.train.algorithms.episode_baselines import reward_to_go, segments
 
 A, B = [0.3, 0.1, 0.0, 0.0], [0.6]
-"""The README's example: one episode validates four times, the other once."""
+"""The example of docs/training.md: one episode validates four times, the other once."""
 
 
 def test_the_readmes_example() -> None:

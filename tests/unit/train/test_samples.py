@@ -32,7 +32,7 @@ def made_of(sample: Sample) -> list[float]:
 
 
 def four_and_one() -> tuple[Any, Any]:
-    """The README's example."""
+    """The example of docs/training.md."""
     paid = [payment(3 + 2 * n, delta=delta) for n, delta in enumerate([0.3, 0.1, 0.0, 0.0])]
     return chain(4, paid), chain(1, [payment(3, delta=0.6)])
 

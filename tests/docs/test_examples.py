@@ -1,0 +1,87 @@
+"""Each file of `examples/` does what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from air.cli.main import main
+from tests.docs.blocks import ROOT
+from tests.docs.conftest import MODEL, RUN
+
+EXAMPLES = ROOT / "examples"
+
+
+def run(script: str, *args: str, cwd: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / script, *args],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("provider", ["process", pytest.param("docker", marks=pytest.mark.docker)])
+def test_boxes_alone(provider: str, tmp_path: Path) -> None:
+    lines = run("boxes_alone.py", provider, cwd=tmp_path).splitlines()
+    assert lines == [
+        "sums: 0 7 735 71071 7142142 714264285",
+        "failed: 3 sorry",
+        "timed out: True begun",
+        "cut: True True",
+        "fork: ['shared', 'first']",
+        "fork: ['shared', 'second']",
+    ]
+
+
+def test_train_from_python(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--steps", "2", "--episodes", "4", "--tokens", "8", "--runtime", "subprocess"]
+    monkeypatch.setattr(sys, "argv", ["train_from_python.py", MODEL, *flags])
+    runpy.run_path(str(EXAMPLES / "train_from_python.py"), run_name="__main__")  # torch is loaded
+    said = capsys.readouterr().out
+    assert "step 2: reward" in said
+    (checkpoint,) = place.glob("outputs/*/checkpoints/step_2")
+    assert (checkpoint / "config.json").is_file()
+    assert str(checkpoint.relative_to(place)) in said
+
+
+@pytest.mark.parametrize("provider", ["process", pytest.param("docker", marks=pytest.mark.docker)])
+def test_the_custom_task_scores_as_recorded(
+    provider: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["tasks", "--root", str(EXAMPLES / "tasks"), "check", "waves", "--provider", provider]
+    assert main(argv) == 0, capsys.readouterr().out
+
+
+def test_the_notebook_runs(place: Path) -> None:
+    """Its code cells, one after another, as Jupyter would; it holds no outputs."""
+    notebook = json.loads((EXAMPLES / "read_a_run.ipynb").read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    space: dict[str, object] = {"__name__": "notebook"}
+    assert Path("outputs", RUN).is_dir()
+    assert "RUN" not in os.environ
+    for number, cell in enumerate(cells):
+        assert cell["outputs"] == []
+        exec(compile("".join(cell["source"]), f"cell {number}", "exec"), space)
+    assert len(space["episodes"]) == 6  # type: ignore[arg-type]
+    chart = space["rewards"].to_dict()  # type: ignore[attr-defined]
+    assert chart["encoding"]["y"]["field"] == "reward"
+    assert space["curve"].to_dict()["encoding"]["x"]["field"] == "step"  # type: ignore[attr-defined]
+
+
+def test_every_example_is_listed() -> None:
+    text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    for path in (*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.ipynb"), *EXAMPLES.glob("tasks/*")):
+        assert f"`{path.relative_to(EXAMPLES)}" in text
