@@ -95,7 +95,7 @@ def warm_start(folder: Path, data: Path, seed: int) -> Path:
     flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / "base")]
     flags += ["--data.name", str(data), "--data.seed", str(seed)]
     flags += ["--output-dir", str(folder), "--run.name", "warm"]
-    return sft.train(overrides.build(SFTRunConfig, overrides.parse(flags)))
+    return sft.train(overrides.build(SFTRunConfig, overrides.parse(flags, SFTRunConfig)))
 
 
 def run_config(
@@ -120,7 +120,7 @@ def run_config(
     ]
     flags += ["--run.name", f"seed{seed}/{arm}"]
     flags += ["--orchestrator.train.source.0.env.agent.runtime.type", args.runtime]
-    return overrides.build(RunConfig, overrides.parse([*files, *flags, *rest]))
+    return overrides.build(RunConfig, overrides.parse([*files, *flags, *rest], RunConfig))
 
 
 def measure(args: argparse.Namespace, rest: Sequence[str], model: Path) -> dict[str, Any]:

@@ -5,6 +5,8 @@ none is named."""
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Generator
 from functools import cache
 from importlib.util import find_spec
@@ -30,11 +32,18 @@ def docker_problem() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Skipped tests are listed one by one, not folded into a count."""
+    """Skipped tests are listed one by one, not folded into a count. Ctrl-C means the same in the background:
+    a shell lets a background job ignore SIGINT, and whatever the tests start would inherit that."""
+    if (
+        signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+        and threading.current_thread() is threading.main_thread()
+    ):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config.option, "fold_skipped"):
         config.option.fold_skipped = False
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips the tests marked `docker` where no box can start, and those whose program is not named."""
     for item in items:
@@ -43,10 +52,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"{variable} names no {missing}"))
         if item.get_closest_marker("primerl") and find_spec("prime_rl") is None:
             item.add_marker(pytest.mark.skip(reason="runs by make test-primerl PRIME_RL=DIR"))
+    _group(items)
     marked = [item for item in items if item.get_closest_marker("docker")]
     if marked and (problem := docker_problem()):
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=f"Docker: {problem}"))
+
+
+def _group(items: list[pytest.Item]) -> None:
+    """Says which tests one worker of pytest-xdist plays, and in which order they begin.
+
+    Tests that share something made for one file, or the one private engine, stay together. These
+    groups begin first, since the last of them to end decides how long the whole takes.
+    """
+    ranks: dict[str, tuple[int, int]] = {}
+    for item in items:
+        name = ""
+        fixtures = getattr(item, "_fixtureinfo", None)
+        definitions = fixtures.name2fixturedefs if fixtures is not None else {}
+        if "_engine" in definitions:
+            name = "private engine"
+        elif any(defs[-1].scope == "module" for defs in definitions.values()):
+            name = str(item.path.relative_to(Path(__file__).parent))
+        if name:
+            item.add_marker(pytest.mark.xdist_group(name))
+        kind = item.path.relative_to(Path(__file__).parent).parts[0]
+        ranks[item.nodeid] = (
+            0 if name else 1,
+            ("e2e", "docker").index(kind) if kind in ("e2e", "docker") else 2,
+        )
+    items.sort(key=lambda item: ranks[item.nodeid])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -38,6 +38,7 @@ from air.manual.undo import Point, unpack
 from air.replay.restore import Play, ReplayOptions, begin, format_of, load_task
 from air.sandbox.contract.box import ExecResult
 from air.sandbox.contract.kinds import OF_ISOLATION
+from air.sandbox.contract.shell import Shell
 from air.tasks.spec import TaskSpec
 from air.trajectories import Step, TokenRef, Trajectory
 from air.worlds.research.world import ResearchWorld, describe
@@ -153,7 +154,7 @@ class Interactive:
             await self._go(play)
         with world.times.as_recording():
             await self._watch(self.episode)
-        self.shell = world.box.session()
+        self.shell = Shell(world.box)
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
@@ -371,7 +372,7 @@ class Interactive:
             episode.malformed_in_a_row = point.malformed
             await self._watch(episode)
         if point.copy is not None:
-            self.shell = world.box.session()
+            self.shell = Shell(world.box)
         self.episode = episode
         del self.lines[point.lines :]
         self._points.pop().forget()

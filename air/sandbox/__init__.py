@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 
 from air.errors import ConfigError
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec
-from air.sandbox.ops import cleanup
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.wire.guest_box import GuestBox
 
@@ -51,9 +51,9 @@ async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = Non
     provider = getattr(importlib.import_module(module), name)
     box: GuestBox = await provider.start(spec, run=run, gpus=gpus)
     box.gpus = gpus.uuids
-    run = run or cleanup.run_id()
+    run = run or ownership.run_id()
     box.events.start(
-        spec, run=run, owner=cleanup.owner(), workspace=box.seen_from_host or box.workspace
+        spec, run=run, owner=ownership.owner(), workspace=box.seen_from_host or box.workspace
     )
     return box
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from air.sandbox import open_box
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.docker import engine
-from air.sandbox.ops import cleanup
 
 pytestmark = pytest.mark.docker
 
@@ -31,16 +31,16 @@ async def test_every_container_says_whose_it_is_and_until_when() -> None:
     async with await open_box(BoxSpec(), run="closed") as box:
         found = await asyncio.to_thread(engine.client().inspect_container, box.id)
     labels = found["Config"]["Labels"]
-    assert labels[cleanup.RUN_LABEL] == "closed"
-    assert labels[cleanup.OWNER_LABEL] == cleanup.owner()
-    assert float(labels[cleanup.EXPIRES_LABEL]) > 0
+    assert labels[ownership.RUN_LABEL] == "closed"
+    assert labels[ownership.OWNER_LABEL] == ownership.owner()
+    assert float(labels[ownership.EXPIRES_LABEL]) > 0
 
 
 async def test_a_box_that_is_closed_is_gone() -> None:
     for _ in range(3):
         box = await open_box(BoxSpec(), run="gone")
         await box.close()
-        left = [c for c in engine.boxes() if c["Labels"][cleanup.RUN_LABEL] == "gone"]
+        left = [c for c in engine.boxes() if c["Labels"][ownership.RUN_LABEL] == "gone"]
         assert left == []
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from air.errors import BoxDiedError, BoxStartError, MissingError
 from air.sandbox import conformance, docker_available, open_box
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 from air.sandbox.docker import container_spec, engine
 from air.sandbox.docker.container_stream import Attached
 from air.sandbox.docker.engine_errors import TransientStartError
-from air.sandbox.ops import cleanup
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.wire.connection import opening
 
@@ -23,7 +23,7 @@ KEPT = [c for c in conformance.CHECKS if c.name not in conformance.KNOWN_GAPS["d
 
 
 def _ours(run: str) -> list[str]:
-    return [c["Names"][0] for c in engine.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+    return [c["Names"][0] for c in engine.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
 
 
 @pytest.mark.parametrize("check", KEPT, ids=lambda check: check.name)

@@ -38,11 +38,3 @@ async def test_out_of_memory_is_told_from_other_ends() -> None:
         assert (survived.code, survived.out_of_memory) == (4, True)
         assert outcome(survived) == "out-of-memory"
         assert outcome(await box.exec("exit 4", timeout=60)) == "failed"
-
-
-async def test_a_session_in_a_container() -> None:
-    async with await open_box(BoxSpec()) as box:
-        session = box.session()
-        await session.exec("mkdir -p sub; cd sub; export A=1", timeout=20)
-        assert (await session.exec("echo $A; pwd", timeout=20)).text == "1\n/workspace/sub\n"
-        assert (session.cwd, session.env["A"]) == ("/workspace/sub", "1")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from air.cli.main import main
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.docker import container_spec
 from air.sandbox.docker import engine as daemon
@@ -43,7 +44,7 @@ asyncio.run(main())
 
 
 def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in daemon.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+    return [c for c in daemon.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
 
 
 async def _harness(run: str) -> asyncio.subprocess.Process:
@@ -80,7 +81,7 @@ async def test_sigkill_during_the_start_leaves_nothing_after_the_next_start(dela
 
 @pytest.fixture
 def dead_owner() -> str:
-    host, _, start = cleanup.owner().rsplit(":", 2)
+    host, _, start = ownership.owner().rsplit(":", 2)
     pid = subprocess.check_output([sys.executable, "-c", "import os; print(os.getpid())"])
     return f"{host}:{int(pid)}:{start}"
 
@@ -108,11 +109,11 @@ def _exists(name: str) -> bool:
 
 
 def test_what_never_started_is_collected_and_nothing_else(created: Any, dead_owner: str) -> None:
-    created("air-test-dead", **{cleanup.OWNER_LABEL: dead_owner})
-    created("air-test-expired", **{cleanup.EXPIRES_LABEL: "1"})
+    created("air-test-dead", **{ownership.OWNER_LABEL: dead_owner})
+    created("air-test-expired", **{ownership.EXPIRES_LABEL: "1"})
     created("air-test-alive")
-    created("air-test-elsewhere", **{cleanup.OWNER_LABEL: "elsewhere/0/0:1:1"})
-    created("air-test-foreign", **{cleanup.OWNER_LABEL: None, cleanup.EXPIRES_LABEL: "1"})
+    created("air-test-elsewhere", **{ownership.OWNER_LABEL: "elsewhere/0/0:1:1"})
+    created("air-test-foreign", **{ownership.OWNER_LABEL: None, ownership.EXPIRES_LABEL: "1"})
     removed = cleanup.collect()
     assert {"air-test-dead", "air-test-expired"} <= set(removed)
     for name, stays in {
@@ -126,7 +127,7 @@ def test_what_never_started_is_collected_and_nothing_else(created: Any, dead_own
 
 
 def test_air_box(created: Any, dead_owner: str, capsys: pytest.CaptureFixture[str]) -> None:
-    created("air-test-listed", **{cleanup.OWNER_LABEL: dead_owner})
+    created("air-test-listed", **{ownership.OWNER_LABEL: dead_owner})
     assert main(["box", "ls"]) == 0
     row = next(r for r in capsys.readouterr().out.splitlines() if r.startswith("air-test-listed"))
     assert row.split()[1:4] == ["docker", "created", "created"]

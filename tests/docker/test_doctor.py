@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from air.cli.main import main
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.docker import container_spec
 from air.sandbox.docker import engine as daemon
-from air.sandbox.ops import cleanup
 
 pytestmark = pytest.mark.docker
 
@@ -27,7 +27,7 @@ def _doctor(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
 def expired() -> Iterator[str]:
     """A container of ours that never started and is past its time."""
     arguments = container_spec.container(BoxSpec(), "air-doctor-expired", "doctor")
-    arguments["labels"][cleanup.EXPIRES_LABEL] = "1"
+    arguments["labels"][ownership.EXPIRES_LABEL] = "1"
     daemon.client().create_container(**arguments)
     yield "air-doctor-expired"
     daemon.remove("air-doctor-expired")
@@ -46,7 +46,7 @@ def test_a_machine_on_which_boxes_work(capsys: pytest.CaptureFixture[str]) -> No
     assert found["one box"]["state"] in ("ok", "warn")
     assert "a command in" in found["one box"]["seen"]
     assert {"networks", "volumes", "disk docker", "gpus"} <= set(found)
-    assert not [c for c in daemon.boxes() if c["Labels"][cleanup.RUN_LABEL] == "doctor"]
+    assert not [c for c in daemon.boxes() if c["Labels"][ownership.RUN_LABEL] == "doctor"]
 
 
 def test_what_is_left_behind_is_named_with_what_removes_it(
@@ -59,9 +59,9 @@ def test_what_is_left_behind_is_named_with_what_removes_it(
 
 
 def test_a_volume_of_a_dead_owner_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    host = cleanup.owner().rsplit(":", 2)[0]
+    host = ownership.owner().rsplit(":", 2)[0]
     engine, name = daemon.client(), "air-doctor-volume"
-    engine.create_volume(name, labels={cleanup.OWNER_LABEL: f"{host}:{2**22 + 1}:1"})
+    engine.create_volume(name, labels={ownership.OWNER_LABEL: f"{host}:{2**22 + 1}:1"})
     try:
         finding = _doctor(capsys)["volumes"]
         assert finding["state"] == "warn"

@@ -18,10 +18,10 @@ import pytest
 
 from air.cli.main import main
 from air.errors import AirError, BoxStartError, MissingError
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.docker import container_spec
 from air.sandbox.docker import engine as daemon
-from air.sandbox.ops import cleanup
 from air.sandbox.pool import file_locks, gpu_leases
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.gpu_leases import GpuPool
@@ -47,7 +47,7 @@ def created() -> Iterator[Callable[..., str]]:
 
     def create(name: str, gpu: str, **labels: str | None) -> str:
         arguments = container_spec.container(BoxSpec(), name, RUN)
-        labels |= {cleanup.GPU_LABEL: gpu}
+        labels |= {ownership.GPU_LABEL: gpu}
         arguments["labels"] |= labels
         arguments["labels"] = {k: v for k, v in arguments["labels"].items() if v is not None}
         names.append(name)
@@ -60,7 +60,7 @@ def created() -> Iterator[Callable[..., str]]:
 
 @pytest.fixture
 def dead_owner() -> str:
-    host, _, start = cleanup.owner().rsplit(":", 2)
+    host, _, start = ownership.owner().rsplit(":", 2)
     pid = subprocess.check_output([sys.executable, "-c", "import os; print(os.getpid())"])
     return f"{host}:{int(pid)}:{start}"
 
@@ -94,7 +94,7 @@ async def test_the_engine_is_told_these_very_gpus() -> None:
         assert request["Count"] == 0
         assert request["Capabilities"] == [["gpu", "compute", "utility"]]
         labels = found["Config"]["Labels"]
-        assert labels[cleanup.GPU_LABEL] == "GPU-airtest-a.1,GPU-airtest-b.1"
+        assert labels[ownership.GPU_LABEL] == "GPU-airtest-a.1,GPU-airtest-b.1"
         environment = found["Config"]["Env"]
         assert not [row for row in environment if row.startswith("NVIDIA_VISIBLE_DEVICES")]
 
@@ -102,7 +102,7 @@ async def test_the_engine_is_told_these_very_gpus() -> None:
 async def test_a_box_without_gpus_gets_none_where_nvidias_runtime_is_the_default() -> None:
     arguments = container_spec.container(BoxSpec(), "air-test-plain", RUN)
     assert not arguments["host_config"].get("DeviceRequests")
-    assert cleanup.GPU_LABEL not in arguments["labels"]
+    assert ownership.GPU_LABEL not in arguments["labels"]
     assert arguments["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
@@ -119,7 +119,7 @@ async def test_a_start_that_fails_leaves_the_gpu_free_and_no_container() -> None
                 "install the NVIDIA Container Toolkit and restart the engine"
             )
         assert [gpu_leases.holders(gpu) for gpu in GPUS] == [{}, {}]
-        assert not [c for c in daemon.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == RUN]
+        assert not [c for c in daemon.boxes() if c["Labels"].get(ownership.RUN_LABEL) == RUN]
 
 
 async def test_a_live_owners_container_is_waited_for(created: Callable[..., str]) -> None:
@@ -149,9 +149,9 @@ async def test_sharers_do_not_wait_for_one_another(created: Callable[..., str]) 
 
 
 async def test_a_container_of_nobody_known_is_waited_for(created: Callable[..., str]) -> None:
-    foreign = {cleanup.OWNER_LABEL: None, cleanup.EXPIRES_LABEL: None}
+    foreign = {ownership.OWNER_LABEL: None, ownership.EXPIRES_LABEL: None}
     created("air-test-nobodys", "GPU-airtest-a", **foreign)
-    elsewhere = {cleanup.OWNER_LABEL: "elsewhere/0/0:1:1"}
+    elsewhere = {ownership.OWNER_LABEL: "elsewhere/0/0:1:1"}
     created("air-test-elsewhere", "GPU-airtest-b.0", **elsewhere)
     assert await GpuPool(GPUS[:1]).try_take(1) is None
     assert await GpuPool(GPUS[1:]).try_take(1) is None
@@ -163,7 +163,7 @@ async def test_a_container_of_nobody_known_is_waited_for(created: Callable[..., 
 async def test_a_dead_owners_container_is_removed_first(
     created: Callable[..., str], dead_owner: str
 ) -> None:
-    created("air-test-left", "GPU-airtest-a.0", **{cleanup.OWNER_LABEL: dead_owner})
+    created("air-test-left", "GPU-airtest-a.0", **{ownership.OWNER_LABEL: dead_owner})
     lease = await GpuPool(GPUS[:1]).try_take(1)
     assert lease is not None
     assert not exists("air-test-left")

@@ -15,10 +15,10 @@ import pytest
 
 from air.sandbox import open_box
 from air.sandbox.conformance.ports import ECHO, echo, program, said
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec
 from air.sandbox.docker import engine as daemon
 from air.sandbox.network import egress_proxy
-from air.sandbox.ops import cleanup
 from air.sandbox.pool.box_pool import Pool
 
 pytestmark = pytest.mark.docker
@@ -63,9 +63,9 @@ def neighbour() -> Iterator[tuple[str, str]]:
     """A container on a network of its own, which serves at port 8000: its address and its gateway's."""
     engine = daemon.client()
     labels = {
-        cleanup.RUN_LABEL: RUN,
-        cleanup.OWNER_LABEL: cleanup.owner(),
-        cleanup.EXPIRES_LABEL: cleanup.expires(300),
+        ownership.RUN_LABEL: RUN,
+        ownership.OWNER_LABEL: ownership.owner(),
+        ownership.EXPIRES_LABEL: ownership.expires(300),
     }
     argv = ["python3", "-m", "http.server", "8000"]
     network = engine.create_network(f"air-test-{secrets.token_hex(4)}")["Id"]

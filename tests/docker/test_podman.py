@@ -25,8 +25,9 @@ import pytest
 
 from air.errors import BoxDiedError, MissingError
 from air.sandbox import conformance, open_box
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec
-from air.sandbox.docker import container_spec, images, portable_python
+from air.sandbox.docker import container_spec, images, portable_python, sdk
 from air.sandbox.docker import engine as daemon
 from air.sandbox.docker.box import DockerBox
 from air.sandbox.docker.container_stream import Attached, create
@@ -135,7 +136,7 @@ def _user() -> Iterator[pwd.struct_passwd]:
 
 def _load(podman: Rootless) -> None:
     """Gives Podman the base image that Docker has."""
-    with images.engine(300) as engine:
+    with sdk.engine(300) as engine:
         saved = engine.images.get("air-base").save(named=True)
         argv = podman.argv("load", "--quiet")
         pipe = subprocess.PIPE
@@ -187,7 +188,7 @@ def podman(_service: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in daemon.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+    return [c for c in daemon.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
 
 
 async def _with_mounted_python(spec: BoxSpec) -> Box:
@@ -391,9 +392,9 @@ def dead_pid() -> int:
 
 @pytest.mark.usefixtures("podman")
 async def test_what_never_started_is_collected(dead_pid: int) -> None:
-    host, _, start = cleanup.owner().rsplit(":", 2)
+    host, _, start = ownership.owner().rsplit(":", 2)
     arguments = container_spec.container(SPEC, "air-podman-created", "podman-created")
-    arguments["labels"][cleanup.OWNER_LABEL] = f"{host}:{dead_pid}:{start}"
+    arguments["labels"][ownership.OWNER_LABEL] = f"{host}:{dead_pid}:{start}"
     await asyncio.to_thread(create, arguments)
     assert len(_of("podman-created")) == 1
     assert "air-podman-created" in await asyncio.to_thread(cleanup.collect)

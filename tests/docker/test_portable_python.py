@@ -20,13 +20,13 @@ import pytest
 
 from air.errors import BoxFileError, BoxStartError
 from air.sandbox import conformance, open_box
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxLimits, BoxSpec
-from air.sandbox.docker import container_spec, images, portable_python
+from air.sandbox.docker import container_spec, portable_python, sdk
 from air.sandbox.docker import engine as daemon
 from air.sandbox.docker.box import DockerBox
 from air.sandbox.guest import copy_python
 from air.sandbox.network import egress_proxy
-from air.sandbox.ops import cleanup
 from air.sandbox.pool.box_pool import Pool
 
 pytestmark = pytest.mark.docker
@@ -57,9 +57,11 @@ LABEL {LABEL}
 NEEDS_PROGRAMS = frozenset(
     {
         # Scripts of bash.
-        "a-damaged-session-goes-on",
-        "a-session-keeps-directory-and-exports",
-        "a-session-keeps-nothing-else",
+        "a-damaged-shell-goes-on",
+        "a-killed-command-leaves-its-shell-as-it-was",
+        "a-shell-keeps-directory-and-exports",
+        "a-shell-keeps-nothing-else",
+        "a-shell-takes-long-scripts",
         "a-string-goes-through-bash-a-sequence-as-it-is",
         "a-timeout-kills-the-whole-tree",
         "long-commands",
@@ -103,7 +105,7 @@ commands, but no Python where a guest looks for it; all others in one with nothi
 def swept() -> Iterator[None]:
     """Removes every image that these tests have made."""
     yield
-    with images.engine(60) as client:
+    with sdk.engine(60) as client:
         for image in client.images.list(all=True, filters={"label": LABEL}):
             if image.tags:
                 client.images.remove(image.id, force=True)
@@ -120,7 +122,7 @@ def _built(name: str, dockerfile: str, files: dict[str, bytes]) -> str:
             tar.addfile(member, io.BytesIO(data))
     context.seek(0)
     tag = f"air-test-{name}-{os.getpid()}"
-    with images.engine(300) as client:
+    with sdk.engine(300) as client:
         client.images.build(
             fileobj=context,
             custom_context=True,
@@ -167,7 +169,7 @@ def busybox(swept: None, busybox_binary: bytes) -> str:
 
 
 def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in daemon.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+    return [c for c in daemon.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.name)
@@ -264,48 +266,6 @@ async def test_commands_neither_change_the_mounted_python_nor_see_it_in_their_en
         special = "find /.air ! -type l ( -perm -2 -o -perm -4000 -o -perm -2000 )"
         assert (await box.exec(special.split(), timeout=60)).text == ""
         assert (await box.exec("echo alive", timeout=60)).text == "alive\n"
-
-
-@pytest.mark.parametrize("image", ["bare", "busybox"])
-async def test_a_session_of_an_image_without_bash(
-    image: str, request: pytest.FixtureRequest
-) -> None:
-    async with await open_box(BoxSpec(image=request.getfixturevalue(image)), run="any") as box:
-        session = box.session()
-        odd = 'it\'s "$(x)" \\ two\nlines '
-        result = await session.exec(
-            f"export A={_sh(odd)} B=1; unset HOME; C=1; cd /tmp", timeout=60
-        )
-        assert (result.code, result.text, session.problem) == (0, "", "")
-        assert (session.cwd, session.env) == ("/tmp", {"A": odd, "B": "1"} | _moved(session.env))
-        shown = 'printf "%s|" "$A" "$B" "${C-none}" "${HOME-none}" "$PWD"; exit 7'
-        result = await session.exec(shown, timeout=60)
-        assert (result.code, result.text) == (7, f"{odd}|1|none|none|/tmp|")
-        result = await session.exec("export A=2; cd /; kill -9 $$", timeout=60)
-        assert session.problem == "the command was killed"
-        result = await session.exec("export A=2; cd /; sleep 600", timeout=1.0)
-        assert result.timed_out
-        result = await session.exec("trap true EXIT; export A=2; cd /", timeout=60)
-        assert "trapped its own exit" in session.problem or "No such file" in session.problem
-        result = await session.exec(
-            "set -eu; mkdir gone; cd gone; rmdir ../gone; false; echo", timeout=60
-        )
-        assert (result.code, result.text, session.cwd) == (1, "", "/tmp/gone")
-        result = await session.exec("pwd; echo ${A#it}", timeout=60)
-        assert result.stdout.startswith(b"/workspace\n's")
-        assert result.stderr == b"air: /tmp/gone is gone: this is /workspace\n"
-        session.reset()
-        assert (await session.exec("pwd; echo ${A-none}", timeout=60)).text == "/workspace\nnone\n"
-    assert not _of("any")
-
-
-def _sh(text: str) -> str:
-    return "'" + text.replace("'", "'\"'\"'") + "'"
-
-
-def _moved(env: dict[str, str]) -> dict[str, str]:
-    """Where a shell was before, which some export."""
-    return {name: value for name, value in env.items() if name == "OLDPWD"}
 
 
 @pytest.mark.parametrize("image", ["bare", "busybox"])

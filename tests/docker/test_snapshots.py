@@ -11,10 +11,10 @@ import pytest
 
 from air.errors import BoxDiedError, ConfigError
 from air.sandbox import open_box
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.sandbox.docker import engine, snapshot_service
 from air.sandbox.docker.box import DockerBox
-from air.sandbox.ops import cleanup
 from air.sandbox.pool.box_pool import Pool
 
 pytestmark = pytest.mark.docker
@@ -22,7 +22,7 @@ SPEC = BoxSpec(limits=BoxLimits(disk_mb=16))
 
 
 def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in engine.boxes() if c["Labels"].get(cleanup.RUN_LABEL) == run]
+    return [c for c in engine.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
 
 
 def _keepers(run: str) -> list[str]:

@@ -16,6 +16,7 @@ from air.train.config.model_options import SFTConfig
 from air.train.config.run_config import EmbeddedConfig
 from air.train.model import policy as policies
 from air.train.model.sft import train_sft
+from tests.once import shared
 
 SYSTEM = (
     "Reply with a short thought and exactly one ```bash block. "
@@ -80,7 +81,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy of 0.1 M weights that can say two things: try something, or submit it."""
     talks = [talk(m, level) for m in range(1, 5) for level in range(1, 5)]
-    return warm(tmp_path_factory.mktemp("small"), talks)
+    return shared(tmp_path_factory, "small", lambda folder: warm(folder, talks)) / "warm"
 
 
 def warm(folder: Path, talks: Sequence[list[dict[str, str]]]) -> Path:

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from air import tasks
 from air.testing import ScriptedServer, replies
 from air.trajectories import read
 from tests.e2e.conftest import attempt
+from tests.fork_server import ForkServer
 
 BIN = Path(sys.executable).parent
 
@@ -21,14 +24,26 @@ BIN = Path(sys.executable).parent
 def command(
     name: str, *args: str | Path, cwd: Path, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """One command of ours, from a folder that is not the checkout."""
+    """One command of ours, from a folder that is not the checkout; see `fork_server`."""
+    argv = [name, *map(str, args)]
+    return _server().run(argv, cwd=cwd, env={**os.environ, **env}, seconds=600)
+
+
+@cache
+def _server() -> ForkServer:
+    """The fork server of this process; ends with it."""
+    return ForkServer(Path(tempfile.mkdtemp(prefix="air-test-fork-")))
+
+
+def cold(name: str, *args: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """A command as a user starts it: by its entry point, in a process of its own."""
     return subprocess.run(
         [BIN / name, *map(str, args)],
         cwd=cwd,
         env={**os.environ, **env},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
 
 
@@ -48,7 +63,7 @@ def test_vf_eval_plays_our_tasks_with_an_endpoint(tmp_path: Path) -> None:
         flags = ["-m", "scripted", "-r", "2", "--no-push", "-o", tmp_path, "--run.dir", "r"]
         flags += ["--env.taskset.tasks", '["titanic"]', "--env.agent.runtime.type", "docker"]
         flags += ["--client.base-url", server.url, "--client.api-key-var", "AIR_TEST_KEY"]
-        result = command("vf-eval", "air", *flags, cwd=tmp_path)
+        result = cold("vf-eval", "air", *flags, cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     lines = (tmp_path / "r" / "traces.jsonl").read_text().splitlines()
     traces = [trace for line in lines for trace in json.loads(line).get("traces", [])]
@@ -122,7 +137,7 @@ def test_bad_input_to_rl(args: list[str], words: list[str], tmp_path: Path) -> N
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
-    result = command("rl", "@", "nowhere.toml", "--debug", cwd=tmp_path)
+    result = cold("rl", "@", "nowhere.toml", "--debug", cwd=tmp_path)
     assert result.returncode == 2
     assert "Traceback" in result.stderr
 
@@ -142,6 +157,6 @@ def test_without_docker_a_run_that_needs_it_says_what_to_do(tmp_path: Path) -> N
 
 
 def test_an_unknown_command_lists_the_known_ones(tmp_path: Path) -> None:
-    result = command("air", cwd=tmp_path)
+    result = cold("air", cwd=tmp_path)
     assert result.returncode == 2
     assert "quickstart" in result.stdout

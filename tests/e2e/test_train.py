@@ -103,7 +103,7 @@ def test_a_run_trains_and_leaves_what_it_should(runtime: str, small: Path, tmp_p
     assert len(list((folder / "trajectories").glob("*.jsonl"))) == 16
     check_groups(folder, [first, second])
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["step_1", "step_2"]
-    resolved = overrides.build(RunConfig, overrides.parse([f"@{folder / 'config.json'}"]))
+    resolved = overrides.build(RunConfig, overrides.read_files([f"@{folder / 'config.json'}"]))
     assert resolved.max_steps == 2
     assert (folder / "log.txt").is_file()
     assert "step 2" in ran.stdout

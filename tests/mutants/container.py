@@ -168,14 +168,14 @@ MUTANTS = (
     ),
     _mutant(
         "every container says whose it is",
-        "        cleanup.OWNER_LABEL: cleanup.owner(),\n",
+        "        ownership.OWNER_LABEL: ownership.owner(),\n",
         "",
         f"{_CLOSED}::test_every_container_says_whose_it_is_and_until_when",
     ),
     _mutant(
         "every container says until when it may live",
-        "cleanup.EXPIRES_LABEL: cleanup.expires(seconds)",
-        'cleanup.EXPIRES_LABEL: "0"',
+        "ownership.EXPIRES_LABEL: ownership.expires(seconds)",
+        'ownership.EXPIRES_LABEL: "0"',
         f"{_CLOSED}::test_every_container_says_whose_it_is_and_until_when",
     ),
     Mutant(

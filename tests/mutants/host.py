@@ -9,6 +9,7 @@ _BOX = "air/sandbox/wire/guest_box.py"
 _PROCESS = "air/sandbox/process/box.py"
 _POOL = "air/sandbox/pool/box_pool.py"
 _CLEANUP = "air/sandbox/ops/cleanup.py"
+_OWNERSHIP = "air/sandbox/contract/ownership.py"
 _DEFENCES = "tests/unit/sandbox/test_box_defences.py"
 _GUEST_TESTS = "tests/unit/sandbox/test_box_guest.py"
 _PROCESS_TESTS = "tests/unit/sandbox/test_box_process.py"
@@ -193,7 +194,7 @@ _LENDING = (
     Mutant(
         "a spare that has waited too long is not handed out",
         _POOL,
-        "if box.alive and time.monotonic() - box.born < cleanup.WARM_SECONDS / 2:",
+        "if box.alive and time.monotonic() - box.born < ownership.WARM_SECONDS / 2:",
         "if box.alive:",
         (f"{_DEFENCES}::test_a_spare_that_has_waited_too_long_is_not_handed_out",),
         PROCESS_WORKS,
@@ -235,42 +236,42 @@ _LENDING = (
 _OWNERS = (
     Mutant(
         "an owner on another machine is never dead",
-        _CLEANUP,
+        _OWNERSHIP,
         "len(parts) != 3 or parts[0] != _host() or",
         "len(parts) != 3 or",
         (_DEAD,),
     ),
     Mutant(
         "a process that has another's number is not the owner",
-        _CLEANUP,
+        _OWNERSHIP,
         "        return start != parts[2]\n",
         "        return False\n",
         (_DEAD,),
     ),
     Mutant(
         "a box without our labels is not ours",
-        _CLEANUP,
+        _OWNERSHIP,
         "if OWNER_LABEL not in labels or EXPIRES_LABEL not in labels:",
         "if OWNER_LABEL not in labels:",
         (_LEFT,),
     ),
     Mutant(
         "a box whose owner is dead is left behind",
-        _CLEANUP,
+        _OWNERSHIP,
         "return expired or is_dead(labels[OWNER_LABEL])",
         "return expired",
         (_LEFT,),
     ),
     Mutant(
         "a box that is past its time is left behind",
-        _CLEANUP,
+        _OWNERSHIP,
         "return expired or is_dead(labels[OWNER_LABEL])",
         "return is_dead(labels[OWNER_LABEL])",
         (_LEFT,),
     ),
     Mutant(
         "a box does not expire while it waits to be handed out",
-        _CLEANUP,
+        _OWNERSHIP,
         "{time.time() + seconds + WARM_SECONDS:.0f}",
         "{time.time() + seconds:.0f}",
         (_LEFT,),
@@ -278,20 +279,20 @@ _OWNERS = (
     Mutant(
         "only folders of the dead are removed",
         _CLEANUP,
-        "        if is_dead(label):\n            shutil",
+        "        if ownership.is_dead(label):\n            shutil",
         "        if True:\n            shutil",
         (f"{_CLEANUP_TESTS}::test_folders_of_the_dead_are_removed",),
     ),
     Mutant(
         "only folders that are named as ours are looked at",
-        _CLEANUP,
+        _OWNERSHIP,
         "ours = name.startswith(FOLDER_PREFIX) and all(map(str.isdigit, (namespace, pid, start)))",
         "ours = True",
         (f"{_CLEANUP_TESTS}::test_only_names_of_ours_have_an_owner",),
     ),
     Mutant(
         "a box's folder says of which pid namespace its owner is",
-        _CLEANUP,
+        _OWNERSHIP,
         'f"{_machine()}/{namespace}:{pid}:{start}"',
         'f"{_host()}:{pid}:{start}"',
         (f"{_CLEANUP_TESTS}::test_folders_of_the_dead_are_removed",),

@@ -146,7 +146,7 @@ _OF_LEASES = (
     ),
     _lease(
         "what a dead owner's container holds is freed first",
-        "        engine.remove_left_behind(cleanup.GPU_LABEL)\n",
+        "        engine.remove_left_behind(ownership.GPU_LABEL)\n",
         "",
         f"{_IN_DOCKER}::test_a_dead_owners_container_is_removed_first",
         still=DOCKER_WORKS,
@@ -167,7 +167,7 @@ _OF_LEASES = (
     Mutant(
         "an engine is knocked at before it is asked",
         "air/sandbox/docker/engine.py",
-        "    images.knock()\n",
+        "    sdk.knock()\n",
         "",
         (f"{_LEASE_TESTS}::test_two_hundred_leases_leave_nothing_open",),
         _LEASED,
@@ -261,7 +261,7 @@ _OF_BOXES = (
     _docker(
         "a container says which GPUs it has",
         _CONTAINER,
-        "({cleanup.GPU_LABEL: gpus.label} if gpus.gpus else {})",
+        "({ownership.GPU_LABEL: gpus.label} if gpus.gpus else {})",
         "{}",
         "test_the_engine_is_told_these_very_gpus",
     ),

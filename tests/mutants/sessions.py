@@ -1,16 +1,13 @@
-"""What a session holds to between commands, and what is told of a command's end."""
+"""What a shell holds to between commands, and what is told of a command's end."""
 
 from __future__ import annotations
 
 from tests.mutants import DOCKER_WORKS, PROCESS_WORKS, Mutant, as_process, in_docker
 
-_FILE = "air/sandbox/contract/session.py"
-_PARSED = "tests/unit/sandbox/test_session.py::test_what_no_shell_of_ours_left"
-_LEFT = "tests/unit/sandbox/test_session.py::test_what_a_shell_left"
+_FILE = "air/sandbox/contract/shell.py"
 _OUTCOME = "tests/unit/sandbox/test_box_failure.py::test_outcome"
 _GROUPS = "tests/unit/sandbox/test_guest_stats.py::test_control_groups"
-_DAMAGED = as_process("a-damaged-session-goes-on")
-_KEEPS = as_process("a-session-keeps-nothing-else", "a-session-keeps-directory-and-exports")
+_KEEPS = as_process("a-shell-keeps-nothing-else")
 
 
 def _mutant(name: str, old: str, new: str, *tests: str, still: str = PROCESS_WORKS) -> Mutant:
@@ -19,61 +16,28 @@ def _mutant(name: str, old: str, new: str, *tests: str, still: str = PROCESS_WOR
 
 MUTANTS = (
     _mutant(
-        "a killed command leaves its session as it was",
-        "if result.timed_out or result.signal:",
-        "if False:",
-        *as_process("a-killed-command-leaves-its-session-as-it-was"),
-    ),
-    _mutant(
-        "a session's state is written to a file and to nothing else",
-        "if [[ -f {file} || ! -e {file} ]]; then",
-        "if true; then",
-        *_DAMAGED,
-    ),
-    _mutant(
-        "a session whose file was damaged takes another",
-        "            self._move()\n",
-        "            pass\n",
-        *_DAMAGED,
-    ),
-    _mutant(
-        "a command's `set -e` does not keep its state from being saved",
-        "builtin set +e; ",
-        "",
+        "a command's tracing does not show how its state is saved",
+        "{ set +x; trap - DEBUG",
+        "{ trap - DEBUG",
         *_KEEPS,
     ),
     _mutant(
-        "a command's DEBUG trap does not run while its state is saved",
-        "builtin trap - DEBUG; ",
-        "",
-        *_KEEPS,
-    ),
-    _mutant(
-        "a full disk does not end a command while its state is saved",
-        "builtin trap '' XFSZ; ",
+        "a file size limit does not change a command's exit status",
+        "; trap '' XFSZ",
         "",
         *_KEEPS,
     ),
     _mutant(
         "a command's `set -C` does not keep its state from being saved",
-        "}} >| {file}; fi",
-        "}} > {file}; fi",
-        *_KEEPS,
+        'f">| {shlex',
+        'f"> {shlex',
+        "tests/unit/worlds/test_shell.py::test_no_setting_keeps_the_next_command_from_running[set -C]",
     ),
     _mutant(
-        "a state that our script did not begin is refused",
-        "if parts[0] != token:",
-        "if False:",
-        f"{_PARSED}[other\\x00/\\n\\x00other-replaced]",
-        f"{_PARSED}[-replaced]",
-        still=f"{_LEFT}[T\\x00/\\n\\x00T-state0]",
-    ),
-    _mutant(
-        "a state with what is no variable is refused",
-        " or None in found",
+        "a state that is no absolute path is refused",
+        ' or not cwd.startswith("/")',
         "",
-        f"{_PARSED}[T\\x00/\\n\\x00A-B=1\\x00T-damaged]",
-        still=f"{_LEFT}[T\\x00/\\n\\x00T-state0]",
+        "tests/unit/worlds/test_shell.py::test_nothing_is_believed_that_no_command_leaves[b'relative']",
     ),
     Mutant(
         "a program that cannot be run is told from one that failed",

@@ -1,4 +1,7 @@
-"""Imports go one way: each import in `air`, inside functions too, stays within what is allowed."""
+"""Imports go one way, in no circle, and no folder grows beyond a glance.
+
+Every import counts: inside functions and under TYPE_CHECKING too.
+"""
 
 from __future__ import annotations
 
@@ -125,3 +128,72 @@ def test_a_forbidden_import_is_seen(file: str, source: str) -> None:
 )
 def test_an_allowed_import_is_not(file: str, source: str) -> None:
     assert violations(source, ROOT / file) == []
+
+
+MOST_FILES = 14
+"""Python files of one folder, beside its `__init__`."""
+
+
+def sources() -> dict[str, Path]:
+    """Every module of `air` by its dotted name."""
+    files = [path for path in sorted(ROOT.rglob("*.py")) if "_shipped" not in path.parts]
+    return {
+        ".".join(("air", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        ): path
+        for path in files
+    }
+
+
+def graph(modules: dict[str, Path]) -> dict[str, set[str]]:
+    """Which module imports which, of these modules."""
+    edges = {}
+    for name, path in modules.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        wanted = {module for _, module in imports(ast.parse(path.read_text("utf-8")), package)}
+        # `from a.b import c` means the module a.b.c if there is one, else a.b.
+        targets = {w if w in modules else w.rpartition(".")[0] for w in wanted}
+        edges[name] = (targets & set(modules)) - {name}
+    return edges
+
+
+def circles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Modules that import one another, directly or through others: those that no order can have."""
+    rest = {name: set(targets) for name, targets in edges.items()}
+    while free := {name for name, targets in rest.items() if not targets & set(rest)}:
+        rest = {name: targets for name, targets in rest.items() if name not in free}
+    found: list[list[str]] = []
+    for start in sorted(rest):
+        if any(start in circle for circle in found):
+            continue
+        circle = sorted(_reached(rest, start) & {n for n in rest if start in _reached(rest, n)})
+        found += [circle] if circle else []
+    return found
+
+
+def _reached(edges: dict[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    todo = [start]
+    while todo:
+        new = edges.get(todo.pop(), set()) - seen
+        seen |= new
+        todo += new
+    return seen
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    assert circles(graph(sources())) == []
+
+
+def test_a_circle_is_seen() -> None:
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a"}}
+    assert circles(edges) == [["b", "c"]]
+
+
+def test_no_folder_holds_more_files_than_a_glance_takes_in() -> None:
+    folders = {path.parent for path in sources().values()}
+    sizes = {
+        str(folder.relative_to(ROOT.parent)): len(list(folder.glob("[!_]*.py")))
+        for folder in folders
+    }
+    assert {name: size for name, size in sizes.items() if size > MOST_FILES} == {}

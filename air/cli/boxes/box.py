@@ -109,7 +109,8 @@ def _logs(args: argparse.Namespace) -> int:
 
 def _show(file: Path, *, follow: bool) -> None:
     """Prints a record; goes on until the box has ended if asked to."""
-    from air.sandbox.ops import cleanup, command_log
+    from air.sandbox.contract import ownership
+    from air.sandbox.ops import command_log
 
     offset, owner, kind, dead = 0, "", "", False
     while True:
@@ -123,7 +124,7 @@ def _show(file: Path, *, follow: bool) -> None:
         if dead:
             print("no end is written: its process was killed")
             return
-        dead = cleanup.is_dead(owner)
+        dead = ownership.is_dead(owner)
         if not dead and not follow:
             return
         if not dead:

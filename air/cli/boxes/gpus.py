@@ -68,12 +68,12 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
 def _containers(found: Sequence[Gpu]) -> dict[str, list[str]]:
     """The containers labelled with each GPU, by UUID; none where no engine answers."""
     from air.errors import MissingError
+    from air.sandbox.contract import ownership
     from air.sandbox.docker import engine
-    from air.sandbox.ops import cleanup
     from air.sandbox.pool import gpu_leases
 
     try:
-        labelled = engine.boxes(cleanup.GPU_LABEL)
+        labelled = engine.boxes(ownership.GPU_LABEL)
     except MissingError:
         return {}
     shown: dict[str, list[str]] = {}

@@ -92,9 +92,10 @@ def _refuse(error: AirError) -> None:
 
 
 def _version() -> str:
-    from air.sandbox.docker import images
 
-    with images.engine() as client:
+    from air.sandbox.docker import sdk
+
+    with sdk.engine() as client:
         return str(client.version()["Version"])
 
 

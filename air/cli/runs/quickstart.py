@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         runtime,
     ]
     file = paths.shipped("configs") / "quickstart.toml"
-    sources = overrides.parse([f"@{file}", *flags, *args.rest])
+    sources = overrides.parse([f"@{file}", *flags, *args.rest], RunConfig)
     return rl.train(overrides.build(RunConfig, sources).named())
 
 
@@ -100,7 +100,8 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
     flags += ["--scheduler.decay-steps", str(sft_steps - rise)]
     sft.train(
         overrides.build(
-            SFTRunConfig, overrides.parse([f"@{_config('sft/warmstart.toml')}", *flags])
+            SFTRunConfig,
+            overrides.parse([f"@{_config('sft/warmstart.toml')}", *flags], SFTRunConfig),
         )
     )
 

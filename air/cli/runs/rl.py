@@ -51,17 +51,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Trains; 0 when all steps were done."""
     from air.train.config import overrides
+
+    sources = overrides.read_files(args.rest)  # before anything heavy: a file may not be there
+    from air.train.config.run_config import RunConfig
     from air.train.engine import choose
 
-    sources = overrides.parse(args.rest)
+    if args.inference is not None:
+        args.rest = [*args.rest, "--embedded.inference", args.inference]
+    overrides.apply_flags(sources, args.rest, RunConfig)
     if choose(args.engine, sources, dry_run=args.dry_run) == "prime-rl":
         if args.inference is not None:
             raise ConfigError(
                 "it is of the embedded engine; prime-rl samples with vLLM", where="--inference"
             )
         return _prime_rl(args, sources)
-    if args.inference is not None:
-        sources = overrides.parse([*args.rest, "--embedded.inference", args.inference])
     return _embedded(args, sources)
 
 
@@ -91,8 +94,6 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
     if args.gpus is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(args.gpus)
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    if sources.data.get("resume") is True:
-        sources.data["resume"] = {}
     config = overrides.build(RunConfig, sources).named()
     asked = throughput_inputs.of_embedded(config)
     if reason := throughput.impossible(asked) or (plan := throughput.plan(asked)).absurd():

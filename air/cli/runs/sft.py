@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     from air.train.config import overrides
     from air.train.config.sft_config import SFTRunConfig
 
-    config = overrides.build(SFTRunConfig, overrides.parse(args.rest))
+    config = overrides.build(SFTRunConfig, overrides.parse(args.rest, SFTRunConfig))
     if args.dry_run:
         print(overrides.dump(config))
         return 0

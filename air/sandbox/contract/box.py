@@ -20,7 +20,6 @@ from air.config import BaseConfig
 from air.sandbox.contract.network_rules import Names
 
 if TYPE_CHECKING:
-    from air.sandbox.contract.session import Session
     from air.sandbox.wire.port_relay import Handler
 
 Command = Sequence[str] | str
@@ -167,7 +166,7 @@ class BoxUsage:
 class Box(ABC):
     """A live box. Use through `async with`; closing twice is harmless.
 
-    Every method but `path`, `session` and `close` raises `BoxDiedError` when the box is gone, or goes
+    Every method but `path` and `close` raises `BoxDiedError` when the box is gone, or goes
     while it is waited for: that is a failure of ours. `failure.outcome` tells it from what a command did.
     """
 
@@ -209,13 +208,6 @@ class Box(ABC):
         Raises:
             BoxDiedError: the box is gone. Nothing else: whatever becomes of the command is a result.
         """
-
-    def session(self) -> Session:
-        """A shell's state for commands to come: working directory and exported variables. Raises
-        nothing; the commands run through `exec`."""
-        from air.sandbox.contract.session import Session
-
-        return Session(self)
 
     @abstractmethod
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:

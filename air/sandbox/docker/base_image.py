@@ -14,8 +14,8 @@ from pathlib import Path
 
 from air import paths
 from air.errors import BoxStartError, boundary
-from air.sandbox.docker import images
-from air.sandbox.docker.images import Say
+from air.sandbox.docker import sdk
+from air.sandbox.docker.sdk import Say
 
 SUITE = "bookworm"
 BOOTSTRAP_TAG = f"air-bootstrap:{SUITE}"
@@ -80,14 +80,14 @@ def run(argv: list[str], doing: str) -> None:
         raise BoxStartError(f"{doing}: {error.strerror or error}") from error
     if done.returncode:
         tail = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines()]
-        what = images.blame(tail[-60:], f"failed with status {done.returncode}")
+        what = sdk.blame(tail[-60:], f"failed with status {done.returncode}")
         raise BoxStartError(f"{doing} {what}")
 
 
 def _here(tag: str) -> bool:
     from docker.errors import ImageNotFound
 
-    with images.engine() as client:
+    with sdk.engine() as client:
         try:
             client.images.get(tag)
         except ImageNotFound:
@@ -100,13 +100,13 @@ def _pull(tag: str) -> str:
     from docker.errors import APIError
     from requests.exceptions import RequestException
 
-    with images.engine(_PULL_SILENCE_SECONDS) as client:
+    with sdk.engine(_PULL_SILENCE_SECONDS) as client:
         try:
             for event in client.api.pull(tag, stream=True, decode=True):
                 if "error" in event:
                     return _short(event["error"])
         except (APIError, RequestException) as error:
-            return _short(images.reason(error))
+            return _short(sdk.reason(error))
     return "" if _here(tag) else "nothing came"
 
 
@@ -169,7 +169,7 @@ def _mirror() -> list[str]:
 def _import(root: Path) -> None:
     with (
         subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as tar,
-        images.engine(timeout=300) as client,
+        sdk.engine(timeout=300) as client,
     ):
         repository, tag = BOOTSTRAP_TAG.split(":")
         assert tar.stdout is not None

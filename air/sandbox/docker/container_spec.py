@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import docker
 
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxSpec
 from air.sandbox.docker import engine
-from air.sandbox.ops import cleanup
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.wire.connection import interpreter
 from air.sandbox.wire.guest_box import SECOND_UID, folders
@@ -82,7 +82,7 @@ def container(
         "stop_signal": "SIGKILL",  # an engine that ends does not wait for a guest, which ignores SIGTERM
         "environment": _environment(spec, gpus),
         "labels": labels(run, limits.seconds)
-        | ({cleanup.GPU_LABEL: gpus.label} if gpus.gpus else {}),
+        | ({ownership.GPU_LABEL: gpus.label} if gpus.gpus else {}),
         "healthcheck": {"test": ["NONE"]},
         "host_config": host,
         "use_config_proxy": False,
@@ -92,9 +92,9 @@ def container(
 def labels(run: str, seconds: float) -> dict[str, str]:
     """The labels that say whose a container is, and until when it may live."""
     return {
-        cleanup.RUN_LABEL: run or cleanup.run_id(),
-        cleanup.OWNER_LABEL: cleanup.owner(),
-        cleanup.EXPIRES_LABEL: cleanup.expires(seconds),
+        ownership.RUN_LABEL: run or ownership.run_id(),
+        ownership.OWNER_LABEL: ownership.owner(),
+        ownership.EXPIRES_LABEL: ownership.expires(seconds),
     }
 
 

@@ -21,9 +21,9 @@ from docker.errors import APIError, DockerException, NotFound
 
 from air.aio import to_the_end
 from air.errors import AirError, BoxDiedError
-from air.sandbox.docker import images
+from air.sandbox.contract import ownership
+from air.sandbox.docker import sdk
 from air.sandbox.docker.engine_errors import engine_missing, no_engine, start_error
-from air.sandbox.ops import cleanup
 
 REMOVE_SECONDS = 30.0
 FOREIGN = (DockerException, requests.RequestException, OSError)
@@ -70,7 +70,7 @@ def boxes(*labels: str) -> list[dict[str, Any]]:
     try:
         found: list[dict[str, Any]] = client().containers(
             all=True,
-            filters={"label": list(labels) or [cleanup.OWNER_LABEL, cleanup.EXPIRES_LABEL]},
+            filters={"label": list(labels) or [ownership.OWNER_LABEL, ownership.EXPIRES_LABEL]},
         )
     except FOREIGN as error:
         raise translated(error, "") from error
@@ -89,7 +89,7 @@ def remove_left_behind(*labels: str) -> list[str]:
     """
     removed = []
     for found in boxes(*labels):
-        if not cleanup.is_left_behind(found["Labels"], now=time.time()):
+        if not ownership.is_left_behind(found["Labels"], now=time.time()):
             continue
         try:
             remove(found["Id"])
@@ -129,7 +129,7 @@ def client() -> docker.APIClient:
 
 @cache
 def _client(_pid: int, _host: str) -> docker.APIClient:
-    images.knock()
+    sdk.knock()
     settings = docker.utils.kwargs_from_env()
     return docker.APIClient(version="auto", timeout=60, max_pool_size=_THREADS, **settings)
 

@@ -18,25 +18,21 @@ import hashlib
 import io
 import os
 import re
-import socket
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from air import paths
 from air.errors import BoxStartError, InfrastructureError, MissingError, UsageError, boundary
+from air.sandbox.docker import base_image, sdk
+from air.sandbox.docker.sdk import Say
 
-if TYPE_CHECKING:
-    from docker import DockerClient
-
-Say = Callable[[str], None]
 RECIPE_LABEL = "air.recipe"
 STAGE_LABEL = "air.stage=build"
 _PREFIX = "air-"
-_PING_SECONDS = 10
 _BUILD_SILENCE_SECONDS = 600
 _SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
@@ -54,52 +50,6 @@ class Image:
     """Bytes on disk; 0 where it is not built."""
     current: bool
     """Whether it was built from the Dockerfile as it is now."""
-
-
-@contextmanager
-def engine(timeout: float = _PING_SECONDS) -> Iterator[DockerClient]:
-    """A client of the engine that `DOCKER_HOST` names, closed at the end.
-
-    Args:
-        timeout: seconds that the engine may stay silent during one request.
-
-    Raises:
-        MissingError: no engine answers.
-        BoxStartError: a request inside the block failed.
-    """
-    import docker
-    from docker.errors import DockerException
-    from requests.exceptions import RequestException
-
-    try:
-        knock()
-        client = docker.from_env(timeout=timeout)
-    except (OSError, DockerException) as error:
-        remedy = "run `air setup`"
-        raise MissingError(f"no Docker engine answers: {reason(error)}", remedy=remedy) from error
-    try:
-        yield client
-    except (DockerException, RequestException) as error:
-        raise BoxStartError(f"Docker: {reason(error)}") from error
-    finally:
-        client.close()
-
-
-def knock() -> None:
-    """Connects once to the engine's local socket, since the SDK leaks its own where that fails."""
-    host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
-    if host.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX) as knock:
-            knock.settimeout(_PING_SECONDS)
-            knock.connect(host.removeprefix("unix://"))
-
-
-def reason(error: BaseException) -> str:
-    """An error of the SDK, or of the way to the engine, as one line."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    text = " ".join(str(getattr(error, "explanation", None) or error).split())
-    return text[:300] or type(error).__name__
 
 
 def unready(name: str = "air-base") -> str:
@@ -128,7 +78,7 @@ def look(name: str) -> Image:
     from docker.errors import ImageNotFound
 
     tag, wanted = _tag(name), recipe(name)
-    with engine() as client:
+    with sdk.engine() as client:
         try:
             found = client.images.get(tag)
         except ImageNotFound:
@@ -183,14 +133,12 @@ def build(
 
 
 def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> str:
-    from air.sandbox.docker import base_image
-
     tag, folder = _tag(name), _folder(name)
     context = _context(folder, ca_bundle)
     base = base or base_image.find_base(_declared_base(folder), say=say)
     say(f"Building image {tag} from {base}.")
     arguments = {"BASE": base} | _proxies()
-    with engine(_BUILD_SILENCE_SECONDS) as client:
+    with sdk.engine(_BUILD_SILENCE_SECONDS) as client:
         stream = client.api.build(
             fileobj=context,
             custom_context=True,
@@ -215,23 +163,7 @@ def _follow(stream: Iterator[dict[str, Any]], doing: str) -> None:
         lines = [line.strip() for line in event.get("stream", "").splitlines()]
         tail = (tail + [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines if line])[-40:]
         if "error" in event:
-            raise BoxStartError(f"{doing}: {blame(tail, event['error'])}")
-
-
-def blame(tail: list[str], error: str) -> str:
-    """One line from the end of a build's or package manager's output, with a remedy if known."""
-    text = " ".join(error.split())
-    said = [line for line in tail if re.match(r"(E:|Err|W: Failed|.*[Ee]rror|.*No space)", line)]
-    line = f"{text} ({said[-1][:300]})" if said else text
-    whole = "\n".join([*tail, error])
-    if "o space left" in whole or "enough free space" in whole:
-        return f"{line} — the disk is full: free some (`docker system df` shows what Docker holds)"
-    if re.search("resolv|Could not connect|ertificate|Failed getting release|t download", whole):
-        return (
-            f"{line} — the package server cannot be reached: set http_proxy/https_proxy, or name a "
-            "CA bundle in AIR_CA_BUNDLE"
-        )
-    return line
+            raise BoxStartError(f"{doing}: {sdk.blame(tail, event['error'])}")
 
 
 def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:

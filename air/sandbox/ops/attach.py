@@ -22,7 +22,7 @@ from typing import Any
 
 from air.errors import BoxDiedError, UsageError
 from air.sandbox.contract.box import WORKSPACE, BoxLimits, BoxSpec
-from air.sandbox.docker import images
+from air.sandbox.docker import sdk
 from air.sandbox.wire.guest_box import MOST_FILES, base_env
 
 BOUND = f"{{ ulimit -Sn {MOST_FILES} && ulimit -Hn {MOST_FILES}; ulimit -Sc 0; ulimit -Hc 0; }} 2>/dev/null"
@@ -60,7 +60,7 @@ def run(
     """
     terminal = interactive and sys.stdin.isatty() and sys.stdout.isatty()
     mark = secrets.token_hex(8)
-    with images.engine() as client:
+    with sdk.engine() as client:
         engine = client.api
         looked = engine.inspect_container(container)
         name = looked["Name"].lstrip("/")

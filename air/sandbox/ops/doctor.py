@@ -20,9 +20,10 @@ from typing import Any, Literal
 from air import paths
 from air.errors import AirError, BoxStartError, MissingError
 from air.sandbox import open_box
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker import images
-from air.sandbox.ops import cleanup, listing, orphans
+from air.sandbox.docker import images, sdk
+from air.sandbox.ops import listing, orphans
 from air.sandbox.pool import file_locks
 
 State = Literal["ok", "warn", "fail"]
@@ -56,10 +57,10 @@ def examine() -> Iterator[Finding]:
     """Plays every check, and yields each finding when it is there. Blocks, mostly for one box."""
     info: dict[str, Any] | None = None
     try:
-        with images.engine() as client:
+        with sdk.engine() as client:
             info, version = client.info(), client.version()
             networks = client.api.networks(filters={"driver": "bridge"})
-            volumes = client.api.volumes(filters={"label": cleanup.OWNER_LABEL})["Volumes"] or []
+            volumes = client.api.volumes(filters={"label": ownership.OWNER_LABEL})["Volumes"] or []
         yield judge_engine(info, version)
     except AirError as error:
         yield Finding("engine", "fail", _without_remedy(error), "air setup")
@@ -172,7 +173,7 @@ def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
     now, stale = time.time(), []
     for volume in volumes:
         labels = volume.get("Labels") or {}
-        if cleanup.is_dead(labels.get(cleanup.OWNER_LABEL, "")) or cleanup.is_left_behind(
+        if ownership.is_dead(labels.get(ownership.OWNER_LABEL, "")) or ownership.is_left_behind(
             labels, now=now
         ):
             stale.append(str(volume["Name"]))
@@ -183,8 +184,8 @@ def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
 
 
 def _folders() -> Finding:
-    folders = list(cleanup.box_folders())
-    stale = [str(folder) for folder, owner in folders if cleanup.is_dead(owner)]
+    folders = list(ownership.box_folders())
+    stale = [str(folder) for folder, owner in folders if ownership.is_dead(owner)]
     if stale:
         seen = f"{len(stale)} folders of dead process boxes, the first {stale[0]}"
         return Finding("folders", "warn", seen, "air box gc")

@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass
 
 from air.errors import MissingError, UsageError
-from air.sandbox.ops import cleanup, command_log
+from air.sandbox.contract import ownership
+from air.sandbox.ops import command_log
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Live:
     """The engine's word (`running`, `created`, …); `running` for a folder."""
     run: str
     owner: str
-    """The owner's label; see `cleanup.owner`."""
+    """The owner's label; see `ownership.owner`."""
     seconds_left: float | None
     """Seconds until it may be collected; None where it does not say."""
     where: str
@@ -34,7 +35,7 @@ class Live:
     @property
     def dead(self) -> bool:
         """Whether its owner is certainly gone."""
-        return cleanup.is_dead(self.owner)
+        return ownership.is_dead(self.owner)
 
 
 def containers() -> list[Live]:
@@ -50,15 +51,15 @@ def containers() -> list[Live]:
     for one in engine.boxes():
         labels = one["Labels"]
         try:
-            left = float(labels[cleanup.EXPIRES_LABEL]) - now
+            left = float(labels[ownership.EXPIRES_LABEL]) - now
         except ValueError:
             left = None
         box = Live(
             name=one["Names"][0].lstrip("/"),
             provider="docker",
             state=one["State"],
-            run=labels.get(cleanup.RUN_LABEL, ""),
-            owner=labels[cleanup.OWNER_LABEL],
+            run=labels.get(ownership.RUN_LABEL, ""),
+            owner=labels[ownership.OWNER_LABEL],
             seconds_left=left,
             where=one["Id"],
         )
@@ -69,7 +70,7 @@ def containers() -> list[Live]:
 def folders() -> list[Live]:
     """Process boxes, by name."""
     found = []
-    for folder, owner in cleanup.box_folders():
+    for folder, owner in ownership.box_folders():
         token = folder.name.rpartition("-")[2]
         if not re.fullmatch("[0-9a-f]{12}", token):
             continue  # a folder of ours, but no box's
@@ -90,7 +91,7 @@ def _recorded(name: str) -> tuple[str, float | None, str]:
         return "", None, ""
     if not found or (start := found[0])["type"] != "start":
         return "", None, ""
-    ends = start["t"] + start["limits"]["seconds"] + cleanup.WARM_SECONDS
+    ends = start["t"] + start["limits"]["seconds"] + ownership.WARM_SECONDS
     return str(start["run"]), ends - time.time(), str(start["workspace"])
 
 

@@ -1,6 +1,6 @@
 """Processes and locks that outlived whoever they belonged to. Only looks; ends and removes nothing.
 
-A process counts as ours only by what one of ours gave it: `cleanup.OWNER_ENV` in its environment, the
+A process counts as ours only by what one of ours gave it: `ownership.OWNER_ENV` in its environment, the
 mark of a box's command together with the box's folder, or a guest's own command line in such a
 folder. Its name alone says nothing. Other users' processes cannot be read, and are left out, as are
 those of other pid namespaces, containers above all.
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from air.sandbox.contract import ownership
 from air.sandbox.guest.processes import MARK
-from air.sandbox.ops import cleanup
 from air.sandbox.wire.connection import interpreter
 
 
@@ -27,7 +27,7 @@ class Process:
     command: str
     """Its command line, shortened."""
     owner: str
-    """The owner's label; see `cleanup.owner`."""
+    """The owner's label; see `ownership.owner`."""
 
 
 def processes() -> list[Process]:
@@ -39,7 +39,7 @@ def processes() -> list[Process]:
             command = _words(entry / "cmdline")
         except OSError:  # it has ended, or is another user's
             continue
-        if owner and cleanup.is_dead(owner):
+        if owner and ownership.is_dead(owner):
             found.append(Process(int(entry.name), " ".join(command)[:80], owner))
     return found
 
@@ -58,7 +58,7 @@ def _processes() -> Iterator[Path]:
 def _owner(entry: Path) -> str:
     """Whose process this is, by what one of ours gave it; empty if it is nobody's of ours."""
     variables = dict(word.partition("=")[::2] for word in _words(entry / "environ"))
-    if given := variables.get(cleanup.OWNER_ENV):
+    if given := variables.get(ownership.OWNER_ENV):
         return given
     if MARK in variables:
         return _box_owner(variables.get("HOME", ""))
@@ -70,7 +70,7 @@ def _owner(entry: Path) -> str:
 
 def _box_owner(path: str) -> str:
     """The owner of the process box in whose folder a path lies."""
-    owners = (cleanup.folder_owner(part) for part in Path(path).parts)
+    owners = (ownership.folder_owner(part) for part in Path(path).parts)
     return next((owner for owner in owners if owner), "")
 
 

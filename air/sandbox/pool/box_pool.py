@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from air.aio import to_the_end
 from air.errors import AirError, BoxStartError, ConfigError, InfrastructureError
 from air.sandbox import start_box
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec, BoxStats, Snapshot
 from air.sandbox.ops import cleanup
 from air.sandbox.pool.gpu_leases import GpuPool
@@ -261,7 +262,7 @@ class Pool:
         """A ready box that is alive and has not waited too long."""
         while shelf.ready:
             box = shelf.ready.popleft()
-            if box.alive and time.monotonic() - box.born < cleanup.WARM_SECONDS / 2:
+            if box.alive and time.monotonic() - box.born < ownership.WARM_SECONDS / 2:
                 return box
             self._retire(box)
         return None

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from air.errors import ConfigError
-from air.sandbox.ops import cleanup
+from air.sandbox.contract import ownership
 
 FOLDER_ENV = "AIR_LOCK_DIR"
 FOLDER = Path("/run/lock/air")
@@ -260,7 +260,7 @@ def _sign(fd: int, run: str) -> None:
         named = pwd.getpwuid(user).pw_name
     except KeyError:
         named = str(user)
-    fields = {"pid": os.getpid(), "user": named, "run": run or cleanup.run_id()}
+    fields = {"pid": os.getpid(), "user": named, "run": run or ownership.run_id()}
     line = json.dumps(fields).encode() + b"\n"
     os.pwrite(fd, line, 0)
     os.ftruncate(fd, len(line))

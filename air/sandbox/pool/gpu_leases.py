@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from air.errors import ConfigError, MissingError
-from air.sandbox.ops import cleanup
+from air.sandbox.contract import ownership
 from air.sandbox.pool import file_locks
 from air.sandbox.pool.gpus import Gpu, Wanted, listed, plan
 
@@ -246,11 +246,11 @@ def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
     found: dict[str, str] = {}
     for container in containers:
         labels = container["Labels"]
-        for part in labels.get(cleanup.GPU_LABEL, "").split(","):
+        for part in labels.get(ownership.GPU_LABEL, "").split(","):
             uuid, slot = _place(part)
             if any(u == uuid and (s == slot or "0" in (s, slot)) for u, s in asked):
                 name = container["Names"][0].lstrip("/")
-                found[uuid] = f"container {name} of {labels.get(cleanup.OWNER_LABEL, 'nobody')}"
+                found[uuid] = f"container {name} of {labels.get(ownership.OWNER_LABEL, 'nobody')}"
     return found
 
 
@@ -269,7 +269,7 @@ def occupied(label: str) -> dict[str, str]:
     from air.sandbox.docker import engine
 
     try:
-        engine.remove_left_behind(cleanup.GPU_LABEL)
-        return users(label, engine.boxes(cleanup.GPU_LABEL))
+        engine.remove_left_behind(ownership.GPU_LABEL)
+        return users(label, engine.boxes(ownership.GPU_LABEL))
     except MissingError:  # no engine, so no containers
         return {}

@@ -33,10 +33,10 @@ from typing import Any
 
 from air.aio import to_the_end
 from air.errors import BoxStartError, ConfigError, InfrastructureError
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.guest import namespaces as guest_namespaces
 from air.sandbox.network import egress_proxy
-from air.sandbox.ops import cleanup
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.process import namespaces as modes
 from air.sandbox.process.copy_snapshots import CopiedSnapshot
@@ -119,7 +119,7 @@ class ProcessBox(GuestBox):
         return bool(self.spec.network) and self.mode != "plain"
 
     def _make_root(self) -> Path:
-        root = Path(tempfile.gettempdir(), cleanup.folder_prefix() + self.id.removeprefix("air-"))
+        root = Path(tempfile.gettempdir(), ownership.folder_prefix() + self.id.removeprefix("air-"))
         root.mkdir(mode=0o700)
         self._root = root  # only now: what was there before is not ours to remove
         return root
@@ -223,7 +223,7 @@ class ProcessBox(GuestBox):
                 self._process.kill()
                 await self._process.wait()
         if self._root is not None:
-            await to_the_end(asyncio.to_thread(cleanup.remove_folder, self._root))
+            await to_the_end(asyncio.to_thread(ownership.remove_folder, self._root))
 
 
 def namespaces() -> str:

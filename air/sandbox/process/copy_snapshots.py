@@ -13,8 +13,8 @@ from pathlib import Path
 
 from air.aio import to_the_end
 from air.errors import BoxDiedError
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Snapshot
-from air.sandbox.ops import cleanup
 
 
 class CopiedSnapshot(Snapshot):
@@ -30,7 +30,7 @@ class CopiedSnapshot(Snapshot):
         Raises:
             BoxDiedError: it could not be kept.
         """
-        snapshot = cls(Path(tempfile.mkdtemp(prefix=cleanup.folder_prefix())))
+        snapshot = cls(Path(tempfile.mkdtemp(prefix=ownership.folder_prefix())))
         try:
             await _copied(workspace, snapshot._folder / "workspace")
         except BaseException:  # cancellation too: half a copy is none
@@ -48,7 +48,7 @@ class CopiedSnapshot(Snapshot):
 
     async def close(self) -> None:
         """Removes the folder; see `Snapshot.close`."""
-        await to_the_end(asyncio.to_thread(cleanup.remove_folder, self._folder))
+        await to_the_end(asyncio.to_thread(ownership.remove_folder, self._folder))
 
 
 async def _copied(source: Path, dest: Path) -> None:

@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from air.errors import ConfigError
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.guest import namespaces
-from air.sandbox.ops import cleanup
 from air.sandbox.wire import connection
 from air.sandbox.wire.connection import frame, interpreter
 
@@ -99,7 +99,7 @@ def _is_root() -> bool:
 
 def _problem(mode: Mode) -> str:
     """Why no box of this mode can start here; empty where one can. Starts one."""
-    folder = tempfile.mkdtemp(prefix=cleanup.folder_prefix())
+    folder = tempfile.mkdtemp(prefix=ownership.folder_prefix())
     try:
         where, shown = places(("/workspace", "/tmp"))
         config = layout(BoxSpec(provider="process"), mode, where, shown, folder)

@@ -25,12 +25,9 @@ import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from air.errors import BoxDiedError, BoxFileError
-
-if TYPE_CHECKING:
-    from air.sandbox.wire.port_relay import Relay
 
 MAX_HEADER = 1 << 25
 MAX_BODY = 1 << 28
@@ -164,6 +161,19 @@ def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list
     return [python, "-I", "-S", "-E", "-X", "utf8", "-c", boot]
 
 
+class FrameHandler(Protocol):
+    """Takes the frames of a connection that answer no request: those of relayed ports."""
+
+    def receive(self, header: Mapping[str, Any], body: bytes) -> None:
+        """Takes one frame."""
+
+    def lose(self, reason: str) -> None:
+        """Learns that the stream is over, and why."""
+
+    async def close(self) -> None:
+        """Ends everything that it started."""
+
+
 class Connection:
     """The host's end of a guest's stream.
 
@@ -189,7 +199,7 @@ class Connection:
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._stderr, self._unsent = bytearray(), list[bytes]()
         self._reason, self._gathers = "", False
-        self.relay: Relay | None = None
+        self.relay: FrameHandler | None = None
         self._pump = asyncio.create_task(self._read())
         self._beat, self._unheard = beat, 0
         self._timer = asyncio.get_running_loop().call_later(beat, self._beats)

@@ -70,6 +70,7 @@ class GuestBox(Box):
         self.spec, self.id = spec, f"air-{secrets.token_hex(6)}"
         self._folders = {folder: folder for folder in (*folders(spec), "/tmp")}
         self._connection: Connection | None = None
+        self._relay: Relay | None = None
         self.born = time.monotonic()
         self.events = Events(self.id)
         self._closing: asyncio.Task[None] | None = None
@@ -196,8 +197,9 @@ class GuestBox(Box):
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
         """Answers a loopback port of the box from the host; see `Box.forward`."""
-        relay = self._guest.relay or Relay(self._guest, self.id)
-        return await relay.listen(port, target if callable(target) else to(*target))
+        if self._relay is None:
+            self._relay = Relay(self._guest, self.id)
+        return await self._relay.listen(port, target if callable(target) else to(*target))
 
     async def stats(self) -> BoxUsage:
         """What the box uses now; see `Box.stats`."""

@@ -1,20 +1,26 @@
-"""Reading `@ FILE` and flags: later files win over earlier ones, flags over files.
+"""Run files and flags: later files win over earlier ones, flags over files.
 
-`rl @ a.toml @ b.toml --max-steps 20 --trainer.optim.lr 1e-4`: prime-rl's way of writing. Flags are dotted
-and kebab-case; a value is read as TOML where it is TOML, as a string else; `None` is no value; a list
-element is named by its position (`--orchestrator.train.source.0.env.delta best`).
+`rl @ a.toml @ b.toml --max-steps 20 --trainer.optim.lr 1e-4`: prime-rl's way of writing, read by the same
+package (`prime-pydantic-config`). Flags are dotted and kebab-case. `--x` sets a switch and creates an
+optional table, `--no-x` clears both, `--x a b` sets a list, `--x @ FILE` fills a table from a file, and
+`None` is no value.
+
+Two additions: a number in a path names an element of a list (`--orchestrator.train.source.0.env.delta best`),
+and the value of a key that the schema leaves open is read as TOML if it is TOML, else as text.
 """
 
 from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
+import pydantic_config
 from pydantic import BaseModel, ValidationError
+from pydantic_config import ConfigFileError
 
 from air import paths
 from air.config import read_toml
@@ -42,35 +48,75 @@ class Sources:
         return str(self.files[-1]) if self.files else "command line"
 
 
-def parse(args: Sequence[str]) -> Sources:
+def parse(args: Sequence[str], kind: type[BaseModel]) -> Sources:
     """Reads files and flags.
+
+    Args:
+        kind: the schema that says which flags are switches, lists and tables.
 
     Raises:
         MissingError: a file that is not there.
         ConfigError: not TOML, or an argument that is neither a file nor a flag.
     """
-    sources, rest = Sources(), list(args)
-    flags: list[tuple[str, str | None]] = []
+    sources = read_files(args)
+    apply_flags(sources, args, kind)
+    return sources
+
+
+def read_files(args: Sequence[str]) -> Sources:
+    """Reads the files among the arguments; needs no schema.
+
+    Raises:
+        MissingError: a file that is not there.
+        ConfigError: not TOML.
+    """
+    sources = Sources()
+    for flag, values in _words(args):
+        if isinstance(values, Path):
+            _merge_file(sources, values, _path(flag) if flag else ())
+    return sources
+
+
+def apply_flags(sources: Sources, args: Sequence[str], kind: type[BaseModel]) -> None:
+    """Puts the flags among the arguments over what the files say; `kind` as in `parse`.
+
+    Raises:
+        ConfigError: an argument that is neither a file nor a flag, or a flag that fits nothing.
+    """
+    for flag, values in _words(args):
+        if not isinstance(values, Path):
+            _set_flag(sources, flag, values, kind)
+
+
+def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
+    """The arguments one by one: a flag without its dashes and its values, or the file that is named.
+
+    The flag of a file is empty unless the file fills one table.
+    """
+    rest = list(args)
     while rest:
-        arg = rest.pop(0)
-        if arg.startswith("@"):
-            name = arg[1:] or (rest.pop(0) if rest else "")
-            if not name:
-                raise ConfigError("`@` needs a file", where="command line", remedy="write `@ FILE`")
-            _merge_file(sources, Path(name).expanduser())
-        elif arg.startswith("--") and len(arg) > 2:
-            flag, equals, value = arg[2:].partition("=")
-            follows = bool(rest) and not rest[0].startswith(("--", "@"))
-            flags.append((flag, value if equals else rest.pop(0) if follows else None))
-        else:
+        word = rest.pop(0)
+        flag = ""
+        if word.startswith("--") and len(word) > 2:
+            flag = word[2:]
+            if not (rest and rest[0].startswith("@")) or "=" in flag:
+                values = []
+                while rest and not rest[0].startswith(("--", "@")):
+                    values.append(rest.pop(0))
+                flag, equals, value = flag.partition("=")
+                yield flag, [value, *values] if equals else values
+                continue
+            word = rest.pop(0)
+        if not word.startswith("@"):
             raise ConfigError(
-                f"unexpected argument {arg!r}",
+                f"unexpected argument {word!r}",
                 where="command line",
                 remedy="files are given as `@ FILE`",
             )
-    for flag, text in flags:
-        _set_flag(sources, flag, text)
-    return sources
+        name = word[1:] or (rest.pop(0) if rest else "")
+        if not name:
+            raise ConfigError("`@` needs a file", where="command line", remedy="write `@ FILE`")
+        yield flag, Path(name).expanduser()
 
 
 def build(kind: type[ConfigT], sources: Sources) -> ConfigT:
@@ -90,10 +136,13 @@ def dump(config: BaseModel) -> str:
     return json.dumps(config.model_dump(mode="json"), indent=2)
 
 
-def _merge_file(sources: Sources, path: Path) -> None:
+def _merge_file(sources: Sources, path: Path, below: tuple[str, ...]) -> None:
     path = _found(path)
     sources.files.append(path)
-    _merge(sources, sources.data, read_toml(path), str(path), ())
+    data = read_toml(path)
+    for part in reversed(below):
+        data = {part: data}
+    _merge(sources, sources.data, data, str(path), ())
 
 
 def _found(path: Path) -> Path:
@@ -129,12 +178,11 @@ def _note(sources: Sources, value: Any, origin: str, path: tuple[str, ...]) -> N
         _note(sources, inner, origin, (*path, str(key)))
 
 
-def _set_flag(sources: Sources, flag: str, text: str | None) -> None:
-    path = tuple(part.replace("-", "_") for part in flag.split("."))
+def _set_flag(sources: Sources, flag: str, values: list[str], kind: type[BaseModel]) -> None:
+    path, value = _read_flag(flag, values, kind)
     here: Any = sources.data
     for part in path[:-1]:
         here = _descend(here, part, flag)
-    value = True if text is None else _value(text)
     if isinstance(here, list):
         here[_position(here, path[-1], flag)] = value
     elif isinstance(here, dict):
@@ -144,6 +192,95 @@ def _set_flag(sources: Sources, flag: str, text: str | None) -> None:
     sources.origin = {k: v for k, v in sources.origin.items() if k[: len(path)] != path}
     # Flags come last and must be found first when a key is looked up.
     sources.origin = {path: f"--{flag}", **sources.origin}
+
+
+def _read_flag(
+    flag: str, values: list[str], kind: type[BaseModel]
+) -> tuple[tuple[str, ...], object]:
+    """The key that a flag names, and its value."""
+    clears = flag.startswith("no-") and not _types_at(kind, _path(flag))[0]
+    name = flag.removeprefix("no-") if clears else flag
+    path = _path(name)
+    kinds, within, start = _types_at(kind, path)
+    if not kinds:
+        if clears and not values:
+            return path, False
+        read = [_value(text) for text in values]
+        return path, True if not read else read[0] if len(read) == 1 else read
+    local = "--" + ("no-" if clears else "") + ".".join(name.split(".")[start:])
+    raw = _by_schema([local, *values], within, flag)
+    for part in path[start:]:
+        raw = raw[part]
+    text = {str, Path} & {*kinds, *(one for k in kinds for one in _unpacked(k, elements=True))}
+    return path, raw if text and raw != "None" else _typed(raw)
+
+
+def _typed(raw: Any) -> Any:
+    """Texts as the values that they spell."""
+    if isinstance(raw, list):
+        return [_typed(one) for one in raw]
+    return _value(raw) if isinstance(raw, str) else raw
+
+
+def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
+    """What `prime-pydantic-config` reads from one flag: the tables down to its key, not validated."""
+
+    class Unchecked(kind):  # type: ignore[valid-type, misc]
+        """The schema, which the package reads; and no validation, which comes when all is merged."""
+
+        @classmethod
+        def model_validate(cls, obj: Any, **_: Any) -> Any:
+            return obj
+
+    try:
+        return pydantic_config.cli(Unchecked, args=argv)
+    except (ConfigFileError, json.JSONDecodeError) as error:
+        text = " ".join(str(error).split()).replace(
+            "Unrecognized arguments", "unexpected arguments"
+        )
+        raise ConfigError(text, where=f"--{flag}", remedy="see docs/reference") from None
+
+
+def _types_at(
+    kind: type[BaseModel], path: tuple[str, ...]
+) -> tuple[list[Any], type[BaseModel], int]:
+    """The types that the schema allows at `path`, none if it does not know the key.
+
+    If the path leads through elements of lists: also the schema of the last element and how many parts of
+    the path lead to it.
+    """
+    here: list[Any] = [kind]
+    within, start = kind, 0
+    for at, part in enumerate(path):
+        models = [m for m in here if isinstance(m, type) and issubclass(m, BaseModel)]
+        if part.isdigit():
+            here = [inner for kind_ in here for inner in _unpacked(kind_, elements=True)]
+            models = [m for m in here if isinstance(m, type) and issubclass(m, BaseModel)]
+            if len(models) != 1:
+                return [], within, start
+            within, start = models[0], at + 1
+            continue
+        fields = [m.model_fields[part].annotation for m in models if part in m.model_fields]
+        if not fields:
+            return [], within, start
+        here = [inner for annotation in fields for inner in _unpacked(annotation)]
+    return here if start < len(path) else [], within, start
+
+
+def _unpacked(annotation: Any, *, elements: bool = False) -> list[Any]:
+    """The alternatives of a union; with `elements`, what lists of them hold."""
+    origin, inner = getattr(annotation, "__origin__", None), get_args(annotation)
+    if hasattr(annotation, "__metadata__"):
+        return _unpacked(inner[0], elements=elements)
+    if origin is list:
+        return _unpacked(inner[0]) if elements else [annotation]
+    if inner and origin is not dict:
+        return [kind for one in inner for kind in _unpacked(one, elements=elements)]
+    return [] if elements else [annotation]
+
+
+def _path(flag: str) -> tuple[str, ...]:
+    return tuple(part.replace("-", "_") for part in flag.split("."))
 
 
 def _descend(here: Any, part: str, flag: str) -> Any:

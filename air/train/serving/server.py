@@ -34,7 +34,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from air.errors import InferenceError, UsageError
-from air.sandbox.ops import cleanup
+from air.sandbox.contract import ownership
 from air.train.model.policy import Policy
 from air.train.serving import protocol
 from air.train.serving.protocol import BadRequest
@@ -103,7 +103,7 @@ class InferenceServer:
             InferenceError: the server did not come up.
         """
         listener = self._bind()
-        cleanup.mark_children()
+        ownership.mark_children()
         config = uvicorn.Config(
             self._app(),
             log_config=None,

@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _show(found: Sequence[Run]) -> None:
     chosen = _bar(found)
-    index = opened(str(chosen.folder))
+    index = state.index_of(str(chosen.folder))
     _refresh(index)
     if st.session_state.get("live"):
         _watch(index)
@@ -83,12 +83,6 @@ def _bar(found: Sequence[Run]) -> Run:
         st.session_state["live"] = time.time() - found[at].changed() < LIVE_FOR
     right.toggle("Live", key="live", help="reads what the run adds every two seconds")
     return found[at]
-
-
-@st.cache_resource(show_spinner=False)
-def opened(folder: str) -> RunIndex:
-    """The index of a run, one for the whole server."""
-    return RunIndex(Path(folder))
 
 
 def _refresh(index: RunIndex) -> None:

@@ -1,10 +1,14 @@
-"""Where a person is in the app, kept in the address so that it can be sent and reloaded."""
+"""Where a person is in the app, kept in the address so that it can be sent and reloaded,
+and the open indices of runs."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
+
+from air.view.index.run_index import RunIndex
 
 PAGES = ("Runs", "Run", "Episodes", "Episode", "Groups", "Compare")
 PAGE_WIDGET = "page-widget"
@@ -36,3 +40,9 @@ def page() -> str:
     """The page that is shown."""
     given = get("page", "Run")
     return given if given in PAGES else "Run"
+
+
+@st.cache_resource(show_spinner=False)
+def index_of(folder: str) -> RunIndex:
+    """The index of a run, one for the whole server."""
+    return RunIndex(Path(folder))

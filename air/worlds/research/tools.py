@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from air.actions.base import Standing, ToolCall
 from air.actions.mlgym import OPTIONAL, SIGNATURES
 from air.sandbox.contract.box import Box
+from air.sandbox.contract.shell import Shell
 from air.worlds.base import Observation, Refusal
 from air.worlds.research import lint, search
 from air.worlds.research.box_files import BoxFiles, TextFile
 from air.worlds.research.library import SEARCH_URL, Library, offered
 from air.worlds.research.memory import Memory
-from air.worlds.research.shell import Shell
 from air.worlds.research.window import around, bounded, clamp, join, numbered, one_line
 
 MARGIN = 5

@@ -12,8 +12,9 @@ import pytest
 
 from air.cli.main import main
 from air.sandbox import open_box
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.ops import cleanup, command_log
+from air.sandbox.ops import command_log
 from air.sandbox.ops.command_log import Events
 
 SPEC = BoxSpec(provider="process")
@@ -92,7 +93,7 @@ async def test_what_cannot_be_found_is_said() -> None:
     assert (code, "nothing is recorded of a box `nowhere`" in err) == (2, True)
     for name in ("air-z1", "air-z2"):
         record = Events(name)
-        record.start(SPEC, run="", owner=cleanup.owner(), workspace="/w")
+        record.start(SPEC, run="", owner=ownership.owner(), workspace="/w")
         record.end("closed")
     code, _, err = await _box("logs", "z")  # no box has such a name of itself
     assert (code, "begins the names of 2 boxes" in err) == (2, True)
@@ -157,7 +158,7 @@ async def test_a_box_whose_process_was_killed_has_no_end() -> None:
 
 def test_a_terminal_obeys_nothing_that_an_agent_wrote(capsys: pytest.CaptureFixture[str]) -> None:
     record = Events("air-sly")
-    record.start(SPEC, run="", owner=cleanup.owner(), workspace="/w")
+    record.start(SPEC, run="", owner=ownership.owner(), workspace="/w")
     record.run("echo \x1b[2J\x07\udcff\ncat ü")
     assert main(["box", "logs", "sly"]) == 0
     told = capsys.readouterr().out.splitlines()

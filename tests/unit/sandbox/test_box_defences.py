@@ -19,9 +19,9 @@ import pytest
 from air import sandbox
 from air.errors import BoxDiedError, BoxFileError, BoxStartError
 from air.sandbox import open_box
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.guest import processes
-from air.sandbox.ops import cleanup
 from air.sandbox.pool import box_pool
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.gpu_leases import GpuLease
@@ -262,7 +262,7 @@ async def test_a_spare_that_has_waited_too_long_is_not_handed_out() -> None:
             if spares := [box for shelf in boxes._shelves.values() for box in shelf.ready]:
                 break
             await asyncio.sleep(0.01)
-        spares[0].born -= cleanup.WARM_SECONDS
+        spares[0].born -= ownership.WARM_SECONDS
         async with boxes.lease(SPEC) as box:
             assert box is not spares[0]
 
@@ -338,9 +338,9 @@ async def test_a_cancelled_close_still_removes_the_box(monkeypatch: pytest.Monke
 async def test_a_pool_removes_what_dead_processes_left_when_it_opens() -> None:
     argv = [sys.executable, "-c", "import os; print(os.getpid())"]
     pid = int(await asyncio.to_thread(subprocess.check_output, argv))
-    host, _, start = cleanup.owner().rsplit(":", 2)
+    host, _, start = ownership.owner().rsplit(":", 2)
     namespace = host.rpartition("/")[2]
-    folder = Path(tempfile.gettempdir(), f"{cleanup.FOLDER_PREFIX}{namespace}-{pid}-{start}-89ab")
+    folder = Path(tempfile.gettempdir(), f"{ownership.FOLDER_PREFIX}{namespace}-{pid}-{start}-89ab")
     await asyncio.to_thread(folder.mkdir)
     async with Pool(1):
         assert not await asyncio.to_thread(folder.exists)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from air.sandbox import open_box
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxLimits, BoxSpec, ExecResult
 from air.sandbox.ops import cleanup, command_log
 from air.sandbox.ops.command_log import Events
@@ -52,7 +53,7 @@ async def test_a_record_says_what_was_run_and_what_became_of_it() -> None:
         "provider": "process",
         "image": "air-base",
         "run": "recorded",
-        "owner": cleanup.owner(),
+        "owner": ownership.owner(),
         "workspace": box.seen_from_host,
     }
     assert start["limits"] == SPEC.limits.model_dump()
@@ -94,7 +95,7 @@ async def test_only_its_user_may_read_a_record() -> None:
 
 def _started(name: str) -> Events:
     record = Events(name)
-    record.start(SPEC, run="r", owner=cleanup.owner(), workspace="/w")
+    record.start(SPEC, run="r", owner=ownership.owner(), workspace="/w")
     return record
 
 

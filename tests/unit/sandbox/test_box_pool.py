@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from air.errors import BoxStartError
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.ops import cleanup
 from air.sandbox.pool.box_pool import Pool
 
 SPEC = BoxSpec(provider="process")
@@ -23,7 +23,7 @@ OTHER = BoxSpec(provider="process", env={"OTHER": "1"})
 
 
 def _left() -> list[Path]:
-    return list(Path(tempfile.gettempdir()).glob(f"{cleanup.folder_prefix()}*"))
+    return list(Path(tempfile.gettempdir()).glob(f"{ownership.folder_prefix()}*"))
 
 
 async def _settled(pool: Pool, live: int) -> None:

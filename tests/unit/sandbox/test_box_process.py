@@ -16,8 +16,8 @@ import pytest
 
 from air.errors import BoxDiedError, ConfigError
 from air.sandbox import conformance, open_box
+from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
-from air.sandbox.ops import cleanup
 from air.sandbox.process import namespaces
 from air.sandbox.process.box import ProcessBox
 
@@ -138,7 +138,7 @@ async def test_a_cancelled_start_leaves_nothing(mode: str, delay: float) -> None
 
 
 def _folders() -> list[Path]:
-    return list(Path(tempfile.gettempdir()).glob(f"{cleanup.folder_prefix()}*"))
+    return list(Path(tempfile.gettempdir()).glob(f"{ownership.folder_prefix()}*"))
 
 
 HARNESS = """

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from air.cli.main import main
-from air.sandbox.ops import cleanup, doctor, orphans
+from air.sandbox.contract import ownership
+from air.sandbox.ops import doctor, orphans
 
 # What engines answered: Docker 20.10 on cgroup v1; a rootless one without delegation; Podman 4.3.
 INFO = {
@@ -99,16 +100,16 @@ def test_address_pools_that_an_engine_was_given() -> None:
 
 
 def _dead_owner() -> str:
-    host, _, start = cleanup.owner().rsplit(":", 2)
+    host, _, start = ownership.owner().rsplit(":", 2)
     pid = subprocess.check_output([sys.executable, "-c", "import os; print(os.getpid())"])
     return f"{host}:{int(pid)}:{start}"
 
 
 def test_volumes_of_the_dead_are_named() -> None:
-    ours = {"Name": "alive", "Labels": {cleanup.OWNER_LABEL: cleanup.owner()}}
-    elsewhere = {"Name": "elsewhere", "Labels": {cleanup.OWNER_LABEL: "other/0/0:1:1"}}
-    dead = {"Name": "dead", "Labels": {cleanup.OWNER_LABEL: _dead_owner()}}
-    expired = {"Name": "old", "Labels": ours["Labels"] | {cleanup.EXPIRES_LABEL: "1"}}  # type: ignore[operator]
+    ours = {"Name": "alive", "Labels": {ownership.OWNER_LABEL: ownership.owner()}}
+    elsewhere = {"Name": "elsewhere", "Labels": {ownership.OWNER_LABEL: "other/0/0:1:1"}}
+    dead = {"Name": "dead", "Labels": {ownership.OWNER_LABEL: _dead_owner()}}
+    expired = {"Name": "old", "Labels": ours["Labels"] | {ownership.EXPIRES_LABEL: "1"}}  # type: ignore[operator]
     finding = doctor.judge_volumes([ours, elsewhere, {"Name": "foreign", "Labels": None}])
     assert (finding.state, finding.remedy) == ("ok", "")
     finding = doctor.judge_volumes([ours, dead, elsewhere, expired])
@@ -180,8 +181,8 @@ def test_gpus_that_the_engine_cannot_give(tmp_path: Path) -> None:
 
 OWNER = """
 import subprocess, sys
-from air.sandbox.ops import cleanup
-cleanup.mark_children()
+from air.sandbox.contract import ownership
+ownership.mark_children()
 child = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, start_new_session=True)
 print(child.pid, flush=True)
 sys.stdin.read()
@@ -229,7 +230,7 @@ def dead_folder() -> Iterator[Path]:
     """The folder of a process box whose owner is dead."""
     host, pid, start = _dead_owner().rsplit(":", 2)
     namespace = host.rpartition("/")[2]
-    folder = Path(tempfile.gettempdir(), f"{cleanup.FOLDER_PREFIX}{namespace}-{pid}-{start}-0123")
+    folder = Path(tempfile.gettempdir(), f"{ownership.FOLDER_PREFIX}{namespace}-{pid}-{start}-0123")
     folder.mkdir()
     yield folder
     if folder.exists():
@@ -242,11 +243,11 @@ async def test_only_what_one_of_ours_gave_makes_a_process_ours(
     path = {"PATH": os.environ["PATH"]}
     command = path | {"AIR_COMMAND": "0123-1", "HOME": f"{dead_folder}/workspace"}
     async with (
-        _sleeper(env=path | {cleanup.OWNER_ENV: _dead_owner()}) as owned,
+        _sleeper(env=path | {ownership.OWNER_ENV: _dead_owner()}) as owned,
         _sleeper(env=command) as boxed,
         _sleeper(env=path | {"HOME": f"{dead_folder}/workspace"}, cwd=dead_folder) as visitor,
-        _sleeper(env=path | {cleanup.OWNER_ENV: "other/0/0:1:1"}) as elsewhere,
-        _sleeper(env=path | {cleanup.OWNER_ENV: cleanup.owner()}) as living,
+        _sleeper(env=path | {ownership.OWNER_ENV: "other/0/0:1:1"}) as elsewhere,
+        _sleeper(env=path | {ownership.OWNER_ENV: ownership.owner()}) as living,
         _sleeper(env=command | {"HOME": str(tmp_path)}) as lost,
     ):
         found = _stale()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from air.errors import MissingError, UsageError
-from air.sandbox.docker import images
+from air.sandbox.docker import images, sdk
 
 
 def _image(folder: Path, text: str = "ARG BASE=x\nFROM ${BASE}\n") -> str:
@@ -62,7 +62,7 @@ def test_a_folder_may_not_take_the_name_of_a_shipped_image(tmp_path: Path) -> No
     ],
 )
 def test_blame_is_one_line_with_a_remedy(tail: list[str], error: str, expected: str) -> None:
-    line = images.blame(tail, error)
+    line = sdk.blame(tail, error)
     assert expected in line
     assert "\n" not in line
 

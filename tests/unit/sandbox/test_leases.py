@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from air.errors import ConfigError
-from air.sandbox.ops import cleanup
+from air.sandbox.contract import ownership
 from air.sandbox.pool import file_locks, gpu_leases
 from air.sandbox.pool.gpu_leases import GpuLease, GpuPool
 from air.sandbox.pool.gpus import INVENTORY_ENV, Gpu
@@ -294,7 +294,7 @@ async def test_more_than_there_are_is_one_line() -> None:
 
 
 def _container(name: str, label: str, **labels: str) -> dict[str, Any]:
-    return {"Names": [f"/{name}"], "Labels": {cleanup.GPU_LABEL: label, **labels}}
+    return {"Names": [f"/{name}"], "Labels": {ownership.GPU_LABEL: label, **labels}}
 
 
 @pytest.mark.parametrize(

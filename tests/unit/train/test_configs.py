@@ -61,7 +61,7 @@ def test_prime_rls_files_have_a_plan_that_makes_sense(
     monkeypatch.chdir(CONFIGS.parent)
     monkeypatch.setenv("AIR_GPU_INVENTORY", "none")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    plan = make_plan(overrides.parse(["@", str(CONFIGS / name)]), None)
+    plan = make_plan(overrides.read_files(["@", str(CONFIGS / name)]), None)
     assert not plan.load.outliving
     for source in plan.view.sources:
         assert isinstance(source.env, ResearchEnvConfig)
@@ -71,7 +71,7 @@ def test_prime_rls_files_have_a_plan_that_makes_sense(
 def test_eight_gpus_are_placed_as_the_files_say(name: str) -> None:
     from air.train.prime_rl.gpu_placement import assumed, place
 
-    view = run_file_view.read(overrides.parse(["@", str(CONFIGS / name)]))
+    view = run_file_view.read(overrides.read_files(["@", str(CONFIGS / name)]))
     placed = place(run_file_view.wish(view), assumed(8))
     assert [gpu.index for gpu in placed.inference] == [0]
     assert [gpu.index for gpu in placed.trainer] == [2, 3, 4, 5, 6]
@@ -80,7 +80,7 @@ def test_eight_gpus_are_placed_as_the_files_say(name: str) -> None:
 
 
 def test_the_debug_run_is_ten_steps_of_titanic() -> None:
-    view = run_file_view.read(overrides.parse(["@", str(CONFIGS / "mlgym/rl_debug.toml")]))
+    view = run_file_view.read(overrides.read_files(["@", str(CONFIGS / "mlgym/rl_debug.toml")]))
     assert data("mlgym/rl_debug.toml")["max_steps"] == 10
     assert [source.env.taskset.tasks for source in view.sources] == [["titanic"]]
     assert view.orchestrator.batch_size == 8
@@ -88,19 +88,19 @@ def test_the_debug_run_is_ten_steps_of_titanic() -> None:
 
 @pytest.mark.parametrize("name", sorted(EMBEDDED))
 def test_the_embedded_engine_reads_its_files(name: str) -> None:
-    overrides.build(RunConfig, overrides.parse(["@", str(CONFIGS / name)]))
+    overrides.build(RunConfig, overrides.read_files(["@", str(CONFIGS / name)]))
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_an_overlay_lies_over_the_quickstart_and_is_embedded_alone(name: str) -> None:
     files = ["@", str(CONFIGS / "quickstart.toml"), "@", str(CONFIGS / name)]
-    overrides.build(RunConfig, overrides.parse(files))
+    overrides.build(RunConfig, overrides.read_files(files))
     assert set(data(name)) == {"embedded"}
 
 
 @pytest.mark.parametrize("name", [n for n, root in ROOTS.items() if root == "sft"])
 def test_the_warm_start_reads_its_files(name: str) -> None:
-    overrides.build(SFTRunConfig, overrides.parse(["@", str(CONFIGS / name)]))
+    overrides.build(SFTRunConfig, overrides.read_files(["@", str(CONFIGS / name)]))
 
 
 def test_files_of_evaluation_and_env_server_hold_our_environment() -> None:

@@ -115,9 +115,12 @@ def test_who_runs_a_file(called: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from air.train.engine import choose
 
     theirs, ours = (
-        overrides.parse(["@", "configs/" + name]) for name in ("mlgym/rl.toml", "quickstart.toml")
+        overrides.read_files(["@", "configs/" + name])
+        for name in ("mlgym/rl.toml", "quickstart.toml")
     )
-    overlay = overrides.parse(["@", "configs/mlgym/rl.toml", "@", "configs/embedded/shuffled.toml"])
+    overlay = overrides.read_files(
+        ["@", "configs/mlgym/rl.toml", "@", "configs/embedded/shuffled.toml"]
+    )
     assert choose("auto", theirs, dry_run=False) == "prime-rl"
     assert choose("auto", ours, dry_run=False) == "embedded"
     assert choose("auto", overlay, dry_run=False) == "embedded"

@@ -36,7 +36,7 @@ def good(tmp_path: Path) -> Path:
 
 
 def built(*args: str) -> RunConfig:
-    return overrides.build(RunConfig, overrides.parse(args))
+    return overrides.build(RunConfig, overrides.parse(args, RunConfig))
 
 
 def test_a_file_becomes_a_config_with_airs_own_classes(good: Path) -> None:
@@ -119,3 +119,73 @@ def test_a_missing_file_and_a_file_that_is_no_toml(tmp_path: Path) -> None:
     bad.write_text("max_steps = = 3")
     with pytest.raises(ConfigError, match=r"bad\.toml: not valid TOML"):
         built(f"@{bad}")
+
+
+SOURCE = "--orchestrator.train.source.0"
+
+
+@pytest.mark.parametrize(
+    ("args", "at", "value"),
+    [
+        (["--embedded.reward-to-go"], "embedded.reward_to_go", True),
+        (["--embedded.reward-to-go", "false"], "embedded.reward_to_go", False),
+        (["--embedded.reward-to-go", "--no-embedded.reward-to-go"], "embedded.reward_to_go", False),
+        (["--ckpt"], "ckpt.interval", None),
+        (["--ckpt.interval", "3"], "ckpt.interval", 3),
+        (["--ckpt.interval", "3", "--no-ckpt"], "ckpt", None),
+        (["--ckpt", "None"], "ckpt", None),
+        (["--embedded.threads", "2", "--embedded.threads", "None"], "embedded.threads", None),
+        (["--trainer.optim.lr=1e-4"], "trainer.optim.lr", 1e-4),
+        (["--run.name", "7"], "run.name", "7"),
+        ([f"{SOURCE}.name", "7"], "orchestrator.train.source.0.name", "7"),
+        ([f"{SOURCE}.env.record-diffs"], "orchestrator.train.source.0.env.record_diffs", True),
+        (
+            [f"--no-{SOURCE[2:]}.env.record-diffs"],
+            "orchestrator.train.source.0.env.record_diffs",
+            False,
+        ),
+        (
+            [f"{SOURCE}.env.taskset.tasks", "titanic", "digits"],
+            "orchestrator.train.source.0.env.taskset.tasks",
+            ["titanic", "digits"],
+        ),
+        (
+            [f"{SOURCE}.env.taskset.tasks", '["digits"]'],
+            "orchestrator.train.source.0.env.taskset.tasks",
+            ["digits"],
+        ),
+    ],
+)
+def test_flags_are_read_as_prime_rl_reads_them(
+    args: list[str], at: str, value: object, good: Path
+) -> None:
+    here: object = built(f"@{good}", "--run.name", "r", *args)
+    for part in at.split("."):
+        here = here[int(part)] if isinstance(here, list) else getattr(here, part)
+    assert here == value
+
+
+def test_a_flag_fills_a_table_from_a_file(good: Path, tmp_path: Path) -> None:
+    (tmp_path / "optim.toml").write_text('type = "sgd"\nlr = 0.5\n')
+    config = built("@", str(good), "--trainer.optim", "@", str(tmp_path / "optim.toml"))
+    assert (config.trainer.optim.type, config.trainer.optim.lr) == ("sgd", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--max-steps", "3", "4"], ["--max-steps", "4"]),
+        (["--max-steps"], ["--max-steps", "requires a value"]),
+        (["--trainer", "x"], ["--trainer", "config group"]),
+        (["--max-steps.x", "3"], ["--max-steps.x"]),
+        (["--ckpt", "@"], ["@"]),
+    ],
+)
+def test_a_flag_that_fits_nothing_is_one_line(
+    good: Path, args: list[str], words: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        built(f"@{good}", *args)
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)

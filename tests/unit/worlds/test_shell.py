@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from air.sandbox.contract.box import Box, ExecResult
-from air.worlds.research.shell import STATE_BYTES, Shell
+from air.sandbox.contract.shell import STATE_BYTES, Shell
 
 
 @pytest.fixture

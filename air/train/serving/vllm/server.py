@@ -29,7 +29,7 @@ from typing import Any
 import httpx
 
 from air.errors import InferenceError, UsageError
-from air.sandbox.ops import cleanup
+from air.sandbox.contract import ownership
 from air.train.model import checkpoint
 from air.train.model.policy import Policy
 from air.train.serving.vllm import die_with_parent
@@ -97,7 +97,7 @@ class VllmServer:
             InferenceError: it did not get ready, or answers in a way that rollouts cannot use.
         """
         self.port = _free_port(self.port)
-        cleanup.mark_children()
+        ownership.mark_children()
         try:
             self._weights = Path(tempfile.mkdtemp(prefix=".weights-", dir=self._folder.absolute()))
             self._write()

@@ -24,9 +24,8 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     first, right_column = st.columns(2)
     with first:
         other = _chosen(others)
-    from air.view.app.app import opened
 
-    second = opened(str(other.folder))
+    second = state.index_of(str(other.folder))
     second.refresh()
     pair = {run.name: index, other.name: second}
     metrics = {name: one.metrics() for name, one in pair.items()}

@@ -20,11 +20,10 @@ MOST_CURVES = 8
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     """The page."""
     del index
-    from air.view.app.app import opened
 
     rows, curves = [], {}
     for one in runs:
-        log = opened(str(one.folder))
+        log = state.index_of(str(one.folder))
         log.refresh_logs()
         metrics = log.metrics()
         rows.append(_row(one, metrics))

@@ -1,4 +1,4 @@
-"""The agent's shell: each command a fresh bash, with working directory and exported variables kept.
+"""A shell over a box: each command a fresh bash; working directory and exported variables are kept.
 
 Nothing stays alive in the box between two commands, so none can hang, end or garble the next: output
 is never searched for a mark, a timeout kills the command alone, `exit` ends only its own script. What
@@ -26,7 +26,7 @@ _AT_START = ("BASH_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
 
 
 class Shell:
-    """One episode's shell in one box. Commands run one after the other."""
+    """One shell in one box. Commands run one after the other; several shells of a box are independent."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
@@ -80,7 +80,8 @@ class Shell:
         old = shlex.quote(self._box.path(old_state)) if old_state else ""
         cwd, home = shlex.quote(self.cwd), shlex.quote(self._box.workspace)
         leave = (
-            '{ set +x; } 2>/dev/null; { printf "%s\\0" "$PWD"; command -p env -0; } 2>/dev/null '
+            "{ set +x; trap - DEBUG; trap '' XFSZ; } >/dev/null 2>&1; "
+            '{ printf "%s\\0" "$PWD"; command -p env -0; } 2>/dev/null '
             f">| {shlex.quote(self._box.path(self._state))} || :"
         )
         steps = [
@@ -101,7 +102,7 @@ class Shell:
         except BoxFileError:
             return
         cwd, *entries = left.decode("utf-8", "surrogateescape").split("\0")
-        if not entries or not cwd.startswith("/") or len(cwd) > PATH_BYTES:
+        if not any(entries) or not cwd.startswith("/") or len(cwd) > PATH_BYTES:
             return
         self.cwd = cwd
         pairs = (entry.partition("=") for entry in entries if "=" in entry)
