@@ -6,6 +6,7 @@ import asyncio
 import io
 import logging
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from air.errors import BoxFileError, BoxStartError
 from air.sandbox import conformance, open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxLimits, BoxSpec
+from air.sandbox.contract.shell import Shell
 from air.sandbox.docker import container_spec, portable_python, sdk
 from air.sandbox.docker import engine as daemon
 from air.sandbox.docker.box import DockerBox
@@ -266,6 +268,39 @@ async def test_commands_neither_change_the_mounted_python_nor_see_it_in_their_en
         special = "find /.air ! -type l ( -perm -2 -o -perm -4000 -o -perm -2000 )"
         assert (await box.exec(special.split(), timeout=60)).text == ""
         assert (await box.exec("echo alive", timeout=60)).text == "alive\n"
+
+
+@pytest.mark.parametrize("image", ["bare", "busybox"])
+async def test_a_shell_of_an_image_without_bash(image: str, request: pytest.FixtureRequest) -> None:
+    async with await open_box(BoxSpec(image=request.getfixturevalue(image)), run="any") as box:
+        shell = Shell(box)
+        odd = 'it\'s "$(x)" \\ two\nlines '
+        quoted = shlex.quote(odd)
+        result = await shell.exec(f"export A={quoted} B=1; C=1; cd /tmp; cat", timeout=60)
+        assert (result.code, result.text, shell.cwd) == (0, "", "/tmp")
+        shown = 'printf "%s|" "$0" "$A" "$B" "${C-none}" "$PWD" "${BASH_ENV-none}"; exit 7'
+        result = await shell.exec(shown, timeout=60)
+        assert (result.code, result.text) == (7, f"sh|{odd}|1|none|/tmp|none|")
+        for script, seconds in (
+            ("kill -9 $$", 60),
+            ("sleep 600", 1.0),
+            ("trap true EXIT", 60),
+            ("exec true", 60),
+        ):
+            await shell.exec(f"export A=2; cd /; {script}", timeout=seconds)
+            result = await shell.exec('pwd; [ "$B" = 1 ] && [ "$A" != 2 ] && echo kept', timeout=60)
+            assert (script, result.text) == (script, "/tmp\nkept\n")
+        script = "set -eu; mkdir gone; cd gone; rmdir ../gone; false; echo not"
+        result = await shell.exec(script, timeout=60)
+        assert (result.code, result.text, shell.cwd) == (1, "", "/tmp/gone")
+        result = await shell.exec("pwd", timeout=60)
+        assert result.text == "/tmp/gone is gone, this runs in /workspace\n/workspace\n"
+        result = await shell.exec("true\nno-such-program", timeout=60)
+        assert result.code == 127
+        assert image == "busybox" or b"sh: 2:" in result.stderr  # busybox tells no line
+        result = await shell.exec(f"cd /\n: {'x' * 1_000_000}\nexit 7", timeout=60)
+        assert (result.code, result.text, shell.cwd) == (7, "", "/")
+    assert not _of("any")
 
 
 @pytest.mark.parametrize("image", ["bare", "busybox"])

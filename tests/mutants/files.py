@@ -155,6 +155,6 @@ MUTANTS = (
         "(_mount(volume, base, read_only=False),)",
         f"{_PYTHON}::test_commands_neither_change_the_mounted_python_nor_see_it_in_their_environment",
         file="air/sandbox/docker/portable_python.py",
-        still=f"{_PYTHON}::test_a_session_of_an_image_without_bash[busybox]",
+        still=f"{_PYTHON}::test_a_shell_of_an_image_without_bash[busybox]",
     ),
 )

@@ -17,8 +17,8 @@ def _mutant(name: str, old: str, new: str, *tests: str, still: str = PROCESS_WOR
 MUTANTS = (
     _mutant(
         "a command's tracing does not show how its state is saved",
-        "{ set +x; trap - DEBUG",
-        "{ trap - DEBUG",
+        "{ set +ex; trap - DEBUG",
+        "{ set +e; trap - DEBUG",
         *_KEEPS,
     ),
     _mutant(

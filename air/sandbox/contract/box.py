@@ -175,6 +175,8 @@ class Box(ABC):
     isolation: Isolation
     workspace: str
     """Absolute path of the workspace, as a command in the box sees it."""
+    shell: str = "bash"
+    """The shell that runs strings: `bash`; `sh` if the box has no bash; empty if it has neither."""
     queue_seconds: float = 0.0
     """Seconds that its user waited for it, for a place on this host and for its GPUs; set by the
     pool."""

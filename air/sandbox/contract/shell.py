@@ -1,4 +1,6 @@
-"""A shell over a box: each command a fresh bash; working directory and exported variables are kept.
+"""A shell over a box: each command a fresh shell; working directory and exported variables are kept.
+
+The fresh shell is bash, or sh if the box has no bash.
 
 Nothing stays alive in the box between two commands, so none can hang, end or garble the next: output
 is never searched for a mark, a timeout kills the command alone, `exit` ends only its own script. What
@@ -22,7 +24,7 @@ STATE_BYTES = 256_000
 PATH_BYTES = 4096
 _OF_ONE_COMMAND = {"_", "SHLVL", "SHELLOPTS", "BASHOPTS", "AIR_COMMAND"}
 _AT_START = ("BASH_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
-"""What would decide whether and how bash itself starts: set inside it instead."""
+"""What would decide whether and how the shell itself starts: set inside it instead."""
 
 
 class Shell:
@@ -62,11 +64,15 @@ class Shell:
         before, self._state = self._state, f"/tmp/.air-shell-{secrets.token_hex(8)}"
         prologue = self._prologue(before)
         env = {name: value for name, value in self._env.items() if name not in _AT_START}
+        if self._box.shell == "bash":
+            env["BASH_ENV"] = "/dev/stdin"
+        else:
+            command = f". /dev/stdin; {command}"
         result = await self._box.exec(
             command,
             timeout=timeout,
             cwd="/",
-            env=env | {"BASH_ENV": "/dev/stdin"},
+            env=env,
             stdin=prologue.encode("utf-8", "surrogateescape"),
             max_bytes=max_bytes,
         )
@@ -74,13 +80,13 @@ class Shell:
         return result
 
     def _prologue(self, old_state: str) -> str:
-        """What bash reads first: it goes where the last command was, empties standard input, and sees
+        """What the shell reads first: it goes where the last command was, empties standard input, and sees
         to it that this command leaves its state. Apart from the script, whose lines it does not shift.
         """
         old = shlex.quote(self._box.path(old_state)) if old_state else ""
         cwd, home = shlex.quote(self.cwd), shlex.quote(self._box.workspace)
         leave = (
-            "{ set +x; trap - DEBUG; trap '' XFSZ; } >/dev/null 2>&1; "
+            "{ set +ex; trap - DEBUG; trap '' XFSZ; } >/dev/null 2>&1; "
             '{ printf "%s\\0" "$PWD"; command -p env -0; } 2>/dev/null '
             f">| {shlex.quote(self._box.path(self._state))} || :"
         )

@@ -86,7 +86,7 @@ class DockerBox(GuestBox):
             "env": (egress_proxy.environment() if self.spec.network else {}) | base_env(self.spec),
         }
         self._connection = await self._attached.start(arguments, opening(config))
-        await self._connection.ready(seconds=START_SECONDS)
+        self.shell = (await self._connection.ready(seconds=START_SECONDS))["shell"]
         if self.spec.network:
             await self.forward(egress_proxy.PORT, egress_proxy.Proxy(self.spec.network).serve)
 

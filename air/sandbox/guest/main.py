@@ -95,7 +95,7 @@ class Guest:
 
     def run(self) -> None:
         """Serves until standard input closes or the time is over."""
-        self.send({"op": "ready", "uid": os.getuid()})
+        self.send({"op": "ready", "uid": os.getuid(), "shell": self.starter.shell})
         self._flush()
         while not self.over:
             for fd, events in self.epoll.poll(self._patience()):

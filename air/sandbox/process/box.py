@@ -109,7 +109,7 @@ class ProcessBox(GuestBox):
             self._process.stdout, self._process.stdin, stderr=self._process.stderr, name=self.id
         )
         self._process.stdin.write(sent + b"".join(map(frame, frames)))
-        await self._connection.ready(seconds=START_SECONDS)
+        self.shell = (await self._connection.ready(seconds=START_SECONDS))["shell"]
         if self._proxied:
             await self.forward(egress_proxy.PORT, egress_proxy.Proxy(self.spec.network).serve)
 

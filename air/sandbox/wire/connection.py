@@ -209,14 +209,14 @@ class Connection:
         """Why the stream is over; empty while it is not."""
         return self._reason
 
-    async def ready(self, *, seconds: float) -> None:
-        """Returns when the guest, which was sent its `opening`, is ready.
+    async def ready(self, *, seconds: float) -> dict[str, Any]:
+        """Waits until the guest, which was sent its `opening`, is ready; returns what it says of itself.
 
         Raises:
             BoxDiedError: the guest ended instead.
             TimeoutError: it said nothing within `seconds`.
         """
-        await asyncio.wait_for(asyncio.shield(self._ready), seconds)
+        return await asyncio.wait_for(asyncio.shield(self._ready), seconds)
 
     def new_id(self) -> int:
         """A fresh request id."""

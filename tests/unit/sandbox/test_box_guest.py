@@ -12,14 +12,16 @@ from pathlib import Path
 import pytest
 
 from air.errors import BoxDiedError
-from air.sandbox.docker import snapshot_service
-from air.sandbox.guest import processes
+from air.sandbox.docker import portable_python, snapshot_service
+from air.sandbox.guest import copy_python, processes, spawn
 from air.sandbox.wire import connection as protocol
 from air.sandbox.wire.connection import Connection, frame, interpreter, opening, take
 from air.sandbox.wire.guest_box import BOUNDS
 
 SOURCES = sorted(protocol.GUEST_FOLDER.glob("*.py"))
-MODULES = (*protocol.GUEST, "namespaces", *snapshot_service.PROGRAM)
+BOXES = (*protocol.GUEST, "namespaces")
+"""The modules that run in boxes; the others run in helpers."""
+MODULES = (*BOXES, *snapshot_service.PROGRAM, *portable_python.PROGRAM)
 GUEST = [path for path in SOURCES if path.stem in MODULES]
 
 
@@ -33,6 +35,27 @@ def test_the_guest_is_standard_library_and_python_3_8(path: Path) -> None:
         for name in names:
             ours = any(name.startswith(f"air.sandbox.guest.{part}") for part in MODULES)
             assert ours or name.split(".")[0] in sys.stdlib_module_names, name
+
+
+def test_a_copy_of_python_holds_every_module_that_a_guest_imports() -> None:
+    built_in = {"__future__", "collections", "gc", "os", "stat", "sys", "time"}
+    found = set()
+    for name in protocol.GUEST:
+        for node in ast.walk(ast.parse((protocol.GUEST_FOLDER / f"{name}.py").read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add(str(node.module).split(".")[0])
+    assert found - {"air", "typing"} - built_in <= set(copy_python.USED.split(","))
+
+
+@pytest.mark.parametrize(
+    ("programs", "shell"), [(["bash", "sh"], "bash"), (["sh"], "sh"), (["zsh"], "")]
+)
+def test_scripts_run_in_bash_else_in_sh(programs: list[str], shell: str, tmp_path: Path) -> None:
+    for program in programs:
+        (tmp_path / program).touch(mode=0o755)
+    assert spawn.shell(f"/nowhere:{tmp_path}") == shell
 
 
 @pytest.mark.parametrize(
@@ -134,7 +157,7 @@ def test_only_strings_that_are_statements_are_emptied(source: str, left: str) ->
 
 def test_a_compiled_program_and_its_frames_fit_into_a_pipe() -> None:
     """Nobody may have to wait for the harness's event loop to send the rest."""
-    assert len(protocol.compiled(MODULES)) + 8_000 < 1 << 16
+    assert len(protocol.compiled(BOXES)) + 8_000 < 1 << 16
     assert len(protocol.program()) + 8_000 < 1 << 16
 
 
