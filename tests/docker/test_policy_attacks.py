@@ -106,7 +106,7 @@ async def test_a_broken_or_cheating_policy_is_told_so(grader: Grader, name: str)
 async def test_sleeping_is_bounded_and_not_remembered(grader: Grader) -> None:
     """A wall clock that ran out may be the machine's fault: the next grade of it runs anew."""
     source = "import time\ntime.sleep(600)\n" + HONEST
-    assert "longer than 20 s" in await message(grader, "cartPole", source)
+    assert "longer than 50 s" in await message(grader, "cartPole", source)
     assert not grader._store.known
 
 

@@ -121,7 +121,10 @@ def lengths(f: Callable[[int], int]) -> Callable[[bytes], bytes]:
     return answer
 
 
-def fault(place: Path, source: str, limits: Any = RUNNER.USUAL) -> Any:
+PATIENT = RUNNER.USUAL._replace(seconds=600)
+
+
+def fault(place: Path, source: str, limits: Any = PATIENT) -> Any:
     """The error that code at fault raises when it is loaded and called."""
     file = code(place, source)
     with pytest.raises(BadArtefact) as caught:
@@ -129,7 +132,7 @@ def fault(place: Path, source: str, limits: Any = RUNNER.USUAL) -> Any:
     return caught.value
 
 
-def one_call(file: Path, limits: Any = RUNNER.USUAL) -> None:
+def one_call(file: Path, limits: Any = PATIENT) -> None:
     with RUNNER.Runner(file, "f", seed=0, limits=limits) as runner:
         runner.load()
         runner.call(1)
