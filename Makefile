@@ -28,7 +28,7 @@ quickstart: $(READY)  ## set everything up, then train a small agent on three ta
 
 # Tests mostly wait for boxes and processes, so twice as many workers as cores are busy cores.
 WORKERS ?= $(shell echo $$((2 * $$(nproc))))
-PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 test: $(READY)  ## set everything up, then run every test but the heavy ones (AIR_REQUIRE_DOCKER=1: none may be skipped)
 	@$(AIR_CLI) setup
