@@ -53,13 +53,13 @@ async def test_a_start_that_fails_for_good_is_not_tried_again() -> None:
 
 @pytest.mark.parametrize("delay", [0.0, 0.02, 0.1, 0.2, 0.35])
 async def test_a_cancelled_start_leaves_nothing(delay: float) -> None:
-    task = asyncio.create_task(open_box(SPEC, run="cancelled"))
+    task = asyncio.create_task(open_box(SPEC, run=f"cancelled-{os.getpid()}"))
     await asyncio.sleep(delay)
     task.cancel()
     await asyncio.wait([task])
     if not task.cancelled():
         await task.result().close()
-    assert not _ours("cancelled")
+    assert not _ours(f"cancelled-{os.getpid()}")
 
 
 async def test_a_container_that_is_taken_away_is_a_dead_box() -> None:

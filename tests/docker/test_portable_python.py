@@ -29,9 +29,12 @@ from air.sandbox.docker import engine as daemon
 from air.sandbox.docker.box import DockerBox
 from air.sandbox.guest import copy_python
 from air.sandbox.network import egress_proxy
+from air.sandbox.ops import attach
 from air.sandbox.pool.box_pool import Pool
 
 pytestmark = pytest.mark.docker
+RUN = f"portable-python-{os.getpid()}"
+"""The run of every box of these tests, of one process."""
 LABEL = f"air.test.image={os.getpid()}"
 BARE = f"""
 FROM air-base AS build
@@ -170,8 +173,8 @@ def busybox(swept: None, busybox_binary: bytes) -> str:
     return _built("busybox", BUSYBOX, {"busybox": busybox_binary})
 
 
-def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in daemon.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
+def _of() -> list[dict[str, Any]]:
+    return [c for c in daemon.boxes() if c["Labels"].get(ownership.RUN_LABEL) == RUN]
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.name)
@@ -193,7 +196,7 @@ async def test_an_image_without_python_is_found_out_once(
 ) -> None:
     spec = BoxSpec(image=bare)
     with caplog.at_level(logging.INFO, logger="air"):
-        async with Pool(3, warm=1, run="bare") as pool:
+        async with Pool(3, warm=1, run=RUN) as pool:
 
             async def one(index: int) -> str:
                 async with pool.lease(spec) as box:
@@ -204,11 +207,11 @@ async def test_an_image_without_python_is_found_out_once(
     assert len(said) == 1
     assert f"image {bare} has no Python 3.8 or later" in said[0]
     assert (pool.stats.live, pool.stats.failed) == (0, 0)
-    assert not _of("bare")
+    assert not _of()
 
 
 async def test_an_image_with_python_has_nothing_mounted() -> None:
-    async with await open_box(BoxSpec(), run="any") as box:
+    async with await open_box(BoxSpec(), run=RUN) as box:
         found = await asyncio.to_thread(daemon.client().inspect_container, box.id)
         assert found["Mounts"] == []
         assert found["Config"]["Entrypoint"][0] == "python3"
@@ -217,7 +220,7 @@ async def test_an_image_with_python_has_nothing_mounted() -> None:
 @pytest.mark.parametrize("image", ["bare", "busybox"])
 async def test_what_any_image_can_do(image: str, request: pytest.FixtureRequest) -> None:
     spec = BoxSpec(image=request.getfixturevalue(image), env={"TOKEN": "hunter2"})
-    async with await open_box(spec, run="any") as box:
+    async with await open_box(spec, run=RUN) as box:
         script = "echo $0 $TOKEN; cat; echo err >&2; exit 3"
         result = await box.exec(script, stdin=b"\0\xff", timeout=60)
         assert (result.code, result.stdout) == (3, b"sh hunter2\n\0\xff")
@@ -232,11 +235,21 @@ async def test_what_any_image_can_do(image: str, request: pytest.FixtureRequest)
         assert result.text.strip() == "10000000"
         described = await asyncio.to_thread(daemon.client().inspect_container, box.id)
         assert "hunter2" not in str(described)
-    assert not _of("any")
+    assert not _of()
 
 
 LEFT = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o 'sleep 98[7]' || true"
 """Prints a line for each of our sleeps that runs in a box."""
+
+
+async def test_a_persons_command_in_an_image_without_python(busybox: str) -> None:
+    async with await open_box(BoxSpec(image=busybox), run=RUN) as box:
+        printed: list[bytes] = []
+        argv = ["sh", "-c", "id -u; pwd; ulimit -Hn; exit 7"]
+        code = await asyncio.to_thread(
+            attach.run, box.id, argv, show=lambda _, data: printed.append(data)
+        )
+        assert (code, b"".join(printed)) == (7, b"1000\n/workspace\n4096\n")
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.02, 0.2])
@@ -272,7 +285,7 @@ async def test_commands_neither_change_the_mounted_python_nor_see_it_in_their_en
 
 @pytest.mark.parametrize("image", ["bare", "busybox"])
 async def test_a_shell_of_an_image_without_bash(image: str, request: pytest.FixtureRequest) -> None:
-    async with await open_box(BoxSpec(image=request.getfixturevalue(image)), run="any") as box:
+    async with await open_box(BoxSpec(image=request.getfixturevalue(image)), run=RUN) as box:
         shell = Shell(box)
         odd = 'it\'s "$(x)" \\ two\nlines '
         quoted = shlex.quote(odd)
@@ -300,7 +313,7 @@ async def test_a_shell_of_an_image_without_bash(image: str, request: pytest.Fixt
         assert image == "busybox" or b"sh: 2:" in result.stderr  # busybox tells no line
         result = await shell.exec(f"cd /\n: {'x' * 1_000_000}\nexit 7", timeout=60)
         assert (result.code, result.text, shell.cwd) == (7, "", "/")
-    assert not _of("any")
+    assert not _of()
 
 
 @pytest.mark.parametrize("image", ["bare", "busybox"])
@@ -312,7 +325,7 @@ async def test_files_in_any_image(
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_bytes(data)
     (source / "-rf").chmod(0o755)
-    async with await open_box(BoxSpec(image=request.getfixturevalue(image)), run="any") as box:
+    async with await open_box(BoxSpec(image=request.getfixturevalue(image)), run=RUN) as box:
         await box.put(source, "in")
         await box.exec("ln in/a/b in/a/hard; echo x > big; ln -s /etc out; mkfifo pipe", timeout=60)
         await box.get("in", tmp_path / "back")
@@ -333,18 +346,18 @@ async def test_files_in_any_image(
         assert not (tmp_path / "n").exists()
         await box.write("out", b"mine", mode=0o600)
         assert await box.read("out") == b"mine"
-    assert not _of("any")
+    assert not _of()
 
 
 async def test_a_snapshot_of_an_image_without_python(bare: str) -> None:
     spec = BoxSpec(image=bare, limits=BoxLimits(disk_mb=16))
-    async with await open_box(spec, run="any") as box:
+    async with await open_box(spec, run=RUN) as box:
         await box.exec(
             "(while :; do echo x >> log; done) > /dev/null 2>&1 & echo 1 > a; "
             "until [ -s log ]; do sleep 0.01; done",
             timeout=60,
         )
-        async with await box.snapshot() as snapshot, await open_box(spec, run="any") as fork:
+        async with await box.snapshot() as snapshot, await open_box(spec, run=RUN) as fork:
             await fork.restore(snapshot)
             assert await fork.read("a") == b"1\n"
             result = await fork.exec(
@@ -352,7 +365,7 @@ async def test_a_snapshot_of_an_image_without_python(bare: str) -> None:
             )
             one, two, before, after = result.text.split()
             assert (one, two, before) == ("1", "2", after)
-    assert not _of("any")
+    assert not _of()
 
 
 async def _page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -366,7 +379,7 @@ async def test_ports_and_network_of_an_image_with_nothing_but_busybox(busybox: s
     async with await asyncio.start_server(_page, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         spec = BoxSpec(image=busybox, network=(f"localhost:{port} private",))
-        async with await open_box(spec, run="any") as box:
+        async with await open_box(spec, run=RUN) as box:
             forwarded = await box.forward(0, ("127.0.0.1", port))
             get = f"http_proxy= wget -q -O - http://127.0.0.1:{forwarded}/"
             assert (await box.exec(get, timeout=60)).text == "hello"
@@ -377,20 +390,20 @@ async def test_ports_and_network_of_an_image_with_nothing_but_busybox(busybox: s
             assert b"403" in other.stderr
             names = (await box.exec("echo $http_proxy", timeout=60)).text
             assert str(egress_proxy.PORT) in names
-    assert not _of("any")
+    assert not _of()
 
 
 async def test_an_image_without_a_shell_says_so(swept: None, busybox_binary: bytes) -> None:
     dockerfile = f"FROM scratch\nCOPY true /bin/true\nENV PATH=/bin\nLABEL {LABEL}\n"
     alone = _built("alone", dockerfile, {"true": busybox_binary})
-    async with await open_box(BoxSpec(image=alone), run="any") as box:
+    async with await open_box(BoxSpec(image=alone), run=RUN) as box:
         result = await box.exec("echo", timeout=60)
         assert (result.code, result.began) == (127, False)
         assert result.stderr == b"air: cannot run a script: there is neither `bash` nor `sh`\n"
         assert (await box.exec(["true"], timeout=60)).ok
         await box.write("a", b"1")
         assert await box.read("a") == b"1"
-    assert not _of("any")
+    assert not _of()
 
 
 HARNESS = """
@@ -411,44 +424,44 @@ asyncio.run(main())
 
 async def test_sigkill_of_the_harness_ends_the_box(busybox: str) -> None:
     harness = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HARNESS, "bare-killed", busybox, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", HARNESS, RUN, busybox, stdout=asyncio.subprocess.PIPE
     )
     assert harness.stdout is not None
     assert await asyncio.wait_for(harness.stdout.readline(), 300) == b"ready\n"
-    assert len(_of("bare-killed")) == 1
+    assert len(_of()) == 1
     harness.send_signal(signal.SIGKILL)
     await harness.wait()
-    await _gone("bare-killed")
+    await _gone()
 
 
-async def _gone(run: str) -> None:
+async def _gone() -> None:
     deadline = time.monotonic() + 60
-    while _of(run):
+    while _of():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
 
 
 async def test_a_box_whose_harness_never_speaks_ends_by_itself(busybox: str) -> None:
-    engine, python = daemon.client(), await portable_python.mounted("any")
+    engine, python = daemon.client(), await portable_python.mounted(RUN)
     name = f"air-silent-{os.getpid()}"
-    arguments = container_spec.container(BoxSpec(image=busybox), name, "silent", python=python)
+    arguments = container_spec.container(BoxSpec(image=busybox), name, RUN, python=python)
     made = engine.create_container(**arguments)["Id"]
     try:
         engine.start(made)  # never attached: its stdin is open and stays silent
-        await _gone("silent")
+        await _gone()
     finally:
         daemon.remove(made)
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.1, 0.3, 0.6, 1.0])
 async def test_a_cancelled_start_leaves_nothing(busybox: str, delay: float) -> None:
-    task = asyncio.create_task(open_box(BoxSpec(image=busybox), run="bare-cancelled"))
+    task = asyncio.create_task(open_box(BoxSpec(image=busybox), run=RUN))
     await asyncio.sleep(delay)
     task.cancel()
     await asyncio.wait([task])
     if not task.cancelled():
         await task.result().close()
-    assert not _of("bare-cancelled")
+    assert not _of()
 
 
 # The volume.
@@ -467,25 +480,25 @@ async def _holds(volume: str) -> list[str]:
     """What lies in a volume, and whether the Python in it runs."""
     mount = portable_python._mount(volume, "", read_only=True)
     python = container_spec.Python(tuple(copy_python.command()), (mount,))
-    async with await DockerBox._begin(BoxSpec(), "copies", None, python) as box:
+    async with await DockerBox._begin(BoxSpec(), RUN, None, python) as box:
         assert (await box.exec("echo works", timeout=60)).text == "works\n"
         return (await box.exec(f"ls -A {copy_python.HOME}", timeout=60)).text.split()
 
 
 async def test_of_several_that_copy_at_once_one_does(volume: str) -> None:
-    await asyncio.gather(*(portable_python._copy(volume, "", "copies") for _ in range(3)))
+    await asyncio.gather(*(portable_python._copy(volume, "", RUN) for _ in range(3)))
     assert await _holds(volume) == ["lock", "python"]
-    assert not _of("copies")
+    assert not _of()
 
 
 @pytest.mark.parametrize("delay", [0.2, 0.8, 1.5, 2.5])
 async def test_a_copy_that_is_killed_midway_is_made_again(volume: str, delay: float) -> None:
-    copying = asyncio.create_task(portable_python._copy(volume, "", "copies"))
+    copying = asyncio.create_task(portable_python._copy(volume, "", RUN))
     await asyncio.sleep(delay)
     copying.cancel()  # which kills the helper, whatever it does
     await asyncio.wait([copying])
-    assert not _of("copies")
-    await portable_python._copy(volume, "", "copies")
+    assert not _of()
+    await portable_python._copy(volume, "", RUN)
     assert await _holds(volume) == ["lock", "python"]
 
 
@@ -493,24 +506,24 @@ async def test_a_volume_that_was_emptied_is_filled_again(volume: str, busybox: s
     mount = portable_python._mount(volume, "", read_only=True)
     python = container_spec.Python(tuple(copy_python.command()), (mount,))
     with pytest.raises(BoxStartError) as caught:
-        await DockerBox._begin(BoxSpec(image=busybox), "copies", None, python)
-    await portable_python.mounted("copies")
+        await DockerBox._begin(BoxSpec(image=busybox), RUN, None, python)
+    await portable_python.mounted(RUN)
     assert portable_python._READY
     assert await portable_python.learn(busybox, python, str(caught.value))
     assert not portable_python._READY
-    assert not _of("copies")
+    assert not _of()
 
 
 async def test_volumes_of_older_base_images_go_and_those_in_use_stay() -> None:
     engine, labels = daemon.client(), {portable_python.LABEL: "sha256:older"}
     free, used = (f"air-test-python-{kind}-{os.getpid()}" for kind in ("free", "used"))
     mount = portable_python._mount(used, "sha256:older", read_only=False)
-    arguments = container_spec.container(BoxSpec(), f"air-test-{os.getpid()}", "volumes")
+    arguments = container_spec.container(BoxSpec(), f"air-test-{os.getpid()}", RUN)
     arguments["host_config"]["Mounts"] = [mount]
     made = engine.create_container(**arguments)["Id"]
     try:
         engine.create_volume(free, labels=labels)
-        python = await portable_python.mounted("volumes")
+        python = await portable_python.mounted(RUN)
         current = str(python.mounts[0]["Source"])
         portable_python._remove_others(current)
         found = engine.volumes(filters={"label": portable_python.LABEL})["Volumes"]

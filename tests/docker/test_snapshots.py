@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from typing import Any
@@ -83,14 +84,14 @@ async def test_a_keeper_that_dies_loses_its_snapshots_and_nothing_else() -> None
 
 @pytest.mark.parametrize("delay", [0.0, 0.001, 0.01, 0.1, 0.3])
 async def test_a_cancelled_snapshot_leaves_nothing(delay: float) -> None:
-    async with await open_box(SPEC, run="cut") as box:
+    async with await open_box(SPEC, run=f"cut-{os.getpid()}") as box:
         task = asyncio.create_task(box.snapshot())
         await asyncio.sleep(delay)
         task.cancel()
         await asyncio.wait([task])
         if not task.cancelled():
             await task.result().close()
-    assert not _of("cut")
+    assert not _of(f"cut-{os.getpid()}")
 
 
 async def test_a_keeper_enters_no_process_but_the_boxs_own() -> None:

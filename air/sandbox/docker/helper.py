@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from air.errors import AirError, BoxStartError
+from air.errors import AirError, BoxDiedError, BoxStartError
 from air.sandbox.docker import engine
 from air.sandbox.docker.container_spec import MIB, labels
 from air.sandbox.docker.container_stream import Attached, abandon
+from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.wire.connection import Connection, interpreter, opening, program
 
 BASE_IMAGE = "air-base"
@@ -31,7 +32,8 @@ async def start(
         host: what it needs of the engine's host, as `create_host_config` takes it.
 
     Raises:
-        BoxStartError: it did not start.
+        TransientStartError: it did not start, for a reason that may pass.
+        BoxStartError: it did not start, for good.
     """
     attached = Attached(name)
     try:
@@ -40,10 +42,18 @@ async def start(
         await connection.ready(seconds=ready)
     except BaseException as error:  # cancellation too: no container is left
         await abandon(attached)
-        if isinstance(error, (AirError, *engine.FOREIGN)):
-            raise BoxStartError(f"helper {name} did not start: {error}") from error
-        raise
+        if not isinstance(error, (AirError, *engine.FOREIGN)):
+            raise
+        raise _failure(error)(f"helper {name} did not start: {error or 'it is silent'}") from error
     return attached, connection
+
+
+def _failure(error: Exception) -> type[BoxStartError]:
+    """What a start that failed with `error` raises."""
+    if isinstance(error, (TimeoutError, BoxDiedError)):
+        return TransientStartError
+    meant = engine.translated(error, BASE_IMAGE) if isinstance(error, engine.FOREIGN) else error
+    return type(meant) if isinstance(meant, TransientStartError) else BoxStartError
 
 
 def _arguments(

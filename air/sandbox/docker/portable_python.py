@@ -12,6 +12,7 @@ digest as long as this process lives. Boxes of other images pay nothing for this
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
@@ -91,6 +92,10 @@ async def _copy(volume: str, base: str, run: str) -> None:
     """Returns when the volume holds the copy."""
     name = f"air-python-{secrets.token_hex(4)}"
     mount = _mount(volume, base, read_only=False)
+    try:  # now, since an engine other than Docker may drop the labels of a mount
+        await engine.in_thread(lambda: engine.client().create_volume(volume, labels={LABEL: base}))
+    except engine.FOREIGN as error:
+        raise engine.translated(error, helper.BASE_IMAGE) from error
     copying, _ = await helper.start(
         name, run, PROGRAM, ready=_COPY_SECONDS, life=_COPY_SECONDS, mounts=[mount]
     )
@@ -100,12 +105,11 @@ async def _copy(volume: str, base: str, run: str) -> None:
 def _remove_others(volume: str) -> None:
     """Removes the volumes of older base images, except those that boxes use. Blocks."""
     client = engine.client()
-    found = client.volumes(filters={"label": LABEL})["Volumes"] or []
-    for other in {row["Name"] for row in found} - {volume}:
-        try:
-            client.remove_volume(other)
-        except engine.FOREIGN as error:
-            _LOG.info("the volume of an older base image stays: %s", error)
+    with contextlib.suppress(*engine.FOREIGN):  # what stays, the next base image's copy removes
+        found = client.volumes(filters={"label": LABEL})["Volumes"] or []
+        for other in {row["Name"] for row in found} - {volume}:
+            with contextlib.suppress(*engine.FOREIGN):
+                client.remove_volume(other)
 
 
 def _mount(volume: str, base: str, *, read_only: bool) -> Mount:
