@@ -142,8 +142,8 @@ BOUNDED = (
     Mutant(
         "loads of graded code share their processor time",
         _PLAYER,
-        "if left <= 0:",
-        "if False:",
+        '(0 if settings["limits"]["cpu_per_load"] else used)',
+        "0",
         (f"{_UNIT}::test_processor_time_is_that_of_all_loads_or_of_each",),
         _PASSES,
     ),

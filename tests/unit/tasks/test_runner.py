@@ -264,11 +264,10 @@ def test_code_that_answers_without_end_and_never_reads_is_told_so(tmp_path: Path
 
 
 def test_what_the_code_leaves_running_is_killed(tmp_path: Path) -> None:
-    """Of a load that does not end at the end of its requests, also in a session of its own."""
+    """Also a load that left the group of its parent, and that does not see its socket closed."""
     source = (
-        "import os, threading\nos.setsid()\n"
-        "def f(x):\n    threading.Thread(target=threading.Event().wait).start()\n"
-        "    return os.getpid()\n"
+        "import os, time, __main__\nos.setsid()\n"
+        "def f(x):\n    __main__.receive = lambda link: time.sleep(600)\n    return os.getpid()\n"
     )
     with RUNNER.Runner(code(tmp_path, source), "f", seed=0) as runner:
         runner.load()
