@@ -91,7 +91,7 @@ def test_a_task_with_a_gpu_is_checked(tmp_path: Path, capsys: pytest.CaptureFixt
 async def test_graders_have_gpus_of_their_own(tmp_path: Path) -> None:
     settings = config(tmp_path, ["0", "7"])
     with (tmp_path / "tasks" / "titanic" / "task.toml").open("a") as toml:
-        toml.write("\n[grader]\ngpus = 1\n")
+        toml.write("gpus = 1\n")  # its last table is `[grader]`
     async with played_by(replies(LOOK), settings) as play:
         episodes = await asyncio.gather(*(play() for _ in range(3)))
     assert all(episode.ok for episode in episodes)
