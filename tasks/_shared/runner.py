@@ -322,7 +322,7 @@ def _packed(kind: bytes, data: bytes) -> bytes:
 
 def _waiting(link: socket.socket) -> bool:
     """Whether there is something to read, not only the end."""
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(OSError):
         return bool(link.recv(1, socket.MSG_PEEK))
     return False
 
