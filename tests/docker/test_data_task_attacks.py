@@ -90,7 +90,10 @@ async def test_the_hidden_text_is_out_of_a_models_reach(grader: Grader, name: st
 
 
 FAILING = {
-    "spins": ("def predict(text):\n    while True: pass\n", "10 s of processor time"),
+    "spins": (
+        "def predict(text):\n    while True: pass\n",
+        "10 s of processor time|took longer than 50 s",
+    ),  # by the load beside it
     "eats memory": ("def predict(text):\n    return [0] * 10**10\n", "MemoryError"),
     "leaves with a result": (
         'import os\nprint(\'{"metrics": {"bits_per_character": 0.0}}\', flush=True)\nos._exit(0)\n',
