@@ -108,6 +108,7 @@ def _exists(name: str) -> bool:
     return bool(found)
 
 
+@pytest.mark.usefixtures("engine")  # others collect what is past its time, too
 def test_what_never_started_is_collected_and_nothing_else(created: Any, dead_owner: str) -> None:
     created("air-test-dead", **{ownership.OWNER_LABEL: dead_owner})
     created("air-test-expired", **{ownership.EXPIRES_LABEL: "1"})

@@ -12,6 +12,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.docker import container_spec
 from air.sandbox.docker import engine as daemon
+from tests.docker.engine import Engine
 
 pytestmark = pytest.mark.docker
 
@@ -24,8 +25,8 @@ def _doctor(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture
-def expired() -> Iterator[str]:
-    """A container of ours that never started and is past its time."""
+def expired(engine: Engine) -> Iterator[str]:
+    """A container of ours that never started and is past its time, where no other test collects."""
     arguments = container_spec.container(BoxSpec(), "air-doctor-expired", "doctor")
     arguments["labels"][ownership.EXPIRES_LABEL] = "1"
     daemon.client().create_container(**arguments)
