@@ -93,9 +93,11 @@ def breakable(folder: Path) -> Path:
     root = folder / "tasks"
     shutil.copytree(tasks.load("titanic").folder, root / "titanic")
     grader = root / "titanic" / "grader" / "grade.py"
-    before = "    answers = read_answers"
-    fails = '    assert b"break" not in (args.artefact / "submission.csv").read_bytes()\n'
-    grader.write_text(grader.read_text().replace(before, fails + before))
+    before = "    submission, answers ="
+    fails = '    assert b"break" not in (artefact / "submission.csv").read_bytes()\n'
+    text = grader.read_text()
+    assert before in text
+    grader.write_text(text.replace(before, fails + before))
     return root
 
 
