@@ -107,8 +107,10 @@ def _group(items: list[pytest.Item]) -> None:
             name = "private engine"
         elif any(defs[-1].scope == "module" for defs in definitions.values()):
             name = str(item.path.relative_to(Path(__file__).parent))
-        if name:
+        own = item.get_closest_marker("xdist_group")
+        if name and own is None:
             item.add_marker(pytest.mark.xdist_group(name))
+        name = name or (own.args[0] if own else "")
         kind = item.path.relative_to(Path(__file__).parent).parts[0]
         ranks[item.nodeid] = (
             0 if name else 1,

@@ -28,6 +28,8 @@ from tests.e2e.conftest import attempt, cache, played_by, research
 from tests.e2e.test_episode import copied_task
 
 __all__ = ["cache"]
+# With the tests of images, since the first of these may build one.
+pytestmark = pytest.mark.xdist_group("image builds")
 IMAGE = "air-harness"
 SHOWN = [("bash", "subprocess"), ("bash", "docker"), ("mini_swe_agent", "docker")]
 TRY = 'echo "method={} level={}" > config && python3 solve.py && {}'

@@ -12,7 +12,8 @@ from air.cli.main import main
 from air.errors import BoxStartError
 from air.sandbox.docker import images, sdk
 
-pytestmark = pytest.mark.docker
+# Each build removes what the one before left dangling, so they run one by one.
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("image builds")]
 
 SECRET = "-----a certificate that must not stay-----"
 DOCKERFILE = """
