@@ -141,6 +141,19 @@ def pytest_make_collect_report(
     return report
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists the tests that failed in the file that `.ci/tests` names, without their groups."""
+    if path := os.environ.get("AIR_FAILED_FILE"):
+        reports = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
+        names = dict.fromkeys(_without_group(report.nodeid) for report in reports)
+        Path(path).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+
+
+def _without_group(nodeid: str) -> str:
+    """A test's name without what pytest-xdist appends: `file::test[case]@group`."""
+    return nodeid.rpartition("@")[0] if nodeid.rfind("@") > nodeid.rfind("]") else nodeid
+
+
 def _require(report: pytest.TestReport | pytest.CollectReport) -> None:
     if REQUIRED and report.skipped and not hasattr(report, "wasxfail"):
         where = report.longrepr
