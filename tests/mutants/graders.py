@@ -265,7 +265,7 @@ TABLES = (
 STAGED = (
     Mutant(
         "a changed shared file makes remembered grades and data another task's",
-        "air/tasks/find.py",
+        "air/tasks/sources/own.py",
         "    if not others:\n",
         "    if True:\n",
         (f"{_SHARED}::test_a_changed_shared_file_is_another_task",),
