@@ -88,7 +88,7 @@ def play(link, settings, code, seed):
             send(link, b"A", answer(receive(link)))
     except NotJson:
         send(link, b"J")
-    except BaseException as error:
+    except BaseException as error:  # agent code raises what it likes, SystemExit included: reported
         send(link, b"E", json.dumps(report(error, settings["file"])).encode())
 
 
@@ -161,7 +161,9 @@ def main():
     send(control, b"R")
     try:
         code = compile(source, settings["file"], "exec", dont_inherit=True)
-    except BaseException as error:
+    except (
+        BaseException
+    ) as error:  # of agent code, too: raised again in each load, which reports it
         code = error
     loads, used = 0, 0.0
     while True:

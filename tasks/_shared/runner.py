@@ -142,7 +142,7 @@ class Runner:
         except _Gone:
             self.close()
             raise RuntimeError("the player ended before it had run any agent code") from None
-        except BaseException:
+        except BaseException:  # cancellation too: no process is left; raised again
             self.close()
             raise
         return self
