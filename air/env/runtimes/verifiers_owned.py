@@ -28,7 +28,6 @@ from air.sandbox.contract.box import (
     MAX_OUTPUT,
     Box,
     BoxSpec,
-    BoxUsage,
     Command,
     ExecResult,
     Snapshot,
@@ -144,10 +143,6 @@ class PlainBox(Box):
         result = await self._run(argv, {}, _COPY_SECONDS)
         if result.exit_code:
             raise BoxFileError(f"{path!r}: {result.stderr.strip()[:300]}")
-
-    async def stats(self) -> BoxUsage:
-        """Nothing is known of it."""
-        return BoxUsage(None, None, None, None, None, None)
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
         """Never: nothing of ours listens in the runtime."""

@@ -45,7 +45,6 @@ LIMITS = frozenset(
         "memory-of-many-processes-is-bounded",
         "cpu-is-bounded",
         "shared-memory-does-not-outlive-its-process",
-        "stats-tell-the-limit-of-memory",
         "the-kernel-keeps-the-limits",
         "there-are-no-more-processes-than-allowed",
         "with-no-process-left-files-are-still-served",
@@ -62,7 +61,6 @@ _NO_TOTALS = {
     "the-kernel-keeps-the-limits": "no control group, in which they would be kept",
     "cpu-is-bounded": "no control group: only the scheduler shares the CPU out",
     "memory-of-many-processes-is-bounded": "no control group: memory is bounded for each process",
-    "stats-tell-the-limit-of-memory": "no control group: each process has a limit of its own",
 }
 _UNCOUNTED = {
     "a-fork-bomb-is-bounded": "before Linux 5.14, the user's other processes would count, too",

@@ -37,6 +37,18 @@ async def exit_codes_are_data(box: Box) -> None:
 
 
 @CHECKS.add()
+async def a_program_that_cannot_run_is_told_from_one_that_failed(box: Box) -> None:
+    for command, code, began in (
+        ("exit 126", 126, True),
+        ("no-such-program", 127, True),
+        (["no-such-program"], 127, False),
+        (["/etc/hostname"], 126, False),
+    ):
+        result = await box.exec(command, timeout=20)
+        same((command, result.code, result.began), (command, code, began))
+
+
+@CHECKS.add()
 async def stdout_and_stderr_stay_apart_and_bytes_stay_bytes(box: Box) -> None:
     result = await sh(box, r"printf '\000\377\r\n\033'; printf err >&2")
     same((result.stdout, result.stderr), (b"\0\xff\r\n\x1b", b"err"))

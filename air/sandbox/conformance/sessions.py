@@ -1,11 +1,10 @@
-"""Checks of `Shell`, which carries a shell's state, and of `stats`."""
+"""Checks of `Shell`, which keeps a shell's state from one command to the next."""
 
 from __future__ import annotations
 
 from air.sandbox.conformance.check import Checks, expect, line, same
 from air.sandbox.contract.box import Box
 from air.sandbox.contract.shell import Shell
-from air.sandbox.docker.engine_errors import outcome
 
 CHECKS = Checks()
 
@@ -93,44 +92,3 @@ async def a_shell_takes_long_scripts(box: Box) -> None:
     result = await shell.exec(f"cd /\n: {'x' * 1_000_000}\nexport N=1; exit 7", timeout=60)
     same((result.code, result.text, shell.cwd), (7, "", "/"))
     same(await _says(shell, "echo $N"), "1")
-
-
-@CHECKS.add()
-async def outcomes_are_told_apart(box: Box) -> None:
-    for command, wanted in (
-        ("true", "ok"),
-        ("exit 126", "failed"),
-        ("no-such-program", "failed"),
-        ("kill -9 $$", "killed"),
-        (["no-such-program"], "not-started"),
-        (["/etc/hostname"], "not-started"),
-    ):
-        same((command, outcome(await box.exec(command, timeout=20))), (command, wanted))
-    same(outcome(await box.exec("sleep 60", timeout=0.3)), "timed-out")
-
-
-@CHECKS.add()
-async def stats_tell_what_is_used(box: Box) -> None:
-    before = await box.stats()
-    await box.exec("head -c 3000000 /dev/zero > file; (sleep 60; true) &", timeout=20)
-    await box.exec("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done", timeout=60)
-    after = await box.stats()
-    for name, least in (("processes", 2), ("workspace_bytes", 3_000_000), ("cpu_seconds", 0.02)):
-        first, then = getattr(before, name), getattr(after, name)
-        expect((first is None) == (then is None), (name, before, after))
-        expect(first is None or then - first >= least, (name, before, after))
-    if after.workspace_limit_bytes is not None:
-        same(after.workspace_limit_bytes, box.spec.limits.disk_mb << 20)
-    if after.memory_bytes is not None:
-        expect(1 << 20 < after.memory_bytes < 1 << 30, after)
-
-
-@CHECKS.add(container=True, memory_mb=64, disk_mb=16, shm_mb=8)
-async def stats_tell_the_limit_of_memory(box: Box) -> None:
-    """It has room for all that may lie in the folders, which are memory, too."""
-    sizes = await line(
-        box, f"df -Pk {box.workspace} /scratch /tmp /dev/shm | awk 'NR > 1 {{print $2}}'"
-    )
-    folders = sum(map(int, sizes.split())) << 10
-    usage = await box.stats()
-    same(usage.memory_limit_bytes, (box.spec.limits.memory_mb << 20) + folders)

@@ -98,15 +98,9 @@ class ExecResult:
     """Whether output was cut; the cut is marked in the text."""
     seconds: float = 0.0
     """Wall time inside the box, in seconds."""
-    signal: int = 0
-    """The signal that ended the command itself; 0 if it ended by exiting. Of a shell's child it says
-    nothing: that is 128 + N in the shell's exit status."""
     began: bool = True
     """Whether its program ran at all; False where it cannot be executed (`code` 126 or 127, `stderr` says
     why), or where there was no process left for it."""
-    out_of_memory: bool | None = None
-    """Whether the kernel killed a process of the box for want of memory while the command ran, perhaps
-    another command's; None where it does not tell (in a process box, or without a control group)."""
 
     @property
     def ok(self) -> bool:
@@ -138,36 +132,11 @@ class Snapshot(ABC):
         await self.close()
 
 
-@dataclass(frozen=True)
-class BoxUsage:
-    """What a box uses of what it may use. A field is None where it cannot be known; see each.
-
-    A container that has no control group of its own, or does not see it, is told of as a process box is.
-    """
-
-    memory_bytes: int | None
-    """Memory in use, without the pages of files that can be dropped at any time. In a container this
-    includes what lies in its tmpfs folders; in a process box it is the sum over its processes, the guest
-    too, and a page that several share counts for each."""
-    memory_limit_bytes: int | None
-    """Its limit, with tmpfs folders on top of `memory_mb`; None in a process box, where it is each
-    process's by itself."""
-    cpu_seconds: float | None
-    """CPU time since the box began. In a process box without that of children that nobody waited for."""
-    processes: int | None
-    """Processes and threads beside the guest."""
-    workspace_bytes: int | None
-    """Bytes in the workspace. None where it is no file system of its own and holds more than 20,000 files,
-    changes while it is counted, or holds what the guest may not read."""
-    workspace_limit_bytes: int | None
-    """Bytes that it may hold; None where it is no file system of its own."""
-
-
 class Box(ABC):
     """A live box. Use through `async with`; closing twice is harmless.
 
     Every method but `path` and `close` raises `BoxDiedError` when the box is gone, or goes
-    while it is waited for: that is a failure of ours. `failure.outcome` tells it from what a command did.
+    while it is waited for: that is a failure of ours.
     """
 
     id: str
@@ -245,14 +214,6 @@ class Box(ABC):
 
         Raises:
             BoxFileError: absent, larger than `max_bytes` in all, or holds something not copied.
-            BoxDiedError: the box is gone.
-        """
-
-    @abstractmethod
-    async def stats(self) -> BoxUsage:
-        """What the box uses now.
-
-        Raises:
             BoxDiedError: the box is gone.
         """
 

@@ -76,11 +76,9 @@ class DockerBox(GuestBox):
 
     async def _start(self, python: Python | None) -> None:
         arguments = container(self.spec, self.id, self._run, self._gpus, python)
-        host = arguments["host_config"]
         config = {
             "roots": list(self._folders.items()),
             "remove": None,
-            "cgroup": {"memory": host["Memory"], "pids": host["PidsLimit"]},
             "bounds": BOUNDS,
             "rlimits": [],
             "env": (egress_proxy.environment() if self.spec.network else {}) | base_env(self.spec),

@@ -1,9 +1,7 @@
-"""What a failure is: of the engine, by `classify`; of a command or of its box, by `outcome`. Both are pure.
+"""Translates failures of the Docker engine into errors of ours, by pure functions.
 
-A failure of the engine is the user's to mend, worth another try, or final: `classify` looks at the
-HTTP status and the text of an error, nothing else. Whether a *command* failed is never guessed from
-text: a command's end arrives as an answer of the guest (an `ExecResult`), and a stream that ends
-without one is a dead box (`BoxDiedError`).
+`classify` looks at the HTTP status and the text of an error, nothing else. It tells whether the user must
+act, another try may help, or the failure is final.
 """
 
 from __future__ import annotations
@@ -11,11 +9,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from air.errors import AirError, BoxDiedError, BoxStartError, MissingError
-from air.sandbox.contract.box import ExecResult
+from air.errors import AirError, BoxStartError, MissingError
 
-Outcome = Literal["ok", "failed", "timed-out", "killed", "out-of-memory", "not-started", "box-died"]
-"""What became of a command. `box-died` alone is a failure of ours; all others are the command's own."""
 Kind = Literal["missing-engine", "missing-image", "missing-gpus", "transient", "final"]
 
 _NO_ENGINE = (
@@ -55,31 +50,6 @@ class TransientStartError(BoxStartError):
 
 class EngineAwayError(TransientStartError):
     """The engine does not answer, though it did before: it is being restarted, perhaps."""
-
-
-def outcome(end: ExecResult | BoxDiedError) -> Outcome:
-    """Tells what became of a command from what `Box.exec` returned or raised.
-
-    - `ok`: it ended by itself with status 0.
-    - `timed-out`: it ran past its timeout, and was killed for that.
-    - `not-started`: its program cannot be executed, or there was no process left for it.
-    - `out-of-memory`: it failed, and meanwhile the kernel killed a process of the box for want of memory;
-      known in containers only. What a process box refuses a process is `failed`.
-    - `killed`: a signal ended it, its own or another's in the box.
-    - `failed`: it ended by itself with another status.
-    - `box-died`: the box went away, and with it whatever the command was about to say.
-    """
-    if isinstance(end, BoxDiedError):
-        return "box-died"
-    if end.timed_out:
-        return "timed-out"
-    if not end.began:
-        return "not-started"
-    if end.ok:
-        return "ok"
-    if end.out_of_memory:
-        return "out-of-memory"
-    return "killed" if end.signal else "failed"
 
 
 def classify(status: int | None, text: str) -> Kind:

@@ -28,7 +28,6 @@ import time
 
 # Inside a box these are loaded by the bootstrap under the same names; `air` is not there.
 from air.sandbox.guest import processes
-from air.sandbox.guest import usage as stats
 from air.sandbox.guest.files import Files, Refused
 from air.sandbox.guest.relay import Relay
 from air.sandbox.guest.spawn import NotStarted, Starter, bound
@@ -56,7 +55,6 @@ class Guest:
         processes.prctl(processes.PR_SET_DUMPABLE, 0)
         self.files = Files(config["roots"])
         self.remove: str | None = config["remove"]
-        self.cgroup = stats.own_group(config["cgroup"]) if config.get("cgroup") else None
         self.inbox = bytearray()
         self.outbox: collections.deque[memoryview] = collections.deque()
         self.streams: collections.deque[tuple[int, Iterator[tuple[dict[str, Any], bytes]]]]
@@ -235,8 +233,6 @@ class Guest:
             elif op == "reroot":
                 self.files.reopen()
                 self.send({"id": ident})
-            elif op == "stats":
-                self.send(dict(self._usage(), id=ident))
             elif op == "write":
                 if self.files.write(ident, header, body):
                     self.send({"id": ident})
@@ -244,12 +240,6 @@ class Guest:
                 raise Refused(f"unknown operation {op!r}")
         except (OSError, Refused, ValueError) as error:
             self.send({"id": ident, "error": processes.reason(error)})
-
-    def _usage(self) -> dict[str, Any]:
-        room = stats.workspace(self.files.roots[0][2])
-        if self.cgroup is not None:
-            return dict(room, **self.cgroup.usage())
-        return dict(room, **stats.of_processes(self._tree(), self.me))
 
     # Commands
 
@@ -272,7 +262,6 @@ class Guest:
         if self.frozen:
             raise Refused("it is frozen")
         header["now"] = time.monotonic()
-        header["killed"] = self._killed_for_memory()
         try:
             pid, out, err = self.starter.start(ident, header, body)
         except NotStarted as error:
@@ -283,9 +272,6 @@ class Guest:
             os.set_blocking(fd, False)
             self.pipes[fd] = command
             self.epoll.register(fd, select.EPOLLIN)
-
-    def _killed_for_memory(self) -> int | None:
-        return None if self.cgroup is None else self.cgroup.out_of_memory()
 
     def _cancel(self, target: int) -> None:
         command = self.commands.get(target)
@@ -343,8 +329,7 @@ class Guest:
         for fd in command.open:  # held open in the background: read on, and thrown away
             self.pipes[fd] = None
         if not command.cancelled:
-            began, killed = self.starter.began(command.ident), self._killed_for_memory()
-            self.send(*command.result(now, began, killed))
+            self.send(*command.result(now, self.starter.began(command.ident)))
 
     def _kill(self, command: processes.Command) -> None:
         """Stops and kills all that descends from a command, until nothing new of it turns up."""

@@ -71,19 +71,17 @@ class Command:
         self.status: int | None = None
         self.deadline: float = header["now"] + header["timeout"]
         self.started: float = header["now"]
-        self.killed: int | None = header["killed"]
         self.outputs = {fd: Output(header["max_bytes"]) for fd in self.pipes}
         self.open = set(self.pipes)
         self.timed_out = self.cancelled = False
         self.drain_until: float | None = None
         self.drain_most = 0.0
 
-    def result(self, now: float, began: bool, killed: int | None) -> tuple[dict[str, Any], bytes]:
+    def result(self, now: float, began: bool) -> tuple[dict[str, Any], bytes]:
         """The answer's header and body, once the leader is dead.
 
         Args:
             began: whether its program ran at all.
-            killed: processes of the box killed so far for want of memory.
         """
         assert self.status is not None
         out, err = (self.outputs[fd].bytes() for fd in self.pipes)
@@ -96,9 +94,7 @@ class Command:
             "timed_out": self.timed_out,
             "truncated": any(output.cut for output in self.outputs.values()),
             "seconds": now - self.started,
-            "signal": number,
             "began": began,
-            "out_of_memory": None if killed is None else killed > (self.killed or 0),
         }
         return header, out + err
 
@@ -106,7 +102,7 @@ class Command:
 def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes]:
     """The answer to a command that did not even become a process (none was left, say)."""
     header = {"id": ident, "code": code, "out": 0, "timed_out": False, "truncated": False}
-    answer = dict(header, seconds=0.0, signal=0, began=False, out_of_memory=None)
+    answer = dict(header, seconds=0.0, began=False)
     return answer, f"air: {why}\n".encode("utf-8", "replace")
 
 

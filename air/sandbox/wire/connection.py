@@ -36,7 +36,7 @@ PATIENCE = 2
 the box may have left a stream that never ends, and nothing of it may run for 5 s."""
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
 """How often a guest is asked for a sign of life, and how many of them it may owe."""
-GUEST = ("processes", "spawn", "files", "relay", "usage", "main")
+GUEST = ("processes", "spawn", "files", "relay", "main")
 """The modules of the program in a box."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
 """Where the sources of these modules are."""

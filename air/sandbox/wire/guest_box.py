@@ -26,7 +26,6 @@ from air.sandbox.contract.box import (
     WORKSPACE,
     Box,
     BoxSpec,
-    BoxUsage,
     Command,
     ExecResult,
 )
@@ -141,9 +140,7 @@ class GuestBox(Box):
             timed_out=header["timed_out"],
             truncated=header["truncated"],
             seconds=header["seconds"],
-            signal=header["signal"],
             began=header["began"],
-            out_of_memory=header["out_of_memory"],
         )
 
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
@@ -200,18 +197,6 @@ class GuestBox(Box):
         if self._relay is None:
             self._relay = Relay(self._guest, self.id)
         return await self._relay.listen(port, target if callable(target) else to(*target))
-
-    async def stats(self) -> BoxUsage:
-        """What the box uses now; see `Box.stats`."""
-        said = (await self._guest.request({"op": "stats"}))[0]
-        return BoxUsage(
-            memory_bytes=said["memory"],
-            memory_limit_bytes=said["memory_limit"],
-            cpu_seconds=said["cpu"],
-            processes=said["processes"],
-            workspace_bytes=said["workspace"],
-            workspace_limit_bytes=said["workspace_limit"],
-        )
 
     async def close(self) -> None:
         """Kills everything in the box and removes it; the removal survives a cancelled caller."""

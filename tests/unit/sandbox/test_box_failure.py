@@ -1,18 +1,15 @@
-"""What captured errors of the engine, and ends of commands, are taken for."""
+"""What captured errors of the engine are taken for."""
 
 from __future__ import annotations
 
 import pytest
 
-from air.errors import BoxDiedError, BoxStartError, MissingError
-from air.sandbox.contract.box import ExecResult
+from air.errors import BoxStartError, MissingError
 from air.sandbox.docker.engine_errors import (
     EngineAwayError,
-    Outcome,
     TransientStartError,
     classify,
     no_engine,
-    outcome,
     start_error,
 )
 
@@ -71,31 +68,6 @@ def test_every_kind_has_one_error_with_one_line(status: int | None, text: str, k
 def test_an_engine_that_never_answered_is_the_users_to_mend() -> None:
     error = no_engine(CAPTURED[0][1])
     assert str(error) == "no Docker engine answers: its socket is not there — run `air setup`"
-
-
-ENDS: list[tuple[ExecResult | BoxDiedError, Outcome]] = [
-    (ExecResult(0, b"", b""), "ok"),
-    (ExecResult(0, b"", b"Killed", out_of_memory=True), "ok"),
-    (ExecResult(1, b"", b""), "failed"),
-    (ExecResult(126, b"", b"air: cannot run 'x': Permission denied"), "failed"),
-    (ExecResult(127, b"", b"bash: x: command not found"), "failed"),
-    (ExecResult(137, b"", b"Killed", signal=0), "failed"),
-    (ExecResult(143, b"", b"", signal=15), "killed"),
-    (ExecResult(137, b"", b"", signal=9, out_of_memory=False), "killed"),
-    (ExecResult(137, b"", b"", signal=9, out_of_memory=None), "killed"),
-    (ExecResult(137, b"", b"", signal=9, out_of_memory=True), "out-of-memory"),
-    (ExecResult(1, b"", b"Killed", out_of_memory=True), "out-of-memory"),
-    (ExecResult(137, b"part", b"", timed_out=True, signal=9), "timed-out"),
-    (ExecResult(137, b"", b"", timed_out=True, signal=9, out_of_memory=True), "timed-out"),
-    (ExecResult(126, b"", b"air: cannot start a command", began=False), "not-started"),
-    (ExecResult(127, b"", b"air: cannot run", began=False, out_of_memory=True), "not-started"),
-    (BoxDiedError("box air-x: its stream ended"), "box-died"),
-]
-
-
-@pytest.mark.parametrize(("end", "kind"), ENDS)
-def test_outcome(end: ExecResult | BoxDiedError, kind: Outcome) -> None:
-    assert outcome(end) == kind
 
 
 def test_a_runtime_without_controllers_has_a_remedy() -> None:
