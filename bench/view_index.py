@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from air.trajectories import VERSION
+from air.view.index.episode_file import scan
 from air.view.index.run_index import SORTS, Filter, RunIndex
-from air.view.index.single import scan
 
 TASKS = ("titanic", "digits", "prisonersDilemma", "cartPole")
 

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(roots: Sequence[Path], mlgym_root: Path | None) -> int:
     from air import tasks
-    from air.tasks.sources.own import mlgym
+    from air.tasks.sources.lookup import mlgym
 
     specs = [tasks.load(name, roots) for name in tasks.available(roots)]
     rows = [
@@ -233,7 +233,7 @@ def _new(name: str, root: Path) -> int:
 
 def _playable(mlgym_root: Path | None) -> list[str]:
     """MLGym's tasks that can be checked here; says of the others why they are not."""
-    from air.tasks.sources.own import mlgym
+    from air.tasks.sources.lookup import mlgym
 
     checkout = mlgym(mlgym_root)
     ids = []

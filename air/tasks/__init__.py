@@ -11,7 +11,7 @@ import asyncio
 from air.errors import InfrastructureError
 from air.sandbox.contract.box import Box
 from air.tasks import data
-from air.tasks.sources.own import available, load
+from air.tasks.sources.lookup import available, load
 from air.tasks.spec import TaskSpec
 
 _PROTECT_SECONDS = 30.0

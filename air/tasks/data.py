@@ -19,7 +19,7 @@ from pathlib import Path
 from air import paths
 from air.errors import InfrastructureError, MissingError
 from air.tasks import downloads
-from air.tasks.sources.own import folder_hash, walk
+from air.tasks.sources.lookup import folder_hash, walk
 from air.tasks.spec import TaskSpec
 
 SPLIT_SEED = 1912

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from air import paths
 from air.errors import ConfigError, boundary
-from air.tasks.sources.own import walk
+from air.tasks.sources.lookup import walk
 
 TEMPLATE = "_template/files"
 """Under the shipped tasks, a folder deeper than theirs, so that it is none of them."""

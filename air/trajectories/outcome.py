@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from air.config import validate
 from air.errors import ConfigError
-from air.trajectories.profile import Direction
+from air.trajectories.performance_profile import Direction
 from air.trajectories.record import read
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from air.errors import ConfigError, MissingError, boundary
 from air.trajectories.outcome import Outcome, Start, outcome
-from air.trajectories.profile import BASELINE, Profiles, TaskScores, profiles
+from air.trajectories.performance_profile import BASELINE, Profiles, TaskScores, profiles
 from air.trajectories.record import trajectory_files
 
 VIEWS: dict[str, Callable[[Outcome], float | None]] = {

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from air.view.index.episode_file import Single
 from air.view.index.facts import Facts, number
 from air.view.index.run_index import Episode, RunIndex
 from air.view.index.runs import Run, look_up
-from air.view.index.single import Single
 from air.view.index.steps import Item, diff_of, outputs, thought
-from air.view.render import figures
+from air.view.render import run_metrics
 from air.view.render.clean import clean, cut, one_line
 from air.view.render.markup import figure, seconds
 
@@ -55,11 +55,11 @@ def show_run(
     ended = f", {lost} failed or unfinished" if lost else ""
     out.print(Text(one_line(str(run.folder), 200), "bold"))
     out.print(Text(f"{steps}{totals['episodes']} episodes{ended}  {model}"))
-    if rewards := [value for _, value in figures.series(metrics, "reward")]:
-        first, last = figures.quarters(metrics, "reward")
+    if rewards := [value for _, value in run_metrics.series(metrics, "reward")]:
+        first, last = run_metrics.quarters(metrics, "reward")
         line = Text(f"reward {figure(first, '+.3f')} → {figure(last, '+.3f')}  ")
         out.print(line + Text(spark(rewards), "cyan"))
-    out.print(_times(figures.times(totals)))
+    out.print(_times(run_metrics.times(totals)))
     for name, problems in index.problems()[:3]:
         out.print(Text(f"{one_line(name, 80)}.jsonl: {problems} lines could not be read", "red"))
     out.print()
@@ -167,7 +167,7 @@ def _facts(out: Console, single: Single) -> None:
             f"best {figure(facts.best)} test {figure(facts.test)} baseline {figure(facts.baseline)}",
         )
     )
-    out.print(_times({name: getattr(facts, f"seconds_{name}") for name in figures.TIMES}))
+    out.print(_times({name: getattr(facts, f"seconds_{name}") for name in run_metrics.TIMES}))
     if facts.error:
         out.print(Text(clean(facts.error), "red"))
     if single.problems:

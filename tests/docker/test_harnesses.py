@@ -22,7 +22,7 @@ from air.sandbox.docker import images
 from air.sandbox.process import namespaces
 from air.testing import Script, ScriptedServer, replies, tool_calls
 from air.trajectories import read
-from air.trajectories.export import messages
+from air.trajectories.conversations import messages
 from tests.conftest import docker_problem
 from tests.e2e.conftest import attempt, cache, played_by, research
 from tests.e2e.test_episode import copied_task

@@ -16,7 +16,7 @@ from air.train.config.run_config import RunConfig
 from air.train.loop.rollout import context
 from air.train.model import policy as policies
 from air.trajectories import read
-from air.trajectories.export import messages
+from air.trajectories.conversations import messages
 from tests.e2e.conftest import played_by, research
 from tests.e2e.test_train import check_tokens
 

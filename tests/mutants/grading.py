@@ -145,7 +145,7 @@ MUTANTS = (
     ),
     Mutant(
         "a changed shared file makes remembered grades and data another task's",
-        "air/tasks/sources/own.py",
+        "air/tasks/sources/lookup.py",
         "    if not others:\n",
         "    if True:\n",
         ("tests/unit/tasks/test_shared.py::test_a_changed_shared_file_is_another_task",),

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from air.cli.screen import safe
+from air.cli.episodes.shell_output import safe
 from air.errors import MissingError, UsageError
 
 HELP = "list boxes, look into one, or remove what dead runs left"

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from air.cli import typed
-from air.cli.boxes import attach
+from air.cli.episodes import shell_attach, shell_input
+from air.cli.episodes.loop_thread import Loop
+from air.cli.episodes.shell_output import Screen
 from air.cli.keyvalue import key_value
-from air.cli.loop import Loop
-from air.cli.screen import Screen
 from air.errors import AirError, ConfigError, UsageError, boundary
 
 if TYPE_CHECKING:
@@ -99,12 +98,12 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("has no effect without --from", where="--step")
     _refuse_idle(args)
     screen = Screen(as_json=args.json)
-    commands = COMMANDS if args.attach is None else attach.COMMANDS
+    commands = COMMANDS if args.attach is None else shell_attach.COMMANDS
     entries = None if args.script is None else _script(args.script, commands)
     if entries is None and not sys.stdin.isatty():
         raise ConfigError("standard input is no terminal", remedy="give a script: --exec -")
     if args.attach is not None:
-        return _turns(attach.Visit(args.attach, screen), screen, entries, args.script)
+        return _turns(shell_attach.Visit(args.attach, screen), screen, entries, args.script)
     with Loop() as loop:
         session = _session(args)
         loop.run(session.__aenter__())
@@ -129,10 +128,10 @@ def _refuse_idle(args: argparse.Namespace) -> None:
             raise ConfigError(f"has no effect with {mode}", where=flag)
 
 
-def _script(name: str, commands: Sequence[str]) -> list[typed.Entry]:
+def _script(name: str, commands: Sequence[str]) -> list[shell_input.Entry]:
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        return typed.script(data.decode(), name, commands)
+        return shell_input.script(data.decode(), name, commands)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read: {error}", where=name) from None
 
@@ -251,7 +250,7 @@ class _Shell:
         self._screen.reward(terms)
 
     def diff(self, rest: str) -> None:
-        turn = typed.number(rest, ":diff") if rest else None
+        turn = shell_input.number(rest, ":diff") if rest else None
         diff = self._session.record.diff(turn)
         self._screen.diff(diff)
 
@@ -265,11 +264,11 @@ class _Shell:
             text = done.text + ("" if done.code == 0 else f"[exit {done.code}]\n")
             self._screen.tell("bash", text.rstrip("\n"), code=done.code)
             return
-        attach.needs_terminal()
+        shell_attach.needs_terminal()
         box = session.episode.world.box
         session.outside = True
         if box.isolation == "container":
-            attach.enter(box.id)
+            shell_attach.enter(box.id)
             return
         self._screen.note("bash", "commands in the process box, one a line; Ctrl-D goes back")
         while True:
@@ -299,7 +298,9 @@ class _Shell:
         self._screen.tell("help", USAGE)
 
 
-def _turns(shell: Any, screen: Screen, entries: list[typed.Entry] | None, where: str | None) -> int:
+def _turns(
+    shell: Any, screen: Screen, entries: list[shell_input.Entry] | None, where: str | None
+) -> int:
     """Does a script's entries, or a person's."""
     if entries is None:
         return _asked(shell, screen)
@@ -315,7 +316,7 @@ def _turns(shell: Any, screen: Screen, entries: list[typed.Entry] | None, where:
     return 0
 
 
-def _do(shell: Any, screen: Screen, one: typed.Entry, seconds: float) -> None:
+def _do(shell: Any, screen: Screen, one: shell_input.Entry, seconds: float) -> None:
     if one.command == "expect":
         screen.expect(one.rest)
         return
@@ -328,13 +329,13 @@ def _do(shell: Any, screen: Screen, one: typed.Entry, seconds: float) -> None:
 
 def _asked(shell: Any, screen: Screen) -> int:
     """The prompt, until the person leaves."""
-    commands = attach.COMMANDS if isinstance(shell, attach.Visit) else COMMANDS
+    commands = shell_attach.COMMANDS if isinstance(shell, shell_attach.Visit) else COMMANDS
     with _history():
         screen.note("help", ":help says what can be typed here")
         while True:
             began = time.monotonic()
             try:
-                one = typed.entry(lambda first: input(shell.ready if first else "... "))
+                one = shell_input.entry(lambda first: input(shell.ready if first else "... "))
             except EOFError:
                 print()
                 return 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from air.view.index.single import Single
+    from air.view.index.episode_file import Single
     from air.view.index.steps import Item
 
 HELP = "show a run, or an episode step by step, in the terminal"
@@ -74,7 +74,7 @@ def _run(args: argparse.Namespace) -> None:
 
 def _episode(args: argparse.Namespace) -> None:
     from air.view import terminal
-    from air.view.index.single import scan
+    from air.view.index.episode_file import scan
 
     single = scan(args.path)
     full = args.full or args.step is not None

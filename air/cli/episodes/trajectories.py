@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from air.trajectories.imports import About
+    from air.trajectories.importers import About
 
 HELP = "export recorded episodes (ATIF, SFT), or import those of MLGym and verifiers"
 
@@ -63,7 +63,7 @@ def _export(args: argparse.Namespace) -> int:
     from air.errors import ConfigError, boundary
     from air.trajectories import load, trajectory_files
     from air.trajectories.atif import problems, to_atif
-    from air.trajectories.export import to_sft
+    from air.trajectories.conversations import to_sft
 
     found = [file for path in args.paths for file in trajectory_files(path)]
     files = list({file.resolve(): file for file in found}.values())
@@ -109,7 +109,7 @@ def _check_names(files: list[Path], out: Path) -> None:
 
 
 def _import(args: argparse.Namespace) -> int:
-    from air.trajectories.imports import import_mlgym, import_verifiers
+    from air.trajectories.importers import import_mlgym, import_verifiers
 
     written: list[Path] = []
     for path in args.paths:
@@ -125,7 +125,7 @@ def _about(args: argparse.Namespace) -> Callable[[str], About]:
     """What is known of a task: by the flags, else by MLGym's checkout."""
     from air import tasks
     from air.rewards.delta import DeltaReward
-    from air.trajectories.imports import About
+    from air.trajectories.importers import About
 
     def about(task_id: str) -> About:
         if args.metric is not None:

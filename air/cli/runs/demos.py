@@ -46,7 +46,7 @@ def write(out: Path, tasks: list[str], episodes: int, *, seed: int, runtime: str
     from air.errors import UsageError
     from air.train.loop.demos import demonstrate
     from air.train.loop.metrics import mean
-    from air.trajectories.export import to_sft
+    from air.trajectories.conversations import to_sft
 
     if out.exists() and any(out.iterdir()):
         raise UsageError("has content", where=str(out), remedy="name an empty folder")

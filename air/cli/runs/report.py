@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from air.trajectories.profile import Profiles
+    from air.trajectories.performance_profile import Profiles
     from air.trajectories.report import Report, Row, Run
 
 HELP = "compare recorded runs: best attempts, last submissions, performance profiles, AUP"
@@ -148,7 +148,7 @@ def _print_rows(
 def _print_profile(console: Console, title: str, profile: Profiles) -> None:
     import math
 
-    from air.trajectories.profile import share
+    from air.trajectories.performance_profile import share
 
     title = f"{title}: share of {len(profile.ratios)} tasks within a factor of the best; AUP"
     heads = [f"≤{ratio:g}" for ratio in RATIOS]

@@ -53,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
     from air.train.config import overrides
 
     sources = overrides.read_files(args.rest)  # before anything heavy: a file may not be there
+    from air.train.choose_engine import choose
     from air.train.config.run_config import RunConfig
-    from air.train.engine import choose
 
     if args.inference is not None:
         args.rest = [*args.rest, "--embedded.inference", args.inference]

@@ -42,8 +42,8 @@ from air.train.loop.rollout import (
 from air.train.loop.samples import samples as make_samples
 from air.train.loop.trainer import Sample, Trainer
 from air.train.model import checkpoint, policy
-from air.train.serving import choose
-from air.train.serving.choose import Choice, Server
+from air.train.serving import choose_server
+from air.train.serving.choose_server import Choice, Server
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class EmbeddedRun:
         )
         self._resume()
         async with AsyncExitStack() as stack:
-            server = choose.server(
+            server = choose_server.server(
                 choice,
                 self._policy,
                 config.embedded,
@@ -142,7 +142,7 @@ class EmbeddedRun:
     def _choose(self) -> Choice:
         envs = [s.env for s in self.config.orchestrator.train.source]
         wanted = [g for e in envs if isinstance(e, ResearchEnvConfig) for g in e.inference_gpus]
-        return choose.choose(self.config.embedded.inference, list(dict.fromkeys(wanted)))
+        return choose_server.choose(self.config.embedded.inference, list(dict.fromkeys(wanted)))
 
     async def _step(self, step: int, sources: Sequence[Source], server: Server) -> None:
         began = time.monotonic()

@@ -9,7 +9,7 @@ from pathlib import Path
 import streamlit as st
 
 from air.errors import AirError
-from air.view.app import state
+from air.view.app import url_state
 from air.view.app.pages import compare, episode, episodes, groups, run, runs
 from air.view.index.run_index import RunIndex
 from air.view.index.runs import Run, discover
@@ -42,19 +42,19 @@ def main(argv: Sequence[str]) -> None:
 
 def _show(found: Sequence[Run]) -> None:
     chosen = _bar(found)
-    index = state.index_of(str(chosen.folder))
+    index = url_state.index_of(str(chosen.folder))
     _refresh(index)
     if st.session_state.get("live"):
         _watch(index)
     for name, count in index.problems()[:3]:
         st.html(f'<div class="air note">{text(name)}.jsonl: {count} lines could not be read</div>')
-    SHOW[state.page()](found, chosen, index)
+    SHOW[url_state.page()](found, chosen, index)
 
 
 def _bar(found: Sequence[Run]) -> Run:
     """The row at the top: run, page, live."""
     names = [run.name for run in found]
-    wanted = state.get("run")
+    wanted = url_state.get("run")
     at = names.index(wanted) if wanted in names else 0
     if wanted and wanted not in names:
         st.html(f'<div class="air error">no run {text(wanted)} here</div>')
@@ -65,19 +65,19 @@ def _bar(found: Sequence[Run]) -> Run:
         index=at,
         key="run-widget",
         label_visibility="collapsed",
-        on_change=lambda: state.go(
+        on_change=lambda: url_state.go(
             run=st.session_state["run-widget"], episode=None, item=None, group=None, first=None
         ),
     )
-    if state.PAGE_WIDGET not in st.session_state:
-        st.session_state[state.PAGE_WIDGET] = state.page()
+    if url_state.PAGE_WIDGET not in st.session_state:
+        st.session_state[url_state.PAGE_WIDGET] = url_state.page()
     middle.segmented_control(
         "Page",
-        state.PAGES,
-        key=state.PAGE_WIDGET,
+        url_state.PAGES,
+        key=url_state.PAGE_WIDGET,
         required=True,
         label_visibility="collapsed",
-        on_change=lambda: state.go(page=st.session_state[state.PAGE_WIDGET]),
+        on_change=lambda: url_state.go(page=st.session_state[url_state.PAGE_WIDGET]),
     )
     if "live" not in st.session_state:
         st.session_state["live"] = time.time() - found[at].changed() < LIVE_FOR

@@ -14,7 +14,7 @@ import pandas  # noqa: F401  altair looks for it: half imported by another tab's
 
 from air.view.index.facts import Place
 from air.view.render.clean import one_line
-from air.view.render.figures import TIMES, smooth
+from air.view.render.run_metrics import TIMES, smooth
 
 Points = Sequence[tuple[int, float]]
 TIME_COLOURS = ["#4c7dea", "#2fa874", "#e0962f", "#9aa3b2"]

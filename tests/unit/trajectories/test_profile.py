@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from air.trajectories.profile import (
+from air.trajectories.performance_profile import (
     BASELINE,
     TaskScores,
     area,

@@ -10,7 +10,7 @@ import pytest
 from air.cli.main import main
 from air.errors import ConfigError, InfrastructureError
 from air.trajectories import VERSION, Recorder, read
-from air.trajectories.export import messages, to_sft
+from air.trajectories.conversations import messages, to_sft
 
 
 def written(folder: Path) -> Path:

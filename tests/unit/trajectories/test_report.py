@@ -11,7 +11,7 @@ import pytest
 from air.errors import ConfigError, MissingError, UsageError
 from air.trajectories import Recorder
 from air.trajectories.outcome import outcome
-from air.trajectories.profile import BASELINE
+from air.trajectories.performance_profile import BASELINE
 from air.trajectories.report import Row, compare, read_run
 
 X = {"task": "x", "metric": "accuracy", "direction": "higher", "baseline": 0.4}

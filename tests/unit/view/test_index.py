@@ -10,7 +10,7 @@ import pytest
 
 from air.errors import ConfigError, MissingError, UsageError
 from air.trajectories import Recorder
-from air.view.index.reading import Reader
+from air.view.index.refresh import Reader
 from air.view.index.run_index import Filter, RunIndex
 from air.view.index.tables import file_of
 from air.view.index.tail import Mark, Tail

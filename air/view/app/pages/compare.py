@@ -7,11 +7,11 @@ from typing import Any
 
 import streamlit as st
 
-from air.view.app import plots, state
-from air.view.app.pages import parts
+from air.view.app import plots, url_state
+from air.view.app.pages import widgets
 from air.view.index.run_index import RunIndex
 from air.view.index.runs import Run, flat
-from air.view.render import figures, markup
+from air.view.render import markup, run_metrics
 from air.view.render.markup import figure
 
 
@@ -19,48 +19,48 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     """The page."""
     others = [one for one in runs if one.name != run.name]
     if not others:
-        parts.note("There is only one run here: name two, or the folder that holds them.")
+        widgets.note("There is only one run here: name two, or the folder that holds them.")
         return
     first, right_column = st.columns(2)
     with first:
         other = _chosen(others)
 
-    second = state.index_of(str(other.folder))
+    second = url_state.index_of(str(other.folder))
     second.refresh()
     pair = {run.name: index, other.name: second}
     metrics = {name: one.metrics() for name, one in pair.items()}
-    both = figures.names([row for rows in metrics.values() for row in rows])
+    both = run_metrics.names([row for rows in metrics.values() for row in rows])
     if both:
         wanted = right_column.selectbox(
             "Metric", both, index=both.index("reward") if "reward" in both else 0
         )
-        curves = {name: figures.series(rows, wanted) for name, rows in metrics.items()}
+        curves = {name: run_metrics.series(rows, wanted) for name, rows in metrics.items()}
         st.altair_chart(plots.lines(curves, height=280))
     left, right = st.columns(2)
     with left:
-        parts.heading("tasks")
+        widgets.heading("tasks")
         st.html(_tasks(pair))
-        parts.heading("where the episodes' time went")
+        widgets.heading("where the episodes' time went")
         for name, one in pair.items():
-            parts.note(name)
-            st.html(markup.split(figures.times(one.totals())))
+            widgets.note(name)
+            st.html(markup.split(run_metrics.times(one.totals())))
     with right:
-        parts.heading("settings that differ")
+        widgets.heading("settings that differ")
         st.html(_differences(run, other))
         if both:
-            parts.heading("first and last quarter of the steps")
+            widgets.heading("first and last quarter of the steps")
             st.html(_quarters(metrics, both))
 
 
 def _chosen(others: Sequence[Run]) -> Run:
     names = [one.name for one in others]
-    wanted = state.get("other")
+    wanted = url_state.get("other")
     chosen = st.selectbox(
         "Compare with",
         names,
         index=names.index(wanted) if wanted in names else 0,
         key="other-widget",
-        on_change=lambda: state.go(other=st.session_state["other-widget"]),
+        on_change=lambda: url_state.go(other=st.session_state["other-widget"]),
     )
     return others[names.index(chosen)]
 
@@ -95,6 +95,6 @@ def _differences(one: Run, other: Run) -> str:
 def _quarters(metrics: Mapping[str, Sequence[Mapping[str, Any]]], names: Sequence[str]) -> str:
     rows = []
     for name in names:
-        cells = [figures.quarters(rows_, name) for rows_ in metrics.values()]
+        cells = [run_metrics.quarters(rows_, name) for rows_ in metrics.values()]
         rows.append((name, *(f"{figure(a)} → {figure(b)}" for a, b in cells)))
     return markup.table(("metric", *metrics), rows)

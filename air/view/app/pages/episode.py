@@ -7,13 +7,13 @@ from typing import Any
 
 import streamlit as st
 
-from air.view.app import plots, state
-from air.view.app.pages import parts
+from air.view.app import plots, url_state
+from air.view.app.pages import widgets
 from air.view.index.facts import number
 from air.view.index.run_index import Episode, RunIndex
 from air.view.index.runs import Run
 from air.view.index.steps import items
-from air.view.render import figures, markup
+from air.view.render import markup, run_metrics
 from air.view.render.markup import chip, figure, seconds, text
 
 AHEAD = 15
@@ -23,13 +23,13 @@ AHEAD = 15
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     """The page."""
     del runs, run
-    name = state.get("episode")
+    name = url_state.get("episode")
     episode = index.episode(name) if name else next(iter(index.episodes(limit=1)), None)
     if episode is None:
-        parts.note("No such episode here: open one from the table of episodes.")
+        widgets.note("No such episode here: open one from the table of episodes.")
         return
     count = index.items(episode)
-    item = min(state.whole("item") or 0, max(0, count - 1))
+    item = min(url_state.whole("item") or 0, max(0, count - 1))
     head = {line["type"]: line for line in index.load(episode, index.head(episode))}
     _facts(episode, head.get("start", {}))
     if episode.facts.error:
@@ -39,7 +39,9 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
         _curve(index, episode, item, count)
     with right:
         facts = episode.facts
-        st.html(markup.split({name: getattr(facts, f"seconds_{name}") for name in figures.TIMES}))
+        st.html(
+            markup.split({name: getattr(facts, f"seconds_{name}") for name in run_metrics.TIMES})
+        )
         st.html(_terms(head.get("end", {})))
         st.html(markup.opening(head.get("start", {})))
     if count:
@@ -91,14 +93,14 @@ def _terms(end: Mapping[str, Any]) -> str:
 def _curve(index: RunIndex, episode: Episode, item: int, count: int) -> None:
     curve = index.curve(episode)
     if not curve:
-        parts.note("nothing was validated")
+        widgets.note("nothing was validated")
         return
     facts, key = episode.facts, f"curve-{episode.name}"
 
     def picked() -> None:
         points = st.session_state[key]["selection"].get("pick") or []
         if points and "item" in points[0]:
-            state.go(item=int(points[0]["item"]))
+            url_state.go(item=int(points[0]["item"]))
 
     scores, deltas = plots.episode(curve, item, count - 1, baseline=facts.baseline)
     with st.container(gap=None):
@@ -124,11 +126,11 @@ def _jumps(index: RunIndex, episode: Episode, item: int, count: int) -> None:
                 label,
                 key=f"jump-{label}",
                 disabled=target is None,
-                on_click=state.go,
+                on_click=url_state.go,
                 kwargs={"item": target},
                 shortcut=key,
             )
-        parts.note(f"turn {item + 1} of {count}")
+        widgets.note(f"turn {item + 1} of {count}")
 
 
 def _turns(index: RunIndex, episode: Episode, item: int, count: int) -> None:
@@ -139,4 +141,4 @@ def _turns(index: RunIndex, episode: Episode, item: int, count: int) -> None:
             here = one.number == item
             st.html(markup.item(one, is_open=here, here=here))
     if item + AHEAD + 1 < count:
-        parts.note(f"{count - item - AHEAD - 1} turns follow")
+        widgets.note(f"{count - item - AHEAD - 1} turns follow")

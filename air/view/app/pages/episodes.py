@@ -9,8 +9,8 @@ from typing import Any
 
 import streamlit as st
 
-from air.view.app import state
-from air.view.app.pages import parts
+from air.view.app import url_state
+from air.view.app.pages import widgets
 from air.view.index.run_index import SORTS, Episode, Filter, RunIndex
 from air.view.index.runs import Run
 from air.view.render.clean import one_line
@@ -24,14 +24,14 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     del runs, run
     wanted, sort = _filters(index)
     count = index.count(wanted)
-    first = min(state.whole("first") or 0, max(0, (count - 1) // PAGE * PAGE))
+    first = min(url_state.whole("first") or 0, max(0, (count - 1) // PAGE * PAGE))
     found = index.episodes(wanted, sort=sort, offset=first, limit=PAGE)
     _pages(count, first)
     if found:
-        parts.grid(
+        widgets.grid(
             _columns(found),
             "episodes-grid",
-            lambda row: state.go(page="Episode", episode=found[row].name, item=None),
+            lambda row: url_state.go(page="Episode", episode=found[row].name, item=None),
             config=_CONFIG,
         )
 
@@ -70,7 +70,7 @@ def _filters(index: RunIndex) -> tuple[Filter, str]:
 
 
 def _top() -> None:
-    state.go(first=None)
+    url_state.go(first=None)
 
 
 def _pages(count: int, first: int) -> None:
@@ -78,15 +78,15 @@ def _pages(count: int, first: int) -> None:
     with left:
         last = min(count, first + PAGE)
         shown = f"{first + 1}–{last} of {count} episodes" if count else "no such episode"
-        parts.note(f"{shown} · click one to open it")
+        widgets.note(f"{shown} · click one to open it")
     if count > PAGE:
         back.button(
-            "‹ Page", disabled=first == 0, on_click=state.go, kwargs={"first": first - PAGE}
+            "‹ Page", disabled=first == 0, on_click=url_state.go, kwargs={"first": first - PAGE}
         )
         forth.button(
             "Page ›",
             disabled=first + PAGE >= count,
-            on_click=state.go,
+            on_click=url_state.go,
             kwargs={"first": first + PAGE},
         )
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import streamlit as st
 
-from air.view.app import state
-from air.view.app.pages import parts
+from air.view.app import url_state
+from air.view.app.pages import widgets
 from air.view.index.facts import number
 from air.view.index.run_index import Episode, RunIndex
 from air.view.index.runs import Run
@@ -27,7 +27,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     del runs, run
     groups = list(reversed(index.groups()))
     if not groups:
-        parts.note(
+        widgets.note(
             "This run recorded no groups: they are in groups.jsonl, which the embedded engine writes."
         )
         return
@@ -55,21 +55,21 @@ def _table(groups: Sequence[Mapping[str, Any]]) -> int:
     }
     form = st.column_config.NumberColumn(format="%.3f", width=64)
     small = st.column_config.NumberColumn(width=44)
-    parts.grid(
+    widgets.grid(
         columns,
         "groups-grid",
-        lambda row: state.go(group=keys[row]),
+        lambda row: url_state.go(group=keys[row]),
         config={"mean": form, "spread": form, "step": small, "n": small},
     )
     if len(groups) > PAGE:
-        parts.note(f"the latest {PAGE} of {len(groups)} groups")
-    wanted = state.get("group")
+        widgets.note(f"the latest {PAGE} of {len(groups)} groups")
+    wanted = url_state.get("group")
     return keys.index(wanted) if wanted in keys else 0
 
 
 def _beside(index: RunIndex, group: Mapping[str, Any], members: Mapping[str, Episode]) -> None:
     recorded = group["episodes"]
-    parts.heading(f"step {group['step']} · group {group['group']} · {group.get('task')}")
+    widgets.heading(f"step {group['step']} · group {group['group']} · {group.get('task')}")
     widest = max((abs(number(one.get("advantage")) or 0) for one in recorded), default=0) or 1
     for start in range(0, len(recorded), BESIDE):
         for column, one in zip(
@@ -82,7 +82,7 @@ def _beside(index: RunIndex, group: Mapping[str, Any], members: Mapping[str, Epi
                     st.button(
                         "Open episode",
                         key=f"open-{episode.name}",
-                        on_click=state.go,
+                        on_click=url_state.go,
                         kwargs={"page": "Episode", "episode": episode.name, "item": None},
                     )
 

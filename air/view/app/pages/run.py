@@ -8,10 +8,10 @@ from typing import Any
 import streamlit as st
 
 from air.view.app import plots
-from air.view.app.pages import parts
+from air.view.app.pages import widgets
 from air.view.index.run_index import RunIndex
 from air.view.index.runs import Run, look_up
-from air.view.render import figures, markup
+from air.view.render import markup, run_metrics
 from air.view.render.markup import figure, seconds
 
 SMALL = (
@@ -32,14 +32,14 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     if metrics:
         _curves(metrics)
     elif not totals["episodes"]:
-        parts.note("Nothing is recorded yet.")
+        widgets.note("Nothing is recorded yet.")
     left, right = st.columns([3, 2])
     with left:
-        parts.heading("tasks")
+        widgets.heading("tasks")
         st.html(markup.tasks(index.by_task()))
     with right:
-        parts.heading("where the episodes' time went")
-        st.html(markup.split(figures.times(totals)))
+        widgets.heading("where the episodes' time went")
+        st.html(markup.split(run_metrics.times(totals)))
         if metrics:
             st.altair_chart(plots.time_split(metrics))
     if metrics:
@@ -49,7 +49,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 def _tiles(
     metrics: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], config: Mapping[str, Any]
 ) -> list[tuple[str, str, str]]:
-    first, last = figures.quarters(metrics, "reward")
+    first, last = run_metrics.quarters(metrics, "reward")
     steps = metrics[-1]["step"] if metrics else 0
     of = look_up(config, "max_steps")
     lost = (totals["failed"] or 0) + (totals["unfinished"] or 0)
@@ -78,22 +78,22 @@ def _tiles(
 def _curves(metrics: Sequence[Mapping[str, Any]]) -> None:
     left, right = st.columns(2)
     with left:
-        parts.heading("reward")
-        curves = {"reward": figures.series(metrics, "reward")}
+        widgets.heading("reward")
+        curves = {"reward": run_metrics.series(metrics, "reward")}
         st.altair_chart(plots.lines(curves))
     with right:
-        parts.heading("reward by task")
-        st.altair_chart(plots.lines(figures.task_series(metrics)))
+        widgets.heading("reward by task")
+        st.altair_chart(plots.lines(run_metrics.task_series(metrics)))
 
 
 def _small(metrics: Sequence[Mapping[str, Any]]) -> None:
-    terms = [name for name in figures.names(metrics) if name.startswith("reward/")]
-    moved = [name for name in terms if any(value for _, value in figures.series(metrics, name))]
+    terms = [name for name in run_metrics.names(metrics) if name.startswith("reward/")]
+    moved = [name for name in terms if any(value for _, value in run_metrics.series(metrics, name))]
     extra = moved if len(moved) > 1 else []  # one term alone is the reward itself
-    there = [name for name in (*extra, *SMALL) if figures.series(metrics, name)]
+    there = [name for name in (*extra, *SMALL) if run_metrics.series(metrics, name)]
     for start in range(0, len(there), 3):
         for column, name in zip(st.columns(3), there[start : start + 3], strict=False):
             with column:
-                parts.heading(name)
-                points = {name: figures.series(metrics, name)}
+                widgets.heading(name)
+                points = {name: run_metrics.series(metrics, name)}
                 st.altair_chart(plots.lines(points, height=110))

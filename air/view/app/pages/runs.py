@@ -8,11 +8,11 @@ from typing import Any
 
 import streamlit as st
 
-from air.view.app import plots, state
-from air.view.app.pages import parts
+from air.view.app import plots, url_state
+from air.view.app.pages import widgets
 from air.view.index.run_index import RunIndex
 from air.view.index.runs import Run, look_up
-from air.view.render import figures
+from air.view.render import run_metrics
 
 MOST_CURVES = 8
 
@@ -23,20 +23,20 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
     rows, curves = [], {}
     for one in runs:
-        log = state.index_of(str(one.folder))
+        log = url_state.index_of(str(one.folder))
         log.refresh_logs()
         metrics = log.metrics()
         rows.append(_row(one, metrics))
-        if points := figures.series(metrics, "reward"):
+        if points := run_metrics.series(metrics, "reward"):
             curves[one.name] = points
     columns = {name: [row[name] for row in rows] for name in rows[0]}
 
     def pick(number: int) -> None:
-        state.go(run=runs[number].name, page="Run", episode=None, item=None, group=None)
+        url_state.go(run=runs[number].name, page="Run", episode=None, item=None, group=None)
         st.session_state["run-widget"] = runs[number].name
 
-    parts.heading(f"{len(runs)} runs")
-    parts.grid(
+    widgets.heading(f"{len(runs)} runs")
+    widgets.grid(
         columns,
         "runs-grid",
         pick,
@@ -49,7 +49,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     )
     if curves:
         latest = dict(list(curves.items())[:MOST_CURVES])
-        parts.heading(
+        widgets.heading(
             "reward" + (f", the latest {MOST_CURVES}" if len(curves) > len(latest) else "")
         )
         st.altair_chart(plots.lines(latest, height=320))
@@ -57,7 +57,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
 def _row(run: Run, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
     config = run.config()
-    first, last = figures.quarters(metrics, "reward")
+    first, last = run_metrics.quarters(metrics, "reward")
     tasks = {task for row in metrics for task in (row.get("tasks") or {})}
     return {
         "run": run.name,
@@ -67,6 +67,6 @@ def _row(run: Run, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "episodes": sum(int(row.get("episodes") or 0) for row in metrics) or run.recorded(),
         "first ¼": first,
         "last ¼": last,
-        "reward": [value for _, value in figures.series(metrics, "reward")],
+        "reward": [value for _, value in run_metrics.series(metrics, "reward")],
         "changed": datetime.fromtimestamp(run.changed()),
     }

@@ -13,8 +13,8 @@ from air.errors import ConfigError, InfrastructureError
 from air.rewards.delta import DeltaReward
 from air.tasks.spec import RewardScale
 from air.trajectories import load
-from air.trajectories.export import messages
-from air.trajectories.imports import About, import_mlgym, import_verifiers
+from air.trajectories.conversations import messages
+from air.trajectories.importers import About, import_mlgym, import_verifiers
 from air.trajectories.outcome import outcome
 
 SCALE = RewardScale(direction="higher", baseline=2.0, target=3.0)

@@ -11,9 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from air.cli import typed
 from air.cli.boxes.box import told
-from air.cli.screen import Screen
+from air.cli.episodes import shell_input
+from air.cli.episodes.shell_output import Screen
 from air.errors import ConfigError, UsageError
 
 COMMANDS = ("log", "files", "bash", "expect", "help", "quit")
@@ -65,7 +65,7 @@ class Visit:
     def log(self, rest: str) -> None:
         from air.sandbox.ops import command_log
 
-        count = typed.number(rest, ":log") if rest else _EVENTS
+        count = shell_input.number(rest, ":log") if rest else _EVENTS
         file = command_log.folder() / f"{self._box.name}.jsonl"
         try:
             found, _ = command_log.read(file)
