@@ -12,7 +12,7 @@ import time
 from air.errors import BoxDiedError, BoxFileError
 from air.sandbox.conformance.check import Checks, expect, line, refused, same, sh
 from air.sandbox.contract.box import SECOND_UID_ENV, Box
-from air.sandbox.wire.connection import frame
+from air.sandbox.guest.frames import frame
 
 CHECKS = Checks()
 

@@ -28,7 +28,7 @@ from air.sandbox.docker.engine_errors import lacks_python
 from air.sandbox.guest import copy_python
 from air.sandbox.wire.connection import program
 
-PROGRAM = ("copy_python",)
+PROGRAM = ("frames", "copy_python")
 LABEL = "air.python"
 """The label of the volumes; its value is the digest of the base image."""
 _COPY_SECONDS = 600.0

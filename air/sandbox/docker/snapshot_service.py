@@ -21,7 +21,7 @@ from air.sandbox.docker.container_stream import Attached
 from air.sandbox.wire.connection import Connection
 from air.sandbox.wire.guest_box import START_SECONDS
 
-PROGRAM = ("snapshots",)
+PROGRAM = ("frames", "snapshots")
 CAPABILITIES = [
     "SYS_ADMIN",
     "SYS_CHROOT",

@@ -15,7 +15,7 @@ import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
 CHUNK = 1 << 18
@@ -63,6 +63,16 @@ class Upload:
             pass
         os.close(self.fd)
         os.close(self.folder)
+
+
+def holds(folder: str, path: str) -> bool:
+    """Whether `path` is `folder` or lies below it, by their text alone; both are absolute."""
+    return path == folder or path.startswith(folder + "/")
+
+
+def deepest(folders: Iterable[str], path: str) -> str | None:
+    """The deepest of `folders` that holds `path`; None if none does."""
+    return max((folder for folder in folders if holds(folder, path)), key=len, default=None)
 
 
 class Files:
@@ -155,15 +165,11 @@ class Files:
         if "\0" in path:
             raise Refused("its name holds a NUL byte")
         path = os.path.normpath(os.path.join(self.roots[0][0], path))
-        best: tuple[int, int, str] | None = None
-        for named, seen, fd in self.roots:
-            for prefix in (named, seen):
-                inside = path == prefix or path.startswith(prefix + "/")
-                if inside and (best is None or len(prefix) > best[0]):
-                    best = (len(prefix), fd, path[len(prefix) :])
-        if best is None:
+        roots = {prefix: fd for named, seen, fd in self.roots[::-1] for prefix in (seen, named)}
+        root = deepest(roots, path)
+        if root is None:
             raise Refused("it leads out of the box's writable folders")
-        return best[1], [part for part in best[2].split("/") if part]
+        return roots[root], [part for part in path[len(root) :].split("/") if part]
 
     @staticmethod
     def _walk(root: int, parts: list[str], make: bool = False) -> int:

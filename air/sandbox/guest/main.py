@@ -1,6 +1,6 @@
 """The guest: the program inside a box through which every command and file goes.
 
-Standard library only, Python >= 3.8, one thread. It speaks the frames of `air.sandbox.wire.connection` on
+Standard library only, Python >= 3.8, one thread. It speaks the frames of `air.sandbox.guest.frames` on
 standard input and output: the first frame is its configuration, its first answer says `ready`.
 
 What it holds to:
@@ -19,15 +19,13 @@ from __future__ import annotations
 
 import collections
 import gc
-import json
 import os
 import select
 import signal
-import sys
 import time
 
 # Inside a box these are loaded by the bootstrap under the same names; `air` is not there.
-from air.sandbox.guest import processes
+from air.sandbox.guest import frames, processes
 from air.sandbox.guest.files import Files, Refused
 from air.sandbox.guest.relay import Relay
 from air.sandbox.guest.spawn import NotStarted, Starter, bound
@@ -43,6 +41,8 @@ QUIET = 4  # looks at which nothing new turns up
 FRAMES = 16
 """Frames that are worked off before the loop looks at what is done meanwhile, and answers it."""
 SILENCE_SECONDS = 300.0
+PATIENCE = 2.0
+"""Seconds that the guest waits for its configuration; see `connection.PATIENCE`."""
 
 
 class Guest:
@@ -142,14 +142,11 @@ class Guest:
     def _work(self) -> None:
         """Does what the next frames ask; `behind` tells whether more of them are there."""
         for _ in range(FRAMES):
-            head = 8 + int.from_bytes(self.inbox[:4], "big")
-            end = head + int.from_bytes(self.inbox[4:8], "big")
-            self.behind = len(self.inbox) >= max(end, 8)
-            if not self.behind:
+            request = frames.take(self.inbox)
+            self.behind = request is not None
+            if request is None:
                 return
-            header, body = json.loads(self.inbox[8:head].decode()), bytes(self.inbox[head:end])
-            del self.inbox[:end]
-            self.handle(header, body)
+            self.handle(*request)
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
         """Queues one frame; those of one turn of the loop are written at once."""
@@ -157,9 +154,7 @@ class Guest:
         self.unsent = True
 
     def _queue(self, header: dict[str, Any], body: bytes = b"") -> None:
-        head = json.dumps(header).encode()
-        sizes = len(head).to_bytes(4, "big") + len(body).to_bytes(4, "big")
-        self.outbox.append(memoryview(sizes + head + body))
+        self.outbox.append(memoryview(frames.frame(header, body)))
 
     def _flush(self) -> None:
         self.unsent = False
@@ -370,24 +365,9 @@ class Guest:
             shutil.rmtree(self.remove, ignore_errors=True)  # what stays, the next collection takes
 
 
-def configuration() -> dict[str, Any]:
-    """The first frame, read exactly, so that nothing after it is lost."""
-    data = b""
-    while len(data) < 8 or len(data) < 8 + int.from_bytes(data[:4], "big"):
-        if not select.select([0], [], [], 2.0)[0]:
-            sys.exit(0)  # whoever started us is gone; see `protocol.PATIENCE`
-        want = 8 if len(data) < 8 else 8 + int.from_bytes(data[:4], "big")
-        piece = os.read(0, want - len(data))
-        if not piece:
-            sys.exit(0)
-        data += piece
-    config: dict[str, Any] = json.loads(data[8:])
-    return config
-
-
 def main() -> None:
     """Runs the guest until its end."""
-    guest = Guest(configuration())
+    guest = Guest(frames.receive(PATIENCE))
     gc.freeze()  # a collection looks at what was made since
     try:
         guest.run()

@@ -21,6 +21,7 @@ import os
 import signal
 import sys
 
+from air.sandbox.guest import frames
 from air.sandbox.guest import main as guest
 
 TYPE_CHECKING = False
@@ -47,7 +48,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 def main() -> None:
     """Launches the box that the first frame describes; see `namespaces.layout`."""
-    config = guest.configuration()
+    config = frames.receive(guest.PATIENCE)
     try:
         _enter(config)
     except OSError as error:

@@ -7,7 +7,7 @@ tmpfs. Nothing is copied, so neither takes longer for a larger workspace. All of
 one namespace: when the keeper ends, for whatever reason, nothing is left. It ends when its stream does,
 and when it has heard nothing for `SILENCE_SECONDS`: an engine that is killed leaves its input open.
 
-Standard library only, Python >= 3.8, no import of `air`.
+Standard library only, Python >= 3.8.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH106, PTH116
@@ -15,9 +15,9 @@ Standard library only, Python >= 3.8, no import of `air`.
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import select
+
+from air.sandbox.guest import frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -220,41 +220,16 @@ def _namespace(pid: int, container: str) -> int:
         os.close(process)
 
 
-def _exactly(size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        heard = select.select([0], [], [], SILENCE_SECONDS)[0]
-        piece = os.read(0, size - len(data)) if heard else b""
-        if not piece:
-            os._exit(0)
-        data += piece
-    return data
-
-
-def _frame() -> dict[str, Any]:
-    sizes = _exactly(8)
-    header: dict[str, Any] = json.loads(_exactly(int.from_bytes(sizes[:4], "big")))
-    _exactly(int.from_bytes(sizes[4:], "big"))
-    return header
-
-
-def _answer(header: dict[str, Any]) -> None:
-    head = json.dumps(header).encode()
-    view = memoryview(len(head).to_bytes(4, "big") + bytes(4) + head)
-    while view:
-        view = view[os.write(1, view) :]
-
-
 def main() -> None:
     """Serves until standard input closes."""
-    _frame()  # the configuration, which is empty
+    frames.receive(SILENCE_SECONDS)  # the configuration, which is empty
     keeper = Keeper()
-    _answer({"op": "ready"})
+    frames.send({"op": "ready"})
     while True:
-        header = _frame()
+        header = frames.receive(SILENCE_SECONDS)
         try:
             keeper.handle(header)
-            _answer({"id": header["id"]})
+            frames.send({"id": header["id"]})
         except (OSError, ValueError, KeyError) as error:
             text = getattr(error, "strerror", None) or repr(error)
-            _answer({"id": header["id"], "error": text})
+            frames.send({"id": header["id"], "error": text})

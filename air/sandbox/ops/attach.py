@@ -23,6 +23,7 @@ from typing import Any
 from air.errors import BoxDiedError, UsageError
 from air.sandbox.contract.box import WORKSPACE, BoxLimits, BoxSpec
 from air.sandbox.docker import sdk
+from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 from air.sandbox.wire.guest_box import MOST_FILES, base_env
 
 BOUND = f"{{ ulimit -Sn {MOST_FILES} && ulimit -Hn {MOST_FILES}; ulimit -Sc 0; ulimit -Hc 0; }} 2>/dev/null"
@@ -121,17 +122,16 @@ def _talk(
     with _fed(attached._sock) if interactive else nullcontext():
         if terminal:
             while data := output.read1(1 << 16):
-                show(1, data)
+                show(STDOUT, data)
             return
-        while len(head := output.read(8)) == 8:
-            left = int.from_bytes(head[4:], "big")
-            while left and (data := output.read1(left)):
-                show(2 if head[0] == 2 else 1, data)
-                left -= len(data)
+        demultiplexer = Demultiplexer()
+        while data := output.read1(1 << 16):
+            for stream, part in demultiplexer.feed(data):
+                show(STDERR if stream == STDERR else STDOUT, part)
 
 
 def _show(number: int, data: bytes) -> None:
-    stream = sys.stderr.buffer if number == 2 else sys.stdout.buffer
+    stream = sys.stderr.buffer if number == STDERR else sys.stdout.buffer
     stream.write(data)
     stream.flush()
 

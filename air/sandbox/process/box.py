@@ -36,11 +36,12 @@ from air.errors import BoxStartError, ConfigError, InfrastructureError
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.guest import namespaces as guest_namespaces
+from air.sandbox.guest.frames import frame
 from air.sandbox.network import egress_proxy
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.process import namespaces as modes
 from air.sandbox.process.copy_snapshots import CopiedSnapshot
-from air.sandbox.wire.connection import Connection, compiled, frame, interpreter
+from air.sandbox.wire.connection import Connection, compiled, interpreter
 from air.sandbox.wire.guest_box import MOST_FILES, SECOND_UID, START_SECONDS, GuestBox, base_env
 
 MIB = 1 << 20

@@ -33,8 +33,10 @@ from air.errors import ConfigError
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.guest import namespaces
+from air.sandbox.guest.files import deepest, holds
+from air.sandbox.guest.frames import frame
 from air.sandbox.wire import connection
-from air.sandbox.wire.connection import frame, interpreter
+from air.sandbox.wire.connection import interpreter
 
 Mode = Literal["root", "user", "plain"]
 SETTING, SHOW = "AIR_PROCESS_BOX", "AIR_PROCESS_SHOW"
@@ -138,8 +140,8 @@ def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
     shown = _shown()
     where = {}
     for folder in folders:
-        taken = any(folder == path or folder.startswith(path + "/") for path in shown)
-        covers = folder != "/tmp" and any(path.startswith(folder + "/") for path in shown)
+        taken = deepest(shown, folder) is not None
+        covers = folder != "/tmp" and any(holds(folder, path) for path in shown)
         where[folder] = _ELSEWHERE + folder if taken or covers else folder
     return where, shown
 
@@ -149,7 +151,7 @@ def _shown() -> dict[str, str]:
     wanted += sorted({*_python(), *_named("LD_LIBRARY_PATH"), *_named(SHOW)}, key=len)
     shown: dict[str, str] = {}
     for path in wanted:
-        covered = any(path == known or path.startswith(known + "/") for known in shown)
+        covered = deepest(shown, path)
         if path.startswith("/") and path != "/" and not covered and os.path.exists(path):
             shown[path] = os.path.realpath(path)
     return shown

@@ -1,7 +1,7 @@
-"""The wire between a box and its guest: frames, the bootstrap, and the host's end of the stream.
+"""The wire between a box and its guest: the bootstrap, and the host's end of the stream.
 
-A frame is two big-endian 32-bit lengths, a JSON header and a raw body. Requests carry an `id`;
-their answers carry it too. A `get` is answered by many frames, all but the last with `more`.
+Requests are frames (`air.sandbox.guest.frames`) with an `id`; their answers carry it too. A `get` is
+answered by many frames, all but the last with `more`.
 
 `Connection` is the host's end. It belongs to one event loop. When the stream ends, or says
 something that is no frame, every request, pending and later, raises `BoxDiedError` with the reason.
@@ -17,10 +17,8 @@ import ast
 import asyncio
 import contextlib
 import itertools
-import json
 import marshal
 import re
-import struct
 import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import cache
@@ -28,19 +26,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from air.errors import BoxDiedError, BoxFileError
+from air.sandbox.guest.frames import frame, take
+from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 
-MAX_HEADER = 1 << 25
-MAX_BODY = 1 << 28
 PATIENCE = 2
 """Seconds that a started box waits for its program: a harness that died while the engine was starting
 the box may have left a stream that never ends, and nothing of it may run for 5 s."""
+READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
 """How often a guest is asked for a sign of life, and how many of them it may owe."""
-GUEST = ("processes", "spawn", "files", "relay", "main")
+GUEST = ("frames", "processes", "spawn", "files", "relay", "main")
 """The modules of the program in a box."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
 """Where the sources of these modules are."""
-_STDOUT, _STDERR = 1, 2
 _RUN_COMPILED = """
 import marshal,sys,zlib
 p=sys.modules['air']=sys.modules['air.sandbox']=sys.modules['air.sandbox.guest']=type(sys)('air')
@@ -50,31 +48,6 @@ for n,c in marshal.loads(zlib.decompress(s)):
 m.main()"""
 
 Reply = tuple[dict[str, Any], bytes]
-
-
-def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
-    """One frame as bytes; ValueError where a part is too large for the wire."""
-    head = json.dumps(header).encode()
-    if len(head) > MAX_HEADER or len(body) > MAX_BODY:
-        raise ValueError(f"a request of {len(head) + len(body)} bytes is too large for a box")
-    return struct.pack(">II", len(head), len(body)) + head + body
-
-
-def take(buffer: bytearray) -> Reply | None:
-    """Removes and returns the first complete frame of `buffer`; ValueError if it is no frame."""
-    if len(buffer) < 8:
-        return None
-    head, body = struct.unpack_from(">II", buffer)
-    if head > MAX_HEADER or body > MAX_BODY:
-        raise ValueError("a frame with impossible lengths")
-    if len(buffer) < 8 + head + body:
-        return None
-    header = json.loads(buffer[8 : 8 + head])
-    if not isinstance(header, dict):
-        raise ValueError("a frame without a header")
-    data = bytes(buffer[8 + head : 8 + head + body])
-    del buffer[: 8 + head + body]
-    return header, data
 
 
 @cache
@@ -193,15 +166,22 @@ class Connection:
         name: str,
         beat: float = BEAT_SECONDS,
     ) -> None:
-        self._reader, self._writer, self._errors = reader, writer, stderr
-        self._name, self._ids = name, itertools.count(1)
+        self._reader = reader
+        self._writer = writer
+        self._errors = stderr
+        self._name = name
+        self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Queue[Reply | None]] = {}
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._stderr, self._unsent = bytearray(), list[bytes]()
-        self._reason, self._gathers = "", False
+        self._demultiplexer = Demultiplexer()
+        self._stderr = bytearray()
+        self._unsent: list[bytes] = []
+        self._reason = ""
+        self._gathers = False
         self.relay: FrameHandler | None = None
         self._pump = asyncio.create_task(self._read())
-        self._beat, self._unheard = beat, 0
+        self._beat = beat
+        self._unheard = 0
         self._timer = asyncio.get_running_loop().call_later(beat, self._beats)
 
     @property
@@ -346,7 +326,7 @@ class Connection:
                 buffer += data
                 while reply := take(buffer):
                     said = self._route(reply) or said
-        except (OSError, ValueError, RecursionError, asyncio.IncompleteReadError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             reason = f"its stream broke: {error}"
         if self._errors is not None and self._reader.at_eof():  # else it lives, and may be silent
             self._stderr += await self._errors.read(4096)
@@ -358,19 +338,16 @@ class Connection:
     async def _piece(self) -> bytes:
         """The next bytes of the guest's standard output; its standard error is kept for the end."""
         if self._errors is not None:
-            return await self._reader.read(1 << 18)
-        while True:
-            try:
-                kind, size = struct.unpack(">BxxxI", await self._reader.readexactly(8))
-            except asyncio.IncompleteReadError as error:
-                if error.partial:
-                    raise
-                return b""
-            data = await self._reader.readexactly(size)
-            if kind == _STDOUT and data:
-                return data
-            if kind == _STDERR:
-                self._stderr = (self._stderr + data)[-4096:]
+            return await self._reader.read(READ_BYTES)
+        while data := await self._reader.read(READ_BYTES):
+            parts = self._demultiplexer.feed(data)
+            errors = b"".join(part for stream, part in parts if stream == STDERR)
+            self._stderr = (self._stderr + errors)[-4096:]
+            if output := b"".join(part for stream, part in parts if stream == STDOUT):
+                return output
+        if not self._demultiplexer.is_between_pieces:
+            raise ValueError("it ended within a piece")
+        return b""
 
     def _route(self, reply: Reply) -> str:
         """Hands an answer to whoever waits; returns the guest's reason when it says goodbye."""

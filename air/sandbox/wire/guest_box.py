@@ -29,6 +29,7 @@ from air.sandbox.contract.box import (
     Command,
     ExecResult,
 )
+from air.sandbox.guest.files import deepest
 from air.sandbox.ops.command_log import Events, recorded
 from air.sandbox.wire import folders as files
 from air.sandbox.wire.connection import Connection
@@ -93,10 +94,8 @@ class GuestBox(Box):
 
     def path(self, absolute: str) -> str:
         """The path at which commands in this box see `absolute`."""
-        for named in sorted(self._folders, key=len, reverse=True):
-            if absolute == named or absolute.startswith(named + "/"):
-                return self._folders[named] + absolute[len(named) :]
-        return absolute
+        folder = deepest(self._folders, absolute)
+        return absolute if folder is None else self._folders[folder] + absolute[len(folder) :]
 
     def hand_out(self) -> None:
         """Starts the box's time to live."""

@@ -22,12 +22,13 @@ from air.sandbox import open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.guest import processes
+from air.sandbox.guest.frames import frame
 from air.sandbox.pool import box_pool
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.process import box as process
 from air.sandbox.wire import folders
-from air.sandbox.wire.connection import Connection, frame, interpreter, program
+from air.sandbox.wire.connection import Connection, interpreter, program
 from air.sandbox.wire.folders import Entry
 
 SPEC = BoxSpec(provider="process")

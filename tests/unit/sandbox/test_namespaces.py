@@ -14,9 +14,10 @@ import air
 from air.errors import BoxFileError, ConfigError
 from air.sandbox import open_box
 from air.sandbox.contract.box import BoxLimits, BoxSpec
+from air.sandbox.guest.frames import frame
 from air.sandbox.process import box as process
 from air.sandbox.process import namespaces
-from air.sandbox.wire.connection import frame, interpreter
+from air.sandbox.wire.connection import interpreter
 
 SPEC = BoxSpec(provider="process")
 REPOSITORY = Path(air.__file__).parents[1]

@@ -14,8 +14,9 @@ from air.errors import BoxDiedError, BoxStartError
 from air.sandbox import open_box
 from air.sandbox.conformance.ports import ECHO, echo, program, said
 from air.sandbox.contract.box import BoxSpec
+from air.sandbox.guest.frames import frame, take
 from air.sandbox.wire import port_relay
-from air.sandbox.wire.connection import Connection, frame, take
+from air.sandbox.wire.connection import Connection
 from air.sandbox.wire.port_relay import CONNECTIONS, SLOT_SECONDS, WINDOW
 
 SPEC = BoxSpec(provider="process")

@@ -1,0 +1,79 @@
+"""Frames: the one form of requests and answers between the harness and the programs in boxes.
+
+A frame is two big-endian 32-bit lengths, a JSON header and a raw body. The harness and the programs use
+this same file.
+
+Part of the guest: standard library only, Python >= 3.8, no import of `air`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+MAX_HEADER = 1 << 25
+MAX_BODY = 1 << 28
+_LENGTHS = 8
+
+
+def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
+    """One frame as bytes; ValueError if a part is too large."""
+    head = json.dumps(header).encode()
+    if len(head) > MAX_HEADER or len(body) > MAX_BODY:
+        raise ValueError(f"a request of {len(head) + len(body)} bytes is too large for a box")
+    return len(head).to_bytes(4, "big") + len(body).to_bytes(4, "big") + head + body
+
+
+def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
+    """Removes and returns the first complete frame of `buffer`; ValueError if it is not a frame."""
+    if missing(buffer):
+        return None
+    start = _LENGTHS + int.from_bytes(buffer[:4], "big")
+    end = start + int.from_bytes(buffer[4:_LENGTHS], "big")
+    header = json.loads(buffer[_LENGTHS:start].decode())
+    if not isinstance(header, dict):
+        raise ValueError("a frame without a header")
+    body = bytes(buffer[start:end])
+    del buffer[:end]
+    return header, body
+
+
+def missing(buffer: bytearray) -> int:
+    """Bytes that `buffer` lacks for its first frame, or for the lengths of that; ValueError if they are
+    impossible."""
+    if len(buffer) < _LENGTHS:
+        return _LENGTHS - len(buffer)
+    head, body = int.from_bytes(buffer[:4], "big"), int.from_bytes(buffer[4:_LENGTHS], "big")
+    if head > MAX_HEADER or body > MAX_BODY:
+        raise ValueError("a frame with impossible lengths")
+    return max(0, _LENGTHS + head + body - len(buffer))
+
+
+def receive(patience: float) -> dict[str, Any]:
+    """Reads one frame from standard input, and no byte after it; returns its header.
+
+    Ends this process if the input ends, or stays silent for `patience` seconds: the harness is gone.
+    """
+    buffer = bytearray()
+    while size := missing(buffer):
+        data = os.read(0, size) if select.select([0], [], [], patience)[0] else b""
+        if not data:
+            sys.exit(0)
+        buffer += data
+    found = take(buffer)
+    assert found is not None
+    return found[0]
+
+
+def send(header: Mapping[str, Any]) -> None:
+    """Writes one frame to standard output; blocks until all of it is written."""
+    view = memoryview(frame(header))
+    while view:
+        view = view[os.write(1, view) :]
