@@ -1,12 +1,14 @@
-"""The base of every config: frozen, typed, unknown keys refused; and the one way to read TOML.
+"""The base of every config, the reader of TOML files, and the explanation of validation errors.
 
-Every field of a config is followed by its own docstring.
+Configs are frozen and typed and refuse unknown keys. Every field is followed by its own docstring.
 """
 
 from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +26,8 @@ class BaseConfig(BaseModel):
 
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
+TOP_LEVEL = "(top level)"
+"""The name, in messages, of the whole file."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -52,13 +56,49 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(_first_line(error), where=where) from None
+        bad = first_bad_key(error, data)
+        message = f"unknown key `{bad.name}`{bad.more}" if bad.unknown else bad.message
+        remedy = "remove it or check its spelling" if bad.unknown else ""
+        raise ConfigError(message, where=where, remedy=remedy) from None
 
 
-def _first_line(error: ValidationError) -> str:
+@dataclass(frozen=True)
+class BadKey:
+    """The first error of a pydantic validation, for people."""
+
+    path: tuple[str, ...]
+    """The key, part by part; empty for an error of the whole file."""
+    unknown: bool
+    """Whether the schema has no such key."""
+    message: str
+    """The dotted key and what is wrong with it, in one line."""
+    more: str
+    """` (and N more)` if there are further errors, else empty."""
+
+    @property
+    def name(self) -> str:
+        """The dotted key."""
+        return ".".join(self.path) or TOP_LEVEL
+
+
+def first_bad_key(error: ValidationError, data: Any) -> BadKey:
+    """Explains the first error of a validation of `data`."""
     first, count = error.errors()[0], error.error_count()
-    key = ".".join(str(part) for part in first["loc"]) or "(top level)"
+    path = tuple(_keys(first["loc"], data))
     more = f" (and {count - 1} more)" if count > 1 else ""
-    if first["type"] == "extra_forbidden":
-        return f"unknown key `{key}`{more} — remove it or check its spelling"
-    return f"`{key}`: {first['msg']}, got {first.get('input')!r:.80}{more}"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] not in ("missing", "value_error"):
+        message += f", got {first.get('input')!r:.80}"
+    text = f"`{'.'.join(path) or TOP_LEVEL}`: {message}{more}"
+    return BadKey(path, first["type"] == "extra_forbidden", text, more)
+
+
+def _keys(location: Sequence[int | str], data: Any) -> Iterator[str]:
+    """The parts of a location that are keys of `data`; pydantic also names the members of unions there."""
+    for number, part in enumerate(location):
+        inside = isinstance(data, dict) and part in data
+        inside = inside or (isinstance(data, list) and isinstance(part, int) and part < len(data))
+        if inside:
+            data = data[part]
+        if inside or number == len(location) - 1:
+            yield str(part)

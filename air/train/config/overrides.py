@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_config import ConfigFileError
 
 from air import paths
-from air.config import read_toml
+from air.config import first_bad_key, read_toml
 from air.errors import ConfigError
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
@@ -323,20 +323,13 @@ def _value(text: str) -> Any:
 
 
 def _explain(error: ValidationError, sources: Sources) -> ConfigError:
-    first, count = error.errors()[0], error.error_count()
-    loc = [str(part) for part in first["loc"]]
-    key = ".".join(loc) or "(whole file)"
-    more = f" (and {count - 1} more)" if count > 1 else ""
-    where = sources.where(loc)
-    if first["type"] == "extra_forbidden":
+    bad = first_bad_key(error, sources.data)
+    where = sources.where(bad.path)
+    if bad.unknown:
         return ConfigError(
-            f"`{key}` is not a key that the embedded engine honours{more}",
+            f"`{bad.name}` is not a key that the embedded engine honours{bad.more}",
             where=where,
             remedy="remove it or check its spelling; a key of prime-rl's needs that engine: "
             "--engine prime-rl",
         )
-    message = first["msg"].removeprefix("Value error, ")
-    given = (
-        "" if first["type"] in ("missing", "value_error") else f", got {first.get('input')!r:.60}"
-    )
-    return ConfigError(f"`{key}`: {message}{given}{more}", where=where, remedy="correct it")
+    return ConfigError(bad.message, where=where, remedy="correct it")

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import verifiers.v1 as vf
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 
+from air.config import first_bad_key
 from air.env.config import ResearchEnvConfig, check_history
 from air.errors import ConfigError
 from air.train.config.overrides import Sources
@@ -174,12 +175,9 @@ def read(sources: Sources) -> PrimeView:
         for source in view.orchestrator.train.source:
             check_history(source.env)
     except ValidationError as error:
-        first = error.errors()[0]
-        loc = [str(part) for part in first["loc"]]
-        message = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
-            message = "no such key; check its spelling"
-        raise ConfigError(f"`{'.'.join(loc)}`: {message}", where=sources.where(loc)) from None
+        bad = first_bad_key(error, sources.data)
+        message = f"`{bad.name}`: no such key; check its spelling" if bad.unknown else bad.message
+        raise ConfigError(message, where=sources.where(bad.path)) from None
     _check_lengths(view, shown)
     return view
 

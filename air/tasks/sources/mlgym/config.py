@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from air.config import first_bad_key
+
 Kind = Literal["csv", "python", "model", "lm"]
 KINDS: dict[str, Kind] = {
     "CSVSubmissionTasks": "csv",
@@ -132,6 +134,4 @@ def _read(kind: type[ForeignT], root: Path, name: str) -> ForeignT:
     try:
         return kind.model_validate(found)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "(top level)"
-        raise Unusable(f"{name}: `{key}`: {first['msg']}") from None
+        raise Unusable(f"{name}: {first_bad_key(error, found).message}") from None

@@ -1,0 +1,76 @@
+"""One explanation of a config that does not fit its schema."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from air.config import BaseConfig, first_bad_key, validate
+from air.errors import ConfigError
+
+
+class Square(BaseConfig):
+    type: Literal["square"] = "square"
+    side: int = Field(1, ge=1)
+
+
+class Circle(BaseConfig):
+    type: Literal["circle"] = "circle"
+    radius: float = 1.0
+
+
+class Drawing(BaseConfig):
+    title: str
+    shapes: list[Annotated[Square | Circle, Field(discriminator="type")]] = []
+
+    @model_validator(mode="after")
+    def _named(self) -> Drawing:
+        if not self.title:
+            raise ValueError("a drawing needs a title")
+        return self
+
+
+@pytest.mark.parametrize(
+    ("data", "path", "message"),
+    [
+        ({}, ("title",), "`title`: Field required"),
+        ({"title": ""}, (), "`(top level)`: a drawing needs a title"),
+        (
+            {"title": "x", "shapes": [{"type": "circle"}, {"type": "square", "side": 0}]},
+            ("shapes", "1", "side"),
+            "`shapes.1.side`: Input should be greater than or equal to 1, got 0",
+        ),
+        (
+            {"title": 1, "shapes": 2},
+            ("title",),
+            "`title`: Input should be a valid string, got 1 (and 1 more)",
+        ),
+    ],
+)
+def test_the_first_error_is_one_line(
+    data: dict[str, Any], path: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Drawing.model_validate(data)
+    bad = first_bad_key(caught.value, data)
+    assert (bad.path, bad.message, bad.unknown) == (path, message, False)
+
+
+def test_an_unknown_key_is_named_without_its_union_member() -> None:
+    data = {"title": "x", "shapes": [{"type": "square", "radius": 2}]}
+    with pytest.raises(ConfigError) as caught:
+        validate(Drawing, data, where="a.toml")
+    assert str(caught.value) == (
+        "a.toml: unknown key `shapes.0.radius` — remove it or check its spelling"
+    )
+
+
+def test_data_that_is_no_table() -> None:
+    class Point(BaseModel):
+        x: int
+
+    with pytest.raises(ValidationError) as caught:
+        Point.model_validate([])
+    assert first_bad_key(caught.value, []).name == "(top level)"
