@@ -57,6 +57,16 @@ def test_train_from_python(
     assert str(checkpoint.relative_to(place)) in said
 
 
+def test_leave_one_out(tmp_path: Path) -> None:
+    """Worked out by hand: 1 − (0 + 0.5) / 2, 0 − (1 + 0.5) / 2 and 0.5 − (1 + 0) / 2, halved."""
+    assert run("leave_one_out.py", cwd=tmp_path).splitlines() == [
+        "reward 1.0: advantage +0.375",
+        "reward 0.0: advantage -0.375",
+        "reward 0.5: advantage +0.000",
+        "reward None: advantage +0.000",
+    ]
+
+
 @pytest.mark.parametrize("provider", ["process", pytest.param("docker", marks=pytest.mark.docker)])
 def test_the_custom_task_scores_as_recorded(
     provider: str, capsys: pytest.CaptureFixture[str]

@@ -23,7 +23,7 @@ class Circle(BaseConfig):
 
 class Drawing(BaseConfig):
     title: str
-    shapes: list[Annotated[Square | Circle, Field(discriminator="type")]] = []
+    shapes: tuple[Annotated[Square | Circle, Field(discriminator="type")], ...] = ()
 
     @model_validator(mode="after")
     def _named(self) -> Drawing:

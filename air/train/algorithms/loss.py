@@ -52,12 +52,6 @@ def token_logprobs(model: Any, input_ids: Tensor, temperature: float | Tensor = 
     return token_statistics(model, input_ids, temperature)[0]
 
 
-def mismatch_kl(logprobs: Tensor, sampler_logprobs: Tensor) -> Tensor:
-    """ρ - log ρ - 1 per token: never negative, 0 where trainer and sampler agree."""
-    log_ratio = logprobs - sampler_logprobs
-    return log_ratio.exp() - log_ratio - 1
-
-
 def default_loss(
     logprobs: Tensor,
     sampler_logprobs: Tensor,
@@ -74,8 +68,9 @@ def default_loss(
         mask: [B, T], true where a token is trained.
 
     Returns:
-        The sum, and sums over tokens: `mismatch_kl`, `is_masked`, `is_masked_high`,
-        `is_masked_low`, to be divided by the number of trained tokens.
+        The sum, and sums over tokens, to be divided by the number of trained tokens: `mismatch_kl`
+        (ρ - log ρ - 1: 0 where trainer and sampler agree, else positive), `is_masked`,
+        `is_masked_high`, `is_masked_low`.
     """
     # What lies outside the mask may be anything; zeroed first, it cannot turn into inf - inf.
     log_ratio = torch.where(mask, logprobs - sampler_logprobs, 0.0)

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import verifiers.v1 as vf
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 from renderers import RendererConfig
 
 from air.config import BaseConfig
 from air.env.config import check_history
+from air.train.algorithms import ESTIMATORS, Estimator, imported
 from air.train.config.model_options import (
     AdamWConfig,
     ConstantSchedulerConfig,
@@ -133,6 +134,26 @@ class OrchestratorConfig(BaseConfig):
     """How messages become tokens. None: by the model's family."""
 
 
+class EstimatorConfig(BaseConfig):
+    """`[embedded.estimator]`: an advantage estimator from outside the package."""
+
+    import_path: str
+    """Dotted path of a function, such as `my_module.leave_one_out`, that this Python can import."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments: the function is called as `function(rewards, **kwargs)`."""
+
+    @field_validator("import_path")
+    @classmethod
+    def _importable(cls, value: str) -> str:
+        imported.find(value)
+        return value
+
+    @model_validator(mode="after")
+    def _callable(self) -> Self:
+        imported.check_kwargs(self.import_path, self.kwargs)
+        return self
+
+
 class EmbeddedConfig(BaseConfig):
     """`[embedded]`: what only the embedded engine knows."""
 
@@ -155,6 +176,8 @@ class EmbeddedConfig(BaseConfig):
     reward_to_go: bool = False
     """Each turn is paid by what was earned from it on, compared with the same turn of the group's other
     episodes; off: each trace by its whole reward. For `credit = "episode"`."""
+    estimator: EstimatorConfig | None = None
+    """Your own advantage estimator, in place of the one that `orchestrator.algo` names."""
     max_failed_steps: int = Field(3, ge=1)
     """The run stops after so many steps in a row without one episode that ended well."""
     seed: int = 0
@@ -222,6 +245,13 @@ class RunConfig(BaseConfig):
         """The same run with its inference server settled."""
         embedded = self.embedded.model_copy(update={"inference": inference})
         return self.model_copy(update={"embedded": embedded})
+
+    def estimator(self) -> Estimator:
+        """The advantage estimator of the run."""
+        own = self.embedded.estimator
+        if own is not None:
+            return imported.load(own.import_path, own.kwargs)
+        return ESTIMATORS[self.orchestrator.algo.type]
 
     @property
     def folder(self) -> Path:

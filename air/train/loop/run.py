@@ -24,7 +24,6 @@ from air.aio import to_the_end, together
 from air.env.config import ResearchEnvConfig
 from air.errors import InferenceError, InfrastructureError
 from air.sandbox.pool.gpus import Gpu
-from air.train.algorithms import ESTIMATORS
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig, SourceConfig
 from air.train.loop import group_log, jsonl, metrics, run_folder
@@ -155,7 +154,7 @@ class EmbeddedRun:
         embedded = self.config.embedded
         samples = make_samples(
             groups,
-            ESTIMATORS[self.config.orchestrator.algo.type],
+            self.config.estimator(),
             self.config.orchestrator.train.sampling.temperature,
             by_turn=embedded.reward_to_go,
             shuffle=self._rng if embedded.shuffle_rewards else None,

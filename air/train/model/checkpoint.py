@@ -1,13 +1,13 @@
 """Checkpoints: `checkpoints/step_N/`, each a Hugging Face folder plus the state of the training.
 
-A checkpoint is written beside its place and renamed into it, so it is there whole or not at all.
-The earlier ones are removed only afterwards.
+A checkpoint is written to a temporary folder and renamed, so it is complete or absent. Earlier
+checkpoints are removed only afterwards. No state of a random generator is saved: training draws none
+from the global generators.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,9 +37,8 @@ def save(
 
     Args:
         root: the `checkpoints` folder; made if missing.
-        state: what to find again on `load_state`, such as `Trainer.state_dict()`; the states of
-            the random generators of Python and torch are added.
-        keep_last: how many of the newest checkpoints to keep; None keeps all.
+        state: what `load_state` returns later, such as `Trainer.state_dict()`.
+        keep_last: number of the newest checkpoints to keep; None keeps all.
 
     Raises:
         UsageError: it could not be written (disk full, no permission); the earlier checkpoints are
@@ -52,10 +51,7 @@ def save(
         _check_space(root, policy, state)
         unfinished.mkdir()
         policy.save(unfinished)
-        generators = {"python": random.getstate(), "torch": torch.get_rng_state()}
-        torch.save(
-            {"step": step, "random": generators, "state": state or {}}, unfinished / STATE_FILE
-        )
+        torch.save({"step": step, "state": state or {}}, unfinished / STATE_FILE)
         _flush(unfinished)
         _replace(unfinished, target)
     if keep_last is not None:
@@ -64,8 +60,8 @@ def save(
     return target
 
 
-def load_state(checkpoint: Path, *, restore_random: bool = True) -> tuple[int, dict[str, Any]]:
-    """The step and state of a checkpoint; sets the random generators as they were then.
+def load_state(checkpoint: Path) -> tuple[int, dict[str, Any]]:
+    """Returns the step and the training state of a checkpoint.
 
     The weights are loaded by `air.train.model.policy.load(checkpoint)`.
 
@@ -79,12 +75,8 @@ def load_state(checkpoint: Path, *, restore_random: bool = True) -> tuple[int, d
             where=str(checkpoint),
             remedy="give a checkpoints/step_N folder of a run",
         )
-    found = torch.load(path, map_location="cpu", weights_only=True)
-    if restore_random:
-        version, inner, gauss = found["random"]["python"]
-        random.setstate((version, tuple(inner), gauss))
-        torch.set_rng_state(found["random"]["torch"])
-    return int(found["step"]), found["state"]
+    saved = torch.load(path, map_location="cpu", weights_only=True)
+    return int(saved["step"]), saved["state"]
 
 
 @contextmanager

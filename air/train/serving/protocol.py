@@ -19,6 +19,7 @@ from air.errors import AirError
 from air.train.serving.sampler import Completion, SamplingParams
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "stream": (False,),
     "n": (1,),
     "best_of": (1,),
     "min_p": (0,),

@@ -1,16 +1,16 @@
-"""An inference server for a policy, speaking vLLM's protocol, in a thread of this process.
+"""The inference server of a policy: vLLM's protocol, in a thread of this process.
 
 `GET /health`, `/version`, `/metrics`, `/v1/models`; `POST /v1/chat/completions` (messages in, text
 out, rendered as in rollouts) and `POST /inference/v1/generate` (token ids in; token ids and
-log-probabilities out). It trusts whoever can reach it: keep it on the loopback interface.
+log-probabilities out). It has no authentication: keep it on the loopback interface.
 
-Weights are the policy's own: whoever trains them in place announces it with `update_weights()`;
-`exclusive()` keeps requests away meanwhile. Every answer names the version of the weights in the
-header `x-weights-version`. A streamed chat answer comes in one piece once it is complete. Stop
-strings, penalties, several choices and guided decoding are refused, not ignored.
+The server uses the policy's weights without a copy. Code that trains them in place does so inside
+`exclusive()` and then calls `update_weights()`. The header `x-weights-version` of each answer names
+the version of the weights. Streaming, stop strings, penalties, several choices and guided decoding
+are refused, not ignored.
 
-How many threads torch uses is the caller's to set, before the first request. Where boxes run on the
-same few cores, set one: two that wait for each other sample a small model ten times slower.
+The caller sets the number of torch's threads before the first request. If boxes use the same few
+cores, set one thread: two that wait for each other sample a small model ten times slower.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any, Self
@@ -30,7 +30,7 @@ import torch
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from air.errors import InferenceError, UsageError
@@ -262,13 +262,7 @@ class InferenceServer:
             raise BadRequest(f"The messages cannot be rendered ({kind}: {error})") from error
         reply = await self._sample(request, prompt, body)
         answer = self._chat_body(prompt, reply, tools, bool(body.get("logprobs")))
-        if not body.get("stream"):
-            return JSONResponse(answer, headers=_headers(reply))
-        options = body.get("stream_options") or {}
-        with_usage = bool(isinstance(options, dict) and options.get("include_usage"))
-        return StreamingResponse(
-            _events(answer, with_usage), media_type="text/event-stream", headers=_headers(reply)
-        )
+        return JSONResponse(answer, headers=_headers(reply))
 
     def _chat_body(
         self, prompt: list[int], reply: Reply, tools: Any, logprobs: bool
@@ -306,51 +300,9 @@ class InferenceServer:
         return future.result()
 
 
-def serve(
-    policy: Policy,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    max_model_len: int | None = None,
-    max_batch: int = 32,
-    on_ready: Callable[[InferenceServer], None] | None = None,
-) -> None:
-    """Serves a policy until the process is interrupted (KeyboardInterrupt passes through).
-
-    Raises:
-        UsageError: the address or port cannot be used.
-    """
-    server = InferenceServer(
-        policy, host=host, port=port, max_model_len=max_model_len, max_batch=max_batch
-    )
-    with server:
-        if on_ready:
-            on_ready(server)
-        while True:
-            time.sleep(3600)
-
-
 def _headers(reply: Reply) -> dict[str, str]:
     return {VERSION_HEADER: str(reply.version), "x-queue-seconds": f"{reply.queue_seconds:.4f}"}
 
 
 def _request_id(kind: str) -> str:
     return f"{kind}-{uuid.uuid4().hex}"
-
-
-async def _events(answer: dict[str, Any], with_usage: bool) -> AsyncIterator[str]:
-    """The answer as server-sent events: one delta, one finish, the usage if asked, the end."""
-    head = {**answer, "object": "chat.completion.chunk"}
-    usage = head.pop("usage")
-    choice = head.pop("choices")[0]
-    delta = dict(choice["message"])
-    if calls := delta.get("tool_calls"):
-        delta["tool_calls"] = [{"index": i, **call} for i, call in enumerate(calls)]
-    first = {"index": 0, "delta": delta, "logprobs": choice["logprobs"], "finish_reason": None}
-    last = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}
-    chunks = [{**head, "choices": [first]}, {**head, "choices": [last]}]
-    if with_usage:
-        chunks.append({**head, "choices": [], "usage": usage})
-    for chunk in chunks:
-        yield f"data: {json.dumps(chunk)}\n\n"
-    yield "data: [DONE]\n\n"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from air.train.algorithms import ESTIMATORS, grpo
-from air.train.algorithms.loss import cross_entropy, default_loss, mismatch_kl, token_statistics
+from air.train.algorithms.loss import cross_entropy, default_loss, token_statistics
 from air.train.config.model_options import DefaultLossConfig
 from air.train.model.policy import Policy
 
@@ -96,11 +96,6 @@ def test_what_lies_outside_the_mask_may_be_anything() -> None:
     (gradient,) = torch.autograd.grad(loss, logprobs)
     assert loss.item() == -1.0
     assert gradient.tolist() == [[-1.0, 0.0]]
-
-
-def test_mismatch_kl_is_zero_only_in_agreement() -> None:
-    found = mismatch_kl(logs(0.5, 0.4), logs(0.5, 0.5))[0].tolist()
-    assert found == pytest.approx([0.0, 0.8 - math.log(0.8) - 1], abs=1e-6)
 
 
 def test_cross_entropy_by_hand() -> None:
