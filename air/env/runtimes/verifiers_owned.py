@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import os
 import posixpath
 import tarfile
 import time
@@ -167,8 +168,12 @@ def _packed(source: Path) -> bytes:
             member = tarfile.TarInfo(entry.path or ".")
             member.type = tarfile.DIRTYPE if entry.folder else tarfile.REGTYPE
             member.mode = 0o755 if entry.folder else entry.mode
-            member.size = len(entry.data)
-            tar.addfile(member, io.BytesIO(entry.data))
+            if entry.folder:
+                tar.addfile(member)
+                continue
+            with folders.opened(entry.source) as file:
+                member.size = os.fstat(file.fileno()).st_size
+                tar.addfile(member, file)
     return held.getvalue()
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import requests
 
-from air.errors import BoxDiedError
+from air.errors import BoxDiedError, BoxStartError
 from air.sandbox.docker import engine as daemon
 from air.sandbox.docker import podman
 from air.sandbox.docker.engine_errors import engine_missing
@@ -105,8 +105,17 @@ async def abandon(what: Closable) -> None:
 
 
 def taken(stream: Any) -> socket.socket:
-    """The socket under a stream of the engine's daemon.client, which is closed; the socket is not."""
+    """The socket under a stream of the engine's client. Closes the stream, but not the socket.
+
+    Raises:
+        BoxStartError: the way to the engine is encrypted (TLS, SSH), and its socket would go past that.
+    """
     try:
+        if type(getattr(stream, "_sock", stream)) is not socket.socket:
+            raise BoxStartError(
+                "the connection to the engine (DOCKER_HOST) is encrypted, which boxes cannot use: run air "
+                "on the engine's machine, or forward the engine's socket with `ssh -L`"
+            )
         return socket.socket(fileno=os.dup(stream.fileno()))
     finally:
         stream._response.close()

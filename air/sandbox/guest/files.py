@@ -15,8 +15,10 @@ import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable
     from typing import Any
+
+    Copy = Generator[tuple[dict[str, Any], bytes], None, None]
 
 CHUNK = 1 << 18
 MAX_ENTRIES = 50_000
@@ -114,6 +116,12 @@ class Files:
                 self.uploads.pop(ident, None)
         return False
 
+    def abort(self, ident: int) -> None:
+        """Removes what a `write` whose caller has gone has left; fine if there is nothing."""
+        upload = self.uploads.pop(ident, None)
+        if upload is not None:
+            upload.abandon()
+
     def _begin(self, header: dict[str, Any]) -> Upload:
         root, parts = self._resolve(header["path"])
         if header.get("into") and self._is_folder(root, parts):
@@ -128,7 +136,7 @@ class Files:
         root, parts = self._resolve(header["path"])
         os.close(self._walk(root, parts, make=True))
 
-    def get(self, header: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
+    def get(self, header: dict[str, Any]) -> Copy:
         """Yields a file, or with `tree` all below a folder, in pieces.
 
         A piece with `entry` begins a file or (`folder`) tells of one; others go on with the last.

@@ -32,8 +32,12 @@ from air.sandbox.guest.spawn import NotStarted, Starter, bound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
     from typing import Any
+
+    from air.sandbox.guest.files import Copy
+
+    Operation = Callable[[dict[str, Any], bytes], "dict[str, Any] | None"]
 
 READ_BYTES = 1 << 18
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
@@ -57,8 +61,8 @@ class Guest:
         self.remove: str | None = config["remove"]
         self.inbox = bytearray()
         self.outbox: collections.deque[memoryview] = collections.deque()
-        self.streams: collections.deque[tuple[int, Iterator[tuple[dict[str, Any], bytes]]]]
-        self.streams = collections.deque()
+        self.streams: collections.deque[tuple[int, Copy]] = collections.deque()
+        self.operations = self._operations()
         self.commands: dict[int, processes.Command] = {}
         self.pipes: dict[int, processes.Command | None] = {}
         self.deadline: float | None = None
@@ -199,46 +203,75 @@ class Guest:
         except (OSError, Refused) as error:
             self._queue({"id": ident, "error": processes.reason(error)})
 
+    # Requests: each method takes a frame and returns the answer; None sends none, or none yet
+
     def handle(self, header: dict[str, Any], body: bytes) -> None:
         """Does what one frame asks."""
-        op, ident = header["op"], header["id"]
         try:
-            if op == "exec":
-                self._exec(ident, header, body)
-            elif op == "kill":
-                self._cancel(header["target"])
-            elif op == "relay":
-                self.relay.take(header, body)
-                self._flush()
-            elif op == "listen":
-                self.send({"id": ident, "port": self.relay.listen(header)})
-            elif op == "lease":
-                self.deadline = time.monotonic() + header["seconds"]
-            elif op == "beat":
-                self.send({"op": "beat"})
-            elif op == "get":
-                self.streams.append((ident, self.files.get(header)))
-                self._flush()
-            elif op == "mkdir":
-                self.files.mkdir(header)
-                self.send({"id": ident})
-            elif op == "freeze":
-                self._freeze()
-                self.send({"id": ident})
-            elif op == "reroot":
-                self.files.reopen()
-                self.send({"id": ident})
-            elif op == "write":
-                if self.files.write(ident, header, body):
-                    self.send({"id": ident})
-            else:
-                raise Refused(f"unknown operation {op!r}")
+            operation = self.operations.get(header["op"])
+            if operation is None:
+                raise Refused(f"unknown operation {header['op']!r}")
+            answer = operation(header, body)
         except (OSError, Refused, ValueError) as error:
-            self.send({"id": ident, "error": processes.reason(error)})
+            answer = {"error": processes.reason(error)}
+        if answer is not None:
+            self.send(dict(answer, id=header["id"]))
+
+    def _operations(self) -> dict[str, Operation]:
+        return {
+            "abort": self._abort,
+            "beat": self._beat,
+            "exec": self._exec,
+            "freeze": self._freeze,
+            "get": self._get,
+            "kill": self._cancel,
+            "lease": self._lease,
+            "listen": self._listen,
+            "mkdir": self._mkdir,
+            "relay": self._relay,
+            "reroot": self._reroot,
+            "write": self._write,
+        }
+
+    def _abort(self, header: dict[str, Any], _: bytes) -> None:
+        """Ends a `write` or a `get` whose caller has gone."""
+        self.files.abort(header["target"])
+        for ident, stream in list(self.streams):
+            if ident == header["target"]:
+                self.streams.remove((ident, stream))
+                stream.close()
+
+    def _beat(self, *_: object) -> None:
+        self.send({"op": "beat"})
+
+    def _get(self, header: dict[str, Any], _: bytes) -> None:
+        self.streams.append((header["id"], self.files.get(header)))
+        self._flush()
+
+    def _lease(self, header: dict[str, Any], _: bytes) -> None:
+        self.deadline = time.monotonic() + header["seconds"]
+
+    def _listen(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        return {"port": self.relay.listen(header)}
+
+    def _mkdir(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        self.files.mkdir(header)
+        return {}
+
+    def _relay(self, header: dict[str, Any], body: bytes) -> None:
+        self.relay.take(header, body)
+        self._flush()
+
+    def _reroot(self, *_: object) -> dict[str, Any]:
+        self.files.reopen()
+        return {}
+
+    def _write(self, header: dict[str, Any], body: bytes) -> dict[str, Any] | None:
+        return {} if self.files.write(header["id"], header, body) else None
 
     # Commands
 
-    def _freeze(self) -> None:
+    def _freeze(self, *_frame: object) -> dict[str, Any]:
         """Kills every process, and lets no further one begin: nothing writes from now on."""
         self.frozen = True
         for command in list(self.commands.values()):
@@ -246,14 +279,15 @@ class Guest:
         for _ in range(200):
             tree = self._tree() if self.me != 1 else set(processes.processes()) - {1}
             if not tree:
-                return
+                return {}
             processes.signal_all(tree, signal.SIGSTOP)
             processes.signal_all(tree, signal.SIGKILL)
             self._reap()
             time.sleep(0.001)
         raise Refused("its processes do not end")
 
-    def _exec(self, ident: int, header: dict[str, Any], body: bytes) -> None:
+    def _exec(self, header: dict[str, Any], body: bytes) -> None:
+        ident: int = header["id"]
         if self.frozen:
             raise Refused("it is frozen")
         header["now"] = time.monotonic()
@@ -268,8 +302,8 @@ class Guest:
             self.pipes[fd] = command
             self.epoll.register(fd, select.EPOLLIN)
 
-    def _cancel(self, target: int) -> None:
-        command = self.commands.get(target)
+    def _cancel(self, header: dict[str, Any], _: bytes) -> None:
+        command = self.commands.get(header["target"])
         if command is not None:
             command.cancelled = True
             self._kill(command)

@@ -20,7 +20,7 @@ import itertools
 import marshal
 import re
 import zlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -235,24 +235,34 @@ class Connection:
                 if not reply[0].get("more"):
                     return
                 yield reply
+        except (asyncio.CancelledError, GeneratorExit):  # nobody takes the rest
+            self.post({"op": "abort", "id": 0, "target": ident})
+            raise
         finally:
             del self._waiting[ident]
 
-    async def upload(self, header: Mapping[str, Any], data: bytes, *, piece: int) -> None:
-        """Sends a `write` in pieces, and waits for its one answer."""
+    async def upload(
+        self, header: Mapping[str, Any], pieces: AsyncIterable[tuple[bytes, bool]]
+    ) -> None:
+        """Sends a `write`, and waits for its one answer.
+
+        Args:
+            header: what every frame of it carries.
+            pieces: the contents; each piece says whether it is the last one.
+        """
         ident = self.new_id()
         queue = self._expect(ident)
-        view = memoryview(data)
+        part = {**header, "op": "write", "id": ident}
         try:
-            for start in range(0, max(1, len(view)), piece):
-                last = start + piece >= len(view)
-                part = {**header, "op": "write", "id": ident, "last": last}
-                self._write(frame(part, bytes(view[start : start + piece])))
+            async for data, last in pieces:
+                self._write(frame({**part, "last": last}, data))
                 await self.drain()
-                if not queue.empty() and not last:
-                    self._write(frame({**part, "last": True}))
+                if not queue.empty():  # it was refused, or it was the last one
                     break
             await self._answer(queue)
+        except BaseException:  # cancellation above all: half a file stays in the box else
+            self.post({"op": "abort", "id": 0, "target": ident})
+            raise
         finally:
             del self._waiting[ident]
 

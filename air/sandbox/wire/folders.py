@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from air.errors import BoxFileError
 
@@ -28,11 +29,13 @@ class Entry:
     mode: int = 0o644
     """0o755 where its owner may execute it, else 0o644."""
     data: bytes = b""
-    """The contents of a file."""
+    """The contents of a file that came out of a box."""
+    source: Path = Path()
+    """The host file or folder of an entry that goes into a box."""
 
 
 def below(source: Path) -> Iterator[Entry]:
-    """The file `source`, or all that lies in the folder `source`, folders first.
+    """The file `source`, or all that lies in the folder `source`, folders first; reads no file.
 
     Raises:
         BoxFileError: absent, a link, or something that is neither a file nor a folder.
@@ -44,7 +47,7 @@ def _entries(path: Path, relative: str) -> Iterator[Entry]:
     try:
         kind = path.lstat().st_mode
         if stat.S_ISDIR(kind):
-            yield Entry(relative, True)
+            yield Entry(relative, True, source=path)
             for inner in sorted(path.iterdir()):
                 name = f"{relative}/{inner.name}" if relative else inner.name
                 yield from _entries(inner, name)
@@ -52,11 +55,26 @@ def _entries(path: Path, relative: str) -> Iterator[Entry]:
         if not stat.S_ISREG(kind):
             what = "a link" if stat.S_ISLNK(kind) else "neither a file nor a folder"
             raise BoxFileError(f"{str(path)!r} is {what}: it is not copied into a box")
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            yield Entry(relative, False, executable(kind), file.read())
+        yield Entry(relative, False, executable(kind), source=path)
     except OSError as error:
         raise BoxFileError(f"{str(path)!r}: {error.strerror}") from error
+
+
+def opened(path: Path) -> BinaryIO:
+    """A host file that `below` listed, open for reading.
+
+    Raises:
+        BoxFileError: it cannot be read, or is no longer a regular file.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = os.fdopen(fd, "rb")
+    except OSError as error:
+        raise BoxFileError(f"{str(path)!r}: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        file.close()
+        raise BoxFileError(f"{str(path)!r} changed while it was copied into a box")
+    return file
 
 
 def executable(mode: int) -> int:

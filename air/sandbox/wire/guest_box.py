@@ -14,7 +14,7 @@ import resource
 import secrets
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -150,13 +150,13 @@ class GuestBox(Box):
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         """Writes a file; see `Box.write`."""
         with _about(path):
-            await self._guest.upload({"path": path, "mode": mode}, data, piece=PIECE)
+            await self._guest.upload({"path": path, "mode": mode}, _sliced(data))
 
     async def put(self, source: Path, dest: str = ".") -> None:
         """Copies a file or a folder's contents in; see `Box.put`. A file goes into `dest` where
         that is a folder, and becomes `dest` where it is not."""
         entries = await asyncio.to_thread(lambda: list(files.below(source)))
-        for start in range(0, len(entries), PIPELINE):
+        for start in range(0, len(entries), PIPELINE):  # so many pieces are in memory at most
             sent = [self._send(e, dest, source.name) for e in entries[start : start + PIPELINE]]
             for outcome in await asyncio.gather(*sent, return_exceptions=True):
                 if outcome is not None:
@@ -170,7 +170,7 @@ class GuestBox(Box):
                 return
             header: dict[str, Any] = {"path": path, "mode": entry.mode}
             header |= {} if entry.path else {"into": name}
-            await self._guest.upload(header, entry.data, piece=PIECE)
+            await self._guest.upload(header, _read(entry.source))
 
     async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
         """Copies a file or a folder's contents out; see `Box.get`. Nothing is written if refused."""
@@ -256,6 +256,22 @@ def _about(path: str) -> Iterator[None]:
         yield
     except BoxFileError as error:
         raise BoxFileError(f"{path!r}: {error}") from None
+
+
+async def _sliced(data: bytes) -> AsyncIterator[tuple[bytes, bool]]:
+    """`data` in the pieces of a `Connection.upload`."""
+    for start in range(0, max(1, len(data)), PIECE):
+        yield data[start : start + PIECE], start + PIECE >= len(data)
+
+
+async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
+    """A host file in the pieces of a `Connection.upload`, each read when it is sent."""
+    with await asyncio.to_thread(files.opened, path) as file:
+        last = False
+        while not last:
+            data = await asyncio.to_thread(file.read, PIECE)
+            last = len(data) < PIECE
+            yield data, last
 
 
 def _join(entries: list[files.Entry], pieces: list[bytes]) -> None:
