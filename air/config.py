@@ -1,10 +1,11 @@
-"""The base of every config, the reader of TOML files, and the explanation of validation errors.
+"""The base of every config, the reader of TOML files, the explanation of validation errors, plugins by name.
 
 Configs are frozen and typed and refuse unknown keys. Every field is followed by its own docstring.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -60,6 +61,26 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
         message = f"unknown key `{bad.name}`{bad.more}" if bad.unknown else bad.message
         remedy = "remove it or check its spelling" if bad.unknown else ""
         raise ConfigError(message, where=where, remedy=remedy) from None
+
+
+def plugin(path: str) -> Any:
+    """Imports the object that a setting names as `module:name`.
+
+    Raises:
+        MissingError: the module cannot be imported, or has no such name.
+        ConfigError: the path is not of that form.
+    """
+    module, colon, name = path.partition(":")
+    if not (module and colon and name):
+        raise ConfigError(f"{path!r} must be of the form `module:name`", where="plugin")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise MissingError(
+            f"{path!r} cannot be imported: {error}",
+            where="plugin",
+            remedy=f"install the package that has {module!r}, or put its folder on PYTHONPATH",
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,51 @@
-"""Action formats: how a model's text becomes an action, and what it is told when it does not.
+"""Action formats: each turns a model's reply into an action, or says what is wrong with the reply.
 
-One table, one entry a format; a format is a value without state.
+A format is a value without state: one of `FORMATS`, or a class from outside this package.
 """
 
 from __future__ import annotations
 
+import functools
+
 from air.actions.base import Action, ActionFormat, Ending, FormatError, Standing, ToolCall
 from air.actions.fenced import Fenced
 from air.actions.mlgym import MLGym
-from air.errors import ConfigError
+from air.config import plugin
+from air.errors import ConfigError, boundary
 
 FORMATS: dict[str, ActionFormat] = {"fenced": Fenced(), "mlgym": MLGym()}
 
 
 def get(name: str) -> ActionFormat:
-    """The format of that name.
+    """Returns the format of that name, or an instance of the class `module:Class`.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such format, or the class is not an action format.
+        MissingError: the class cannot be imported.
     """
-    try:
+    if name in FORMATS:
         return FORMATS[name]
-    except KeyError:
-        known = ", ".join(sorted(FORMATS))
+    if ":" not in name:
         raise ConfigError(
             f"no action format named {name!r}",
             where="env.agent.harness.format",
-            remedy=f"use one of: {known}",
-        ) from None
+            remedy=f"use one of: {', '.join(sorted(FORMATS))}, or a class as `module:Class`",
+        )
+    return _from_plugin(name)
+
+
+@functools.cache
+def _from_plugin(path: str) -> ActionFormat:
+    kind = plugin(path)
+    with boundary(ConfigError, f"env.agent.harness.format: {path!r} takes arguments", TypeError):
+        made = kind() if isinstance(kind, type) else None
+    if not isinstance(made, ActionFormat):
+        raise ConfigError(
+            f"{path!r} is not an action format",
+            where="env.agent.harness.format",
+            remedy="name a class that has all members of `air.actions.ActionFormat`",
+        )
+    return made
 
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 Ending = Literal["validate", "submit"]
 
@@ -66,6 +66,7 @@ class FormatError(Exception):
     """The text is no action. Its message is the feedback that the model is shown."""
 
 
+@runtime_checkable
 class ActionFormat(Protocol):
     """Turns a model's reply into an action. Stateless."""
 

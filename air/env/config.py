@@ -8,10 +8,12 @@ from typing import Literal, Self
 import verifiers.v1 as vf
 from pydantic import Field, field_validator, model_validator
 
-from air.actions import FORMATS
-from air.errors import ConfigError
+from air import actions
+from air.errors import ConfigError, UsageError
+from air.rewards.terms import RewardSettings
 from air.sandbox.contract.kinds import OF_RUNTIME
 from air.tasks.spec import Provider, TaskSpec
+from air.worlds.research.tools import ToolSettings
 
 
 class AirTasksetConfig(vf.TasksetConfig):
@@ -35,13 +37,15 @@ class AirHarnessConfig(vf.HarnessConfig):
     id: str = "air"
     """The plugin: this one."""
     format: str = "fenced"
-    """The action format by name (`air.actions`)."""
+    """The action format: `fenced`, `mlgym`, or a class of yours as `module:Class`."""
 
     @field_validator("format")
     @classmethod
-    def _known(cls, value: str) -> str:
-        if value not in FORMATS:
-            raise ValueError(f"no action format named {value!r}; use one of: {', '.join(FORMATS)}")
+    def _check_format(cls, value: str) -> str:
+        try:
+            actions.get(value)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
         return value
 
     format_retries: int | None = Field(None, ge=0)
@@ -64,6 +68,18 @@ class AirHarnessConfig(vf.HarnessConfig):
     tokenizer: str | None = None
     """Hub id or folder of the policy's tokenizer, to count with. None: three bytes count as one token."""
 
+    @classmethod
+    def own_fields(cls) -> set[str]:
+        """The names of the settings that decide what the model is shown, beside the format: those that
+        verifiers' harnesses do not have. They are recorded; verifiers' own may hold secrets."""
+        return set(cls.model_fields) - set(vf.HarnessConfig.model_fields) - {"format"}
+
+    def tool_settings(self, hosts: tuple[str, ...]) -> ToolSettings:
+        """The settings of the tools, for a task that opens these hosts."""
+        return ToolSettings(
+            window=self.window, overlap=self.overlap, memory=self.memory, hosts=hosts
+        )
+
     def check_history(self) -> None:
         """For training: refuses `history`.
 
@@ -81,7 +97,7 @@ class AirHarnessConfig(vf.HarnessConfig):
     def _check_tools(self) -> Self:
         if self.overlap >= self.window:
             raise ValueError(f"overlap ({self.overlap}) must be less than window ({self.window})")
-        if not FORMATS[self.format].uses_tools:
+        if not actions.get(self.format).uses_tools:
             fields = type(self).model_fields
             for name in ("window", "overlap", "memory"):
                 if getattr(self, name) != fields[name].default:
@@ -91,25 +107,14 @@ class AirHarnessConfig(vf.HarnessConfig):
         return self
 
 
-class ResearchEnvConfig(vf.SingleAgentEnvConfig):
-    """The research environment: `[….env]`."""
+class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
+    """The research environment: `[….env]`. `RewardSettings` has the keys that decide the reward."""
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=10)
     """The one agent. `runtime.type` is `docker`, or `subprocess` for the process box."""
     credit: Literal["episode", "segment"] = "episode"
     """`episode`: one trace an episode, its reward the sum of all terms. `segment`: one trace for each
     segment, which ends at a validate, rewarded by what arose in it (`air.env.credit`)."""
-    delta: Literal["previous", "best"] = "previous"
-    """What a validate is compared with: the score before it, or the best score so far."""
-    format_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Taken from the reward for every reply that is no action."""
-    validate_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Taken from the reward for every validate whose artefact is missing or malformed."""
-    time_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Taken from the reward for using all of the episode's time; for a part of it, that share. The time
-    is the agent's own: from the task laid out to the last reply done, less what graders took."""
-    test_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Times the normalised score on the test split, which is then no longer unseen; added to the reward."""
     image: str | None = None
     """The image of agents' boxes instead of the tasks' own, which graders keep: `air-harness` where a
     program in the box plays (`bash`, `mini_swe_agent`). None: each task's."""

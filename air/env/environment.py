@@ -29,7 +29,7 @@ from air.sandbox.pool.gpus import plan
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.trajectories import Recorder
-from air.worlds.research.tools import Tools, ToolSettings
+from air.worlds.research.tools import Tools
 from air.worlds.research.world import ResearchWorld
 
 
@@ -180,13 +180,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         harness, action_format = self._harness(), self._format()
         if harness is None or action_format is None or not action_format.uses_tools:
             return None
-        settings = ToolSettings(
-            window=harness.window,
-            overlap=harness.overlap,
-            memory=harness.memory,
-            hosts=spec.network,
-        )
-        return Tools(box, settings)
+        return Tools(box, harness.tool_settings(spec.network))
 
 
 def _gpus(

@@ -12,7 +12,7 @@ from air.actions import Action, ActionFormat
 from air.env.config import ResearchEnvConfig
 from air.env.credit import Ledger
 from air.env.diffs import Differ
-from air.rewards import terms
+from air.rewards.terms import EpisodeFacts, reward_terms
 from air.trajectories import Call, Diff, Recorder, TokenRef, ToolUse
 from air.worlds.base import Step, Validation
 from air.worlds.research.world import ResearchWorld
@@ -180,20 +180,21 @@ class Episode:
 
     @property
     def rewards(self) -> dict[str, float]:
-        """The terms of the episode's reward as they are now, by name; they add up to it. `test_score`
-        is 0 until the test split is scored, at the end."""
-        world, config = self.world, self.config
-        problems = sum(1 for v in world.validations if v.score is None)
-        limit = config.episode_seconds(world.task)
-        return {
-            "delta": world.reward,
-            "format": terms.format_errors(self.counters.format_errors, config.format_penalty),
-            "failed_validates": terms.failed_validates(problems, config.validate_penalty),
-            "time": terms.time_used(world.agent_seconds, limit, config.time_penalty),
-            "test_score": terms.final_score(
-                world.test_score, world.task, config.test_weight if world.finished else 0.0
-            ),
-        }
+        """The terms of the episode's reward as they are now, by name; the reward is their sum."""
+        world = self.world
+        facts = EpisodeFacts(
+            scale=world.task,
+            scores=tuple(v.score for v in world.validations),
+            phis=tuple(v.phi for v in world.validations),
+            deltas=tuple(v.delta for v in world.validations),
+            turns=self.counters.turns,
+            format_errors=self.counters.format_errors,
+            seconds=world.agent_seconds,
+            limit=self.config.episode_seconds(world.task),
+            test_score=world.test_score,
+            finished=world.finished,
+        )
+        return reward_terms(facts, self.config)
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -16,23 +16,11 @@ from pydantic import TypeAdapter
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.env.episode import Episode
 from air.errors import InfrastructureError, boundary
+from air.rewards.terms import RewardSettings
 from air.trajectories.artefacts import ArtefactStore
 
 TRACES = "traces"
 """The folder of verifiers episodes beside trajectories; each file is one that verifiers reads too."""
-PAY = ("delta", "format_penalty", "validate_penalty", "time_penalty", "test_weight")
-"""The settings of the environment that decide a reward."""
-SETTINGS = (
-    "format_retries",
-    "window",
-    "overlap",
-    "memory",
-    "history",
-    "max_observation_tokens",
-    "max_context_tokens",
-    "tokenizer",
-)
-"""The settings of our harness that decide what the model is shown."""
 _PACKAGES = ("air-agent", "verifiers", "renderers", "numpy", "pydantic", "torch", "transformers")
 
 
@@ -76,9 +64,8 @@ def started(episode: Episode) -> dict[str, Any]:
     world, config = episode.world, episode.config
     task, box = world.task, world.box
     harness = config.agent.harness or AirHarnessConfig()
-    settings = harness.model_dump(mode="json", include=set(SETTINGS))  # others may hold secrets
     taskset = config.taskset
-    pay: dict[str, Any] = {name: getattr(config, name) for name in PAY}
+    pay = config.model_dump(mode="json", include=set(RewardSettings.model_fields))
     return {
         "episode": episode.id,
         "metric": task.metric,
@@ -86,8 +73,8 @@ def started(episode: Episode) -> dict[str, Any]:
         "baseline": task.baseline,
         "scale": task.reward_scale().model_dump(mode="json"),
         "pay": pay | {"episode_seconds": config.episode_seconds(task)},
-        "format": "" if episode.format is None else episode.format.name,
-        "settings": settings,
+        "format": "" if episode.format is None else harness.format,
+        "settings": _settings(config, harness),
         "task_roots": [str(root.absolute()) for root in taskset.task_roots],
         "mlgym_root": None if taskset.mlgym_root is None else str(taskset.mlgym_root.absolute()),
         "isolation": box.isolation,
@@ -100,6 +87,15 @@ def started(episode: Episode) -> dict[str, Any]:
         "config_hash": config_hash(config),
         "versions": versions(),
     }
+
+
+def _settings(config: ResearchEnvConfig, harness: vf.HarnessConfig) -> dict[str, Any]:
+    """Our harness's settings, and those that a subclass of `ResearchEnvConfig` adds."""
+    added = set(type(config).model_fields) - set(ResearchEnvConfig.model_fields)
+    settings = config.model_dump(mode="json", include=added)
+    if isinstance(harness, AirHarnessConfig):
+        settings |= harness.model_dump(mode="json", include=harness.own_fields())
+    return settings
 
 
 async def ended(episode: Episode, trace: vf.Trace | None) -> None:

@@ -36,6 +36,7 @@ from air.errors import AirError, ConfigError, InfrastructureError, UsageError, b
 from air.manual.draft import Lines
 from air.manual.undo import Point, unpack
 from air.replay.restore import Play, ReplayOptions, begin, format_of, load_task
+from air.rewards.terms import RewardSettings
 from air.sandbox.contract.box import ExecResult
 from air.sandbox.contract.kinds import OF_ISOLATION
 from air.sandbox.contract.shell import Shell
@@ -60,9 +61,10 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
     start, where = trajectory.start, str(trajectory.path)
     if start is None or start.origin != "air" or start.isolation not in OF_ISOLATION:
         raise ConfigError("is no episode that air itself recorded", where=where)
-    known = {name: start.settings[name] for name in recording.SETTINGS if name in start.settings}
-    played = format_of(start, trajectory.path).name
-    pay = {name: start.pay[name] for name in recording.PAY if name in start.pay}
+    harness = AirHarnessConfig.own_fields() & set(start.settings)
+    known = {name: start.settings[name] for name in harness}
+    played = start.format or format_of(start, trajectory.path).name
+    pay = {n: start.pay[n] for n in RewardSettings.model_fields if n in start.pay}
     return {
         "taskset": {
             "id": "air",

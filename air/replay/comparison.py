@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from air.actions import Action, FormatError
+from air.env.config import AirHarnessConfig
 from air.env.token_budget import TokenCounter, counter_for
-from air.replay.recorded_settings import Harness
 from air.replay.restore import Play, ReplayOptions, action_of
 from air.trajectories import Step, Trajectory, Validation
 from air.trajectories.compare import Difference, Folders, texts, values
@@ -176,7 +176,6 @@ class Comparison:
         """What the model was shown: the observation within its bound, and what follows every one."""
         if self._tokens is not None:
             most = self._play.harness.max_observation_tokens
-            assert most is not None
             text, _ = self._tokens.cap(observation, most)
         elif _CUT in step.shown:
             self._done.notes.append(
@@ -258,9 +257,9 @@ class Comparison:
         )
 
 
-def _counter(harness: Harness, done: Replayed) -> TokenCounter | None:
+def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
     """What bounded the observations; None where it cannot be had."""
-    if harness.max_observation_tokens is None:
+    if "max_observation_tokens" not in harness.model_fields_set:  # version 1 does not say
         return None
     name = harness.tokenizer
     try:

@@ -4,48 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from air.config import BaseConfig, validate
+from air.env.config import AirHarnessConfig
+from air.rewards.terms import RewardSettings
 from air.tasks.spec import RewardScale, TaskSpec
 from air.trajectories import Start
 
 
-class Pay(BaseConfig):
-    """The settings of an environment that decide a reward; see `air.env.config.ResearchEnvConfig`."""
+class Pay(RewardSettings, BaseConfig):
+    """The recorded settings that decide a reward."""
 
-    delta: Literal["previous", "best"] = "previous"
-    """What a validate is compared with."""
-    format_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For every reply that is no action."""
-    validate_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For every validate without a gradable artefact."""
-    time_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For using all of the episode's time."""
-    test_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Times the normalised test score."""
     episode_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
-    """The time that the penalty is a share of."""
-
-
-class Harness(BaseModel):
-    """The settings of a harness that decide what a model was shown; see `air.env.config.AirHarnessConfig`.
-    What a file does not have is not set; others are ignored."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
-
-    window: int = Field(1000, ge=1)
-    """Lines of a file in view at once."""
-    overlap: int = Field(2, ge=0)
-    """Lines that stay in view when it is scrolled."""
-    memory: bool = False
-    """Whether notes can be kept."""
-    max_observation_tokens: int | None = Field(None, ge=1)
-    """Longer observations lost their middle; None in version 1, which does not say."""
-    tokenizer: str | None = None
-    """What counted them; None: by bytes."""
+    """The time that `time_penalty` is for the whole of."""
 
 
 def reward(
@@ -67,10 +41,14 @@ def reward(
     return validate(RewardScale, scale, where=where), validate(Pay, pay, where=where)
 
 
-def harness(start: Start, path: Path) -> Harness:
-    """What decided what the model was shown.
+def harness(start: Start, path: Path) -> AirHarnessConfig:
+    """Returns the settings that decided what the model was shown; a setting that was not recorded is unset.
 
     Raises:
-        ConfigError: one has a value that cannot be used.
+        ConfigError: a setting has a value that cannot be used.
     """
-    return validate(Harness, dict(start.settings), where=f"the settings of {path}")
+    names = AirHarnessConfig.own_fields()
+    recorded = {name: value for name, value in start.settings.items() if name in names}
+    if start.format:
+        recorded["format"] = start.format
+    return validate(AirHarnessConfig, recorded, where=f"the settings of {path}")

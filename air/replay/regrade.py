@@ -15,12 +15,12 @@ from typing import Any
 from air.errors import ArtefactError, ConfigError, boundary
 from air.replay.recorded_settings import Pay, reward
 from air.replay.restore import ReplayOptions, load_task
-from air.rewards import terms
 from air.rewards.delta import DeltaReward
+from air.rewards.terms import EpisodeFacts, reward_terms
 from air.tasks.artefact import Artefact
 from air.tasks.grading import Grader, Split
 from air.tasks.spec import RewardScale, TaskSpec
-from air.trajectories import End, Trajectory
+from air.trajectories import Trajectory
 from air.trajectories.artefacts import read_artefact
 from air.trajectories.compare import Difference, values
 
@@ -85,52 +85,64 @@ async def rescore(
     task = load_task(start, trajectory.path, options)
     scale, pay = reward(start, task, changes, trajectory.path)
     done = Rescored(trajectory.path, task.id, end.reward)
-    folder = trajectory.path.parent
-    paid = DeltaReward(scale, mode=pay.delta)
-    problems = 0
+    regraded = await _regrade(trajectory, grader, task, done, DeltaReward(scale, mode=pay.delta))
+    count = end.metrics.get
+    with boundary(ConfigError, f"{where}: its counts and times", ValueError, OverflowError):
+        facts = EpisodeFacts(
+            scale=scale,
+            scores=tuple(regraded.scores),
+            phis=tuple(regraded.phis),
+            deltas=tuple(done.deltas),
+            turns=round(count("turns", 0.0)),
+            format_errors=round(count("format_errors", 0.0)),
+            seconds=count("seconds_agent", 0.0),
+            limit=pay.episode_seconds,
+            test_score=regraded.test,
+            finished=True,
+        )
+        done.terms = reward_terms(facts, pay)
+    done.reward = sum(done.terms.values())
+    if not changes and not math.isclose(done.reward, end.reward, rel_tol=1e-9, abs_tol=1e-9):
+        turn = _last_turn(trajectory)
+        done.differences.append(Difference(turn, "reward", repr(end.reward), repr(done.reward)))
+    return done
+
+
+@dataclass
+class _Regraded:
+    """The scores of one trajectory's artefacts, measured now."""
+
+    scores: list[float | None] = field(default_factory=list)
+    phis: list[float | None] = field(default_factory=list)
+    test: float | None = None
+
+
+async def _regrade(
+    trajectory: Trajectory, grader: Grader, task: TaskSpec, done: Rescored, pay: DeltaReward
+) -> _Regraded:
+    """Grades every kept artefact; compares the scores with the recorded ones and pays for them, in `done`."""
+    folder, where = trajectory.path.parent, str(trajectory.path)
+    regraded = _Regraded()
     for one in trajectory.validations:
         score, stderr = None, None
         if one.artefact:
             kept = _kept(folder, one.kept, one.artefact, where)
             score, stderr = await _graded(grader, task, kept, "val")
         _compare(done, one.turn, "score", one.score, score)
-        problems += score is None
-        done.deltas.append(0.0 if score is None else paid(score, stderr).delta)
-    test = None
-    if end.test is not None and end.test.artefact:
-        kept = _kept(folder, end.test.kept, end.test.artefact, where)
-        test, _ = await _graded(grader, task, kept, "test")
-        turn = trajectory.steps[-1].turn if trajectory.steps else 0
-        _compare(done, turn, "test score", end.test.score, test)
-    done.terms = _terms(done.deltas, problems, test, end, scale, pay, where)
-    done.reward = sum(done.terms.values())
-    if not changes and not math.isclose(done.reward, end.reward, rel_tol=1e-9, abs_tol=1e-9):
-        turn = trajectory.steps[-1].turn if trajectory.steps else 0
-        done.differences.append(Difference(turn, "reward", repr(end.reward), repr(done.reward)))
-    return done
+        payment = None if score is None else pay(score, stderr)
+        regraded.scores.append(score)
+        regraded.phis.append(None if payment is None else payment.phi)
+        done.deltas.append(0.0 if payment is None else payment.delta)
+    test = None if trajectory.end is None else trajectory.end.test
+    if test is not None and test.artefact:
+        kept = _kept(folder, test.kept, test.artefact, where)
+        regraded.test, _ = await _graded(grader, task, kept, "test")
+        _compare(done, _last_turn(trajectory), "test score", test.score, regraded.test)
+    return regraded
 
 
-def _terms(
-    deltas: list[float],
-    problems: int,
-    test: float | None,
-    end: End,
-    scale: RewardScale,
-    pay: Pay,
-    where: str,
-) -> dict[str, float]:
-    """The reward's terms, as `Episode.rewards` has them."""
-    seconds = end.metrics.get("seconds_agent", 0.0)
-    with boundary(ConfigError, f"{where}: its counts and times", ValueError, OverflowError):
-        malformed = round(end.metrics.get("format_errors", 0.0))
-        time = terms.time_used(seconds, pay.episode_seconds, pay.time_penalty)
-    return {
-        "delta": sum(deltas),
-        "format": terms.format_errors(malformed, pay.format_penalty),
-        "failed_validates": terms.failed_validates(problems, pay.validate_penalty),
-        "time": time,
-        "test_score": terms.final_score(test, scale, pay.test_weight),
-    }
+def _last_turn(trajectory: Trajectory) -> int:
+    return trajectory.steps[-1].turn if trajectory.steps else 0
 
 
 def _kept(folder: Path, kept: str, digest: str, where: str) -> Artefact:

@@ -9,6 +9,7 @@ from pathlib import Path
 from air import actions, tasks
 from air.actions import Action, ActionFormat, FormatError, ToolCall
 from air.actions.mlgym import SIGNATURES
+from air.env.config import AirHarnessConfig
 from air.errors import ConfigError, UsageError, boundary
 from air.replay import recorded_settings
 from air.rewards.delta import DeltaReward
@@ -20,10 +21,8 @@ from air.tasks.spec import Provider, TaskSpec
 from air.trajectories import Start, Step, Trajectory, Validation, read
 from air.trajectories.trajectory import parse
 from air.worlds import base as worlds
-from air.worlds.research.tools import Tools, ToolSettings
+from air.worlds.research.tools import Tools
 from air.worlds.research.world import ResearchWorld
-
-_TOOL_SETTINGS = ("window", "overlap", "memory")
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Play:
     start: Start
     world: ResearchWorld
     format: ActionFormat
-    harness: recorded_settings.Harness
+    harness: AirHarnessConfig
 
     async def go(self, steps: int) -> None:
         """Does the first steps' actions, without grading: their scores are taken as recorded.
@@ -114,8 +113,7 @@ async def begin(
     harness = recorded_settings.harness(start, trajectory.path)
     tools = None
     if played.uses_tools:
-        given = harness.model_dump(include=set(_TOOL_SETTINGS), exclude_unset=True)
-        tools = Tools(box, ToolSettings(hosts=task.network, **given))
+        tools = Tools(box, harness.tool_settings(task.network))
     pay = DeltaReward(scale, mode=paid.delta)
     world = ResearchWorld(task=task, box=box, grader=grader, pay=pay, tools=tools)
     await world.reset(start.seed)

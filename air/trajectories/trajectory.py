@@ -115,12 +115,13 @@ class Start(Line):
     scale: Mapping[str, Any] = Field(default_factory=dict)
     """How a score becomes a reward: the fields of `air.tasks.spec.RewardScale`."""
     pay: Mapping[str, Any] = Field(default_factory=dict)
-    """The run's reward settings: `delta`, `format_penalty`, `validate_penalty`, `time_penalty`,
-    `test_weight`, and `episode_seconds`, the limit that the time's term is a share of."""
+    """The run's reward settings: the fields of `air.rewards.terms.RewardSettings`, and
+    `episode_seconds`, the time that `time_penalty` is for."""
     format: str = ""
-    """The action format; empty where unknown."""
+    """The action format: a name, or `module:Class`; empty if unknown."""
     settings: Mapping[str, Any] = Field(default_factory=dict)
-    """The harness's settings (`max_observation_tokens`, `tokenizer`, `window`, …)."""
+    """The harness's settings (`max_observation_tokens`, `tokenizer`, `window`, …), and those that a
+    subclass of `air.env.config.ResearchEnvConfig` adds."""
     max_turns: int | None = None
     """The limit of turns; None: no limit."""
     task_roots: tuple[str, ...] = ()

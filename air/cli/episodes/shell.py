@@ -186,13 +186,15 @@ def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
 
 def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -> None:
     """Refuses settings that would not hold for the recorded steps: one record tells one set for all."""
-    from air.env.recording import PAY, SETTINGS
+    from air.env.config import AirHarnessConfig
+    from air.rewards.terms import RewardSettings
 
     harness, then = config.agent.harness, recorded.agent.harness
-    changed = [name for name in PAY if getattr(config, name) != getattr(recorded, name)]
+    pay = RewardSettings.model_fields
+    changed = [name for name in pay if getattr(config, name) != getattr(recorded, name)]
     changed += [
         f"agent.harness.{name}"
-        for name in ("id", "format", *SETTINGS)
+        for name in ("id", "format", *sorted(AirHarnessConfig.own_fields()))
         if getattr(harness, name, None) != getattr(then, name, None)
     ]
     if changed:
