@@ -1,4 +1,4 @@
-"""The commands `air`, `rl` and `sft`: one module a command, one place that ends them.
+"""Runs the commands `air`, `rl` and `sft`: one module a command; prints errors and sets exit codes.
 
 Exit codes: 0; 1 failed or mismatch; 2 bad input; 130 interrupted.
 """
@@ -42,9 +42,11 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """`air COMMAND …`"""
     args = list(sys.argv[1:] if argv is None else argv)
-    ours = args.index("--") if "--" in args else len(args)  # what follows is another program's
-    debug = "--debug" in args[:ours]
-    args = [arg for arg in args[:ours] if arg != "--debug"] + args[ours:]
+    own = (
+        args.index("--") if "--" in args else len(args)
+    )  # the arguments after -- are another program's
+    debug = "--debug" in args[:own]
+    args = [arg for arg in args[:own] if arg != "--debug"] + args[own:]
     _spare_loopback_from_proxies()
     return _guarded(lambda: _run(args), debug=debug)
 
@@ -91,10 +93,10 @@ def _run(args: list[str]) -> int:
 
 
 def _spare_loopback_from_proxies() -> None:
-    """Servers of ours are on loopback, where no proxy can reach them."""
+    """Excludes loopback from proxies: our servers listen there, and no proxy can reach them."""
     for name in ("NO_PROXY", "no_proxy"):
-        given = [host for host in os.environ.get(name, "").split(",") if host]
-        os.environ[name] = ",".join(dict.fromkeys([*given, "127.0.0.1", "localhost", "::1"]))
+        hosts = [host for host in os.environ.get(name, "").split(",") if host]
+        os.environ[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost", "::1"]))
 
 
 def _guarded(work: Callable[[], int], *, debug: bool) -> int:
@@ -107,7 +109,7 @@ def _guarded(work: Callable[[], int], *, debug: bool) -> int:
         if debug:
             traceback.print_exc()
         else:
-            from air.view.render.clean import clean  # what a file holds may be quoted in it
+            from air.view.render.clean import clean  # the message may quote a file's content
 
             print(f"error: {clean(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
@@ -123,7 +125,7 @@ def _guarded(work: Callable[[], int], *, debug: bool) -> int:
         if debug or error.errno != errno.ENOSPC:
             raise
         print(
-            f"error: the disk is full: {error.filename or 'no file named'} — free space",
+            f"error: the disk is full: {error.filename or 'unknown file'} — free space",
             file=sys.stderr,
         )
         return 2

@@ -1,5 +1,8 @@
-"""`air tasks`: lists the tasks; `check` plays their recorded solvers and compares, `record` writes down
-what they score, `new` makes the folder of a new task, `fetch` gets what a task's data are made from."""
+"""`air tasks`: lists the tasks.
+
+`check` plays their recorded solvers and compares the scores, `record` writes new scores into the task's
+files, `new` makes the folder of a new task, `fetch` downloads the sources of a task's data.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from air.cli.boxes.gpus import GPUS_HELP, wanted
+from air.cli import flags
 
 if TYPE_CHECKING:
     from air.sandbox.pool.gpu_leases import GpuPool
@@ -21,11 +24,13 @@ if TYPE_CHECKING:
     from air.tasks.sources.mlgym import Checkout, Status
     from air.tasks.spec import Provider, TaskSpec
 
-HELP = "list the tasks, or check their baselines in boxes"
-MLGYM_HELP = "a checkout of MLGym: its tasks, as mlgym:NAME (or AIR_MLGYM_ROOT)"
-SPLIT_SEED_HELP = "split the data anew; recorded scores do not apply, only their order"
-PROVIDER_HELP = "the kind of box: docker (default), or process for plain processes"
-EVALUATOR_CAVEAT = "MLGym's evaluation imports the agent's code, which can make it print any score"
+HELP = "list the tasks; check, make or record tasks"
+MLGYM_HELP = "a checkout of MLGym, for its tasks mlgym:NAME (or set AIR_MLGYM_ROOT)"
+SPLIT_SEED_HELP = "split the data by this seed; compares only the order of the scores"
+PROVIDER_HELP = "the kind of box: docker (default), or process for process boxes"
+EVALUATOR_CAVEAT = (
+    "MLGym's evaluation imports the agent's code, so this code can make it print any score"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,35 +38,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     [--split-seed N] [--gpus auto|IDS] [--at-once N] [--mlgym-root DIR]`, `record ID… [--provider …]`,
     `new NAME [--dir DIR]`, `fetch ID…`."""
     parser.add_argument(
-        "--root", type=Path, action="append", default=[], help="another folder of tasks"
+        "--root",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder of tasks, used instead of the shipped ones",
     )
     parser.add_argument("--mlgym-root", type=Path, metavar="DIR", help=MLGYM_HELP)
     actions = parser.add_subparsers(dest="action", metavar="check|new|record|fetch")
-    check = actions.add_parser("check", help="play the recorded solvers, compare their scores")
+    check = actions.add_parser("check", help="play the recorded solvers and compare their scores")
     check.add_argument("ids", nargs="*", metavar="ID", help="the tasks to check")
     check.add_argument("--all", action="store_true", help="check every task")
     check.add_argument(
         "--provider", choices=("docker", "process"), default="docker", help=PROVIDER_HELP
     )
-    given_before = argparse.SUPPRESS  # `air tasks --mlgym-root DIR check` too
-    check.add_argument(
-        "--mlgym-root", type=Path, metavar="DIR", default=given_before, help=MLGYM_HELP
-    )
-    check.add_argument("--gpus", type=wanted, metavar="auto|IDS", help=GPUS_HELP)
+    keep = argparse.SUPPRESS  # keeps the value of `air tasks --mlgym-root DIR check`
+    check.add_argument("--mlgym-root", type=Path, metavar="DIR", default=keep, help=MLGYM_HELP)
+    flags.add_gpus(check)
     check.add_argument("--split-seed", type=int, help=SPLIT_SEED_HELP)
     cores = len(os.sched_getaffinity(0))
     check.add_argument(
         "--at-once", type=int, default=cores, help=f"tasks at a time (one a core: {cores})"
     )
-    new = actions.add_parser("new", help="make a new task, which runs, to be changed")
+    new = actions.add_parser("new", help="make a small working task to start from")
     new.add_argument("name", metavar="NAME", help="letters, digits, - and _")
-    new.add_argument("--dir", type=Path, default=Path("tasks"), help="make it there (./tasks)")
-    record = actions.add_parser("record", help="write what the solvers score into the task's files")
-    record.add_argument("ids", nargs="+", metavar="ID", help="tasks of folders, not of MLGym")
+    new.add_argument(
+        "--dir", type=Path, default=Path("tasks"), help="the folder to make the task in (./tasks)"
+    )
+    record = actions.add_parser(
+        "record", help="play the solvers and write their scores into the task's files"
+    )
+    record.add_argument(
+        "ids",
+        nargs="+",
+        metavar="ID",
+        help="the tasks to record; MLGym's have no files to write to",
+    )
     record.add_argument(
         "--provider", choices=("docker", "process"), default="docker", help=PROVIDER_HELP
     )
-    fetch = actions.add_parser("fetch", help="download what a task's data are made from")
+    fetch = actions.add_parser("fetch", help="download the sources of a task's data")
     fetch.add_argument("ids", nargs="+", metavar="ID", help="the tasks")
 
 
@@ -110,15 +127,15 @@ def _fetch(ids: Sequence[str], roots: Sequence[Path]) -> int:
 
 
 def _list_mlgym(checkout: Checkout) -> None:
-    """MLGym's tasks with their status, then what must be known of their scores."""
-    found = [checkout.status(name) for name in checkout.names()]
+    """Prints MLGym's tasks with their status, then caveats about their scores."""
+    statuses = [checkout.status(name) for name in checkout.names()]
     print()
     _table(
         ("task", "metric", "better", "baseline", "target", "trust", "status"),
-        [_status_row(status) for status in found],
+        [_status_row(status) for status in statuses],
     )
     caveats: dict[str, list[str]] = {}
-    for status in found:
+    for status in statuses:
         if status.task is not None:
             if status.task.trust == "evaluator":
                 caveats.setdefault(EVALUATOR_CAVEAT, []).append(status.id)
@@ -145,13 +162,13 @@ async def _check(args: argparse.Namespace) -> int:
     from air.tasks.grading import Grader
 
     if bool(args.ids) == args.all:
-        raise ConfigError("give either task ids or --all", where="air tasks check")
+        raise ConfigError("name tasks, or give --all", where="air tasks check")
     if args.at_once < 1:
         raise ConfigError("must be 1 or more", where="--at-once")
-    ids = args.ids or [*tasks.available(args.root), *_playable(args.mlgym_root)]
+    ids = args.ids or [*tasks.available(args.root), *_playable_mlgym(args.mlgym_root)]
     specs = [tasks.load(name, args.root, mlgym_root=args.mlgym_root) for name in ids]
     if args.all:
-        specs = _whole(specs, args.provider)
+        specs = _without_missing(specs, args.provider)
     split_seed = tasks.data.SPLIT_SEED if args.split_seed is None else args.split_seed
     rows: list[tuple[str, ...]] = []
     complaints: list[str] = []
@@ -162,10 +179,10 @@ async def _check(args: argparse.Namespace) -> int:
     ):
         grader = Grader(graders, args.provider, split_seed=split_seed)
         plays = [check(s, boxes, grader, args.provider, split_seed=split_seed) for s in specs]
-        for spec, found in zip(specs, await together(plays, args.at_once), strict=True):
-            rows += [_row(spec, row) for row in found]
-            complaints += [f"{r.task}, {r.solver}: {r.problem}" for r in found if r.problem]
-            if problem := out_of_order(spec, found):
+        for spec, solvers in zip(specs, await together(plays, args.at_once), strict=True):
+            rows += [_row(spec, row) for row in solvers]
+            complaints += [f"{r.task}, {r.solver}: {r.problem}" for r in solvers if r.problem]
+            if problem := out_of_order(spec, solvers):
                 complaints.append(f"{spec.id}: {problem}")
     _table(
         ("task", "solver", "val", "test", "phi", "run s", "grade s", ""),
@@ -176,29 +193,29 @@ async def _check(args: argparse.Namespace) -> int:
     return 1 if complaints else 0
 
 
-def _gpus(given: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | None, GpuPool | None]:
-    """The GPUs of boxes and of graders; None where none are given."""
+def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | None, GpuPool | None]:
+    """The GPUs of agents' boxes and of graders' boxes; None without `--gpus`."""
     from air.sandbox.pool.gpu_leases import divided
     from air.sandbox.pool.gpus import plan
 
-    if given is None:
+    if gpus is None:
         return None, None
     most = max((spec.gpus for spec in specs), default=0)
     kept = max((spec.grader.gpus for spec in specs), default=0)
-    return divided(plan(given), box=most, grader=kept, where="--gpus")
+    return divided(plan(gpus), box=most, grader=kept, where="--gpus")
 
 
-def _whole(specs: Sequence[TaskSpec], provider: Provider) -> list[TaskSpec]:
-    """The tasks that lack nothing here; says of the others what they need."""
+def _without_missing(specs: Sequence[TaskSpec], provider: Provider) -> list[TaskSpec]:
+    """The tasks that this machine can play; prints what the others need."""
     from air.tasks.missing import missing
 
-    whole = []
+    playable = []
     for spec in specs:
         if lacks := missing(spec, provider):
             print(f"not checked: {spec.id}: needs {', '.join(lacks)}")
         else:
-            whole.append(spec)
-    return whole
+            playable.append(spec)
+    return playable
 
 
 async def _record(args: argparse.Namespace) -> int:
@@ -226,13 +243,13 @@ def _new(name: str, root: Path) -> int:
     folder = make(name, root)
     shipped = folder.parent.resolve() == paths.shipped("tasks")
     where = "" if shipped else f" --root {shlex.quote(str(folder.parent))}"
-    print(f"made {folder}, which runs as it is: air tasks{where} check {name}")
-    print(f"change it, then record what its solvers score: air tasks{where} record {name}")
+    print(f"made {folder}; play it as it is: air tasks{where} check {name}")
+    print(f"after changes, record the scores of its solvers: air tasks{where} record {name}")
     return 0
 
 
-def _playable(mlgym_root: Path | None) -> list[str]:
-    """MLGym's tasks that can be checked here; says of the others why they are not."""
+def _playable_mlgym(mlgym_root: Path | None) -> list[str]:
+    """MLGym's tasks that can be checked here; prints why the others cannot."""
     from air.tasks.sources.lookup import mlgym
 
     checkout = mlgym(mlgym_root)
@@ -242,7 +259,7 @@ def _playable(mlgym_root: Path | None) -> list[str]:
         if status.state == "ready" and recorded:
             ids.append(status.id)
         else:
-            reason = status.reason or "no solvers are recorded"
+            reason = status.reason or "no recorded solvers"
             print(f"not checked: {status.id}: {status.state}: {reason}")
     return ids
 
@@ -258,7 +275,7 @@ def _row(task: TaskSpec, row: Checked) -> tuple[str, ...]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table for eyes; without a terminal, plain lines of columns two spaces apart."""
+    """Prints a table; without a terminal, plain lines with columns two spaces apart."""
     from rich.console import Console
     from rich.table import Table
 

@@ -89,7 +89,7 @@ def test_eval_plays_what_needs_no_gpu_unless_told_otherwise(tmp_path: Path) -> N
     with ScriptedServer(replies("Done.\n```bash\nsubmit\n```")) as server:
         result = command("air", "eval", server.url, *flags, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "left out, as they need a GPU: " in result.stderr
+    assert "left out, since they need a GPU: " in result.stderr
     rows = {line.split()[0] for line in result.stdout.splitlines() if line.strip()}
     assert rows & {*tasks.available()} == {n for n in tasks.available() if not tasks.load(n).gpus}
 
@@ -104,7 +104,7 @@ def test_demos_are_trajectories_and_conversations(runtime: str, tmp_path: Path) 
     talks = (tmp_path / "d" / "demos.jsonl").read_text().splitlines()
     assert len(talks) == 3
     assert json.loads(talks[0])["messages"][-1]["role"] == "assistant"
-    bad(command("air", "demos", tmp_path / "d", *flags, cwd=tmp_path), "has content")
+    bad(command("air", "demos", tmp_path / "d", *flags, cwd=tmp_path), "is not empty")
 
 
 def test_shipped_run_files_are_found_from_any_folder(tmp_path: Path) -> None:

@@ -268,7 +268,7 @@ def test_scripts_say_by_exit_codes_what_went_wrong(capsys: pytest.CaptureFixture
         shell(script, *here, code=code)
         assert words in capsys.readouterr().err
     for script, flags, words in (  # found before any box is started
-        ("ls\n```\nls", here, "script:2: what begins here does not end"),
+        ("ls\n```\nls", here, "script:2: the entry that begins here has no end"),
         (":nonsense", here, "no command :nonsense"),
         ("ls", ["nowhere"], "nowhere"),
         ("ls", [], "name a task"),
@@ -347,7 +347,7 @@ def test_a_person_at_a_terminal(person: Terminal, runtime: str) -> None:
     person.type("exit\n")
     person.expect("titanic 8> ")
     person.type(":nonsense\n")  # no key of it is lost to who was in the box
-    person.expect("there is no :nonsense")
+    person.expect("there is no command :nonsense")
     person.expect("titanic 8> ")
     person.type("\x04")
     assert person.end() == 0
@@ -369,14 +369,14 @@ async def test_a_visitor_at_a_terminal(runtime: str) -> None:
 
 
 def _look_around(terminal: Terminal) -> None:
-    terminal.expect("visit> ")
+    terminal.expect("attach> ")
     terminal.type(":bash\n")
     time.sleep(1)  # its prompt is the machine's own
     terminal.type("cat hello.txt; echo in$((40+2))\n")
     assert "hi" in terminal.expect("in42")
     terminal.type("exit\n")
-    terminal.expect("visit> ")
+    terminal.expect("attach> ")
     terminal.type(":files\n")
-    assert "hello.txt" in terminal.expect("visit> ")
+    assert "hello.txt" in terminal.expect("attach> ")
     terminal.type("\x04")
     assert terminal.end() == 0

@@ -82,13 +82,13 @@ def test_a_step_that_cannot_be_taken_back_can_be_later(person: Terminal) -> None
     assert "one" in shown.split()
     assert "two" not in shown.split()
     for typed, answer in (
-        (":", "there is no :"),
-        (":diff ²", "is no number"),
-        ("\udcff", "cannot be read"),
+        (":", "there is no command :"),
+        (":diff ²", "is not a number"),
+        ("\udcff", "is not valid UTF-8"),
         (":save ~no-such-user/x.jsonl", "home directory"),
         (f":save {'a' * 300}.jsonl", "cannot record to"),
         (":save one.jsonl", "saved one.jsonl"),
-        (":expect", "names no text"),
+        (":expect", "needs a text"),
     ):
         person.type(f"{typed}\n")
         person.expect(answer)
@@ -158,7 +158,7 @@ def test_a_recorded_episode_goes_on_as_it_was(
         'agent.harness={id="air", max_context_tokens=99}',
     ):
         shell("ls\n", *again, "--env", change, code=2)
-        assert "stays as it was recorded" in capsys.readouterr().err
+        assert "cannot be changed in a recorded episode" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -191,4 +191,4 @@ async def test_a_visitor_asks_for_a_number_of_events(capsys: pytest.CaptureFixtu
         counts = [len(line["events"]) for line in printed(capsys) if line["type"] == "log"]
         assert counts == [7, 0, 2, 7]  # its start, then each command and its end
         await asyncio.to_thread(shell, ":log ²\n", "--attach", box.id, code=2)
-        assert "is no number" in capsys.readouterr().err
+        assert "is not a number" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`air box`: the boxes on this machine, what runs in them, and the removal of what dead runs left."""
+"""`air box`: lists boxes, shows their command logs, runs a command in one, removes orphans."""
 
 from __future__ import annotations
 
@@ -12,29 +12,33 @@ from typing import Any
 from air.cli.episodes.shell_output import safe
 from air.errors import MissingError, UsageError
 
-HELP = "list boxes, look into one, or remove what dead runs left"
+HELP = "list boxes, look into one, or remove the boxes of dead runs"
 _POLL_SECONDS = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`ls`, `logs NAME [-f]`, `exec [-i] NAME -- CMD …`, `gc`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ls|logs|exec|gc")
-    actions.add_parser("ls", help="every box, its provider, its state, its end, its owner")
-    actions.add_parser("gc", help="remove boxes that are expired or whose owner is dead")
-    logs = actions.add_parser("logs", help="what was run in a box, also in one that is gone")
-    logs.add_argument("name", help="a box, or the beginning of its name")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on until the box ends")
+    actions.add_parser("ls", help="list every box: provider, state, expiry, owner")
+    actions.add_parser("gc", help="remove boxes that have expired or whose owner is dead")
+    logs = actions.add_parser(
+        "logs", help="show the commands that ran in a box, even after its end"
+    )
+    logs.add_argument("name", help="a box's name, or its beginning")
+    logs.add_argument(
+        "-f", "--follow", action="store_true", help="keep printing until the box ends"
+    )
     execute = actions.add_parser(
         "exec",
         help="run a command of your own in a live box",
         description="Runs a command in a live container, as its user and in its workspace, beside "
-        "what the agent runs; it shares the container's limits. Variables that a task sets for its "
-        "commands are not set. The exit code is the command's.",
+        "the agent's commands and within the same limits. Environment variables of the task are not "
+        "set. The exit code is the command's.",
     )
     execute.add_argument(
-        "-i", "--interactive", action="store_true", help="pass standard input on, e.g. for a shell"
+        "-i", "--interactive", action="store_true", help="connect standard input, e.g. for a shell"
     )
-    execute.add_argument("name", help="a box, or the beginning of its name")
+    execute.add_argument("name", help="a box's name, or its beginning")
     execute.add_argument(
         "command",
         nargs=argparse.REMAINDER,
@@ -44,11 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Does it; errors are raised for `air.cli.main` to print."""
+    """Runs the subcommand; returns its exit code."""
     actions = {"ls": _ls, "gc": _gc, "logs": _logs, "exec": _exec}
     try:
         return actions[args.action](args)
-    except BrokenPipeError:  # whoever read what we print has gone, as with `| head`
+    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -68,12 +72,14 @@ def _ls(_: argparse.Namespace) -> int:
     try:
         boxes = listing.containers() + boxes
     except MissingError as error:
-        missing = f"no containers are listed: {error}"
+        missing = f"containers cannot be listed: {error}"
     print(f"{'BOX':<18} {'PROVIDER':<8} {'STATE':<9} {'RUN':<20} {'EXPIRES':>9}  OWNER")
     for box in boxes:
-        left = "?" if box.seconds_left is None else f"{box.seconds_left / 60:.0f} min"
+        expires = "?" if box.seconds_left is None else f"{box.seconds_left / 60:.0f} min"
         owner = f"pid {box.pid}{' (dead)' if box.dead else ''}"
-        print(f"{box.name:<18} {box.provider:<8} {box.state:<9} {box.run:<20} {left:>9}  {owner}")
+        print(
+            f"{box.name:<18} {box.provider:<8} {box.state:<9} {box.run:<20} {expires:>9}  {owner}"
+        )
     if missing:
         print(missing, file=sys.stderr)
     return 0
@@ -84,11 +90,11 @@ def _exec(args: argparse.Namespace) -> int:
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
-        raise UsageError("no command is given", remedy="air box exec NAME -- CMD …")
+        raise UsageError("no command", remedy="air box exec NAME -- CMD …")
     box = listing.find(args.name)
     if box.provider == "process":
         raise UsageError(
-            f"box {box.name} is a process box: a folder on this machine, nothing to enter",
+            f"box {box.name} is a process box: a folder on this machine",
             remedy=f"cd {box.where}",
         )
     return attach.run(box.where, command, interactive=args.interactive)
@@ -97,37 +103,37 @@ def _exec(args: argparse.Namespace) -> int:
 def _logs(args: argparse.Namespace) -> int:
     from air.sandbox.ops import command_log
 
-    found = command_log.find(args.name)
-    if not found:
+    files = command_log.find(args.name)
+    if not files:
         raise MissingError(
-            f"nothing is recorded of a box `{args.name}`",
+            f"no box `{args.name}` has a command log",
             where=str(command_log.folder()),
-            remedy="see `air box ls`; records are kept for some days",
+            remedy="see `air box ls`; command logs are kept for some days",
         )
-    if len(found) > 1:
-        names = ", ".join(file.stem for file in found[:4])
-        begins = f"`{args.name}` begins the names of {len(found)} boxes"
-        raise UsageError(begins, remedy=f"say which, latest first: {names}")
-    _show(found[0], follow=args.follow)
+    if len(files) > 1:
+        names = ", ".join(file.stem for file in files[:4])
+        message = f"the names of {len(files)} boxes begin with `{args.name}`"
+        raise UsageError(message, remedy=f"name one, latest first: {names}")
+    _show(files[0], follow=args.follow)
     return 0
 
 
 def _show(file: Path, *, follow: bool) -> None:
-    """Prints a record; goes on until the box has ended if asked to."""
+    """Prints a command log; with `follow`, until the box has ended."""
     from air.sandbox.contract import ownership
     from air.sandbox.ops import command_log
 
     offset, owner, kind, dead = 0, "", "", False
     while True:
-        found, offset = command_log.read(file, offset)
-        for event in found:
+        events, offset = command_log.read(file, offset)
+        for event in events:
             kind, owner = event["type"], event.get("owner", owner)
             at = time.strftime("%H:%M:%S", time.localtime(event["t"]))
-            print(f"{at}.{int(event['t'] % 1 * 1000):03d}  {told(event)}", flush=follow)
+            print(f"{at}.{int(event['t'] % 1 * 1000):03d}  {event_line(event)}", flush=follow)
         if kind == "end":
             return
         if dead:
-            print("no end is written: its process was killed")
+            print("the log has no end: the box's owner was killed")
             return
         dead = ownership.is_dead(owner)
         if not dead and not follow:
@@ -136,8 +142,8 @@ def _show(file: Path, *, follow: bool) -> None:
             time.sleep(_POLL_SECONDS)
 
 
-def told(event: dict[str, Any]) -> str:
-    """An event of a box's record as a line for people."""
+def event_line(event: dict[str, Any]) -> str:
+    """An event of a box's command log as a line for people."""
     kind, number = event["type"], f"#{event.get('n')}"
     if kind == "start":
         limits = " ".join(f"{name}={value:g}" for name, value in event["limits"].items())
@@ -158,5 +164,5 @@ def told(event: dict[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """An agent's words, without what a terminal would obey."""
+    """An agent's text without control characters, indented after its first line."""
     return safe(text).replace("\n", "\n" + " " * 14)

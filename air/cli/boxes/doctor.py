@@ -1,4 +1,4 @@
-"""`air doctor`: whether boxes can work on this machine, and the command that mends what is wrong."""
+"""`air doctor`: checks whether boxes work on this machine, and prints a remedy for each problem."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ import argparse
 import json
 from dataclasses import asdict
 
-HELP = "check engine, images, disk, leftovers and GPUs; name the remedy for each"
+HELP = "check engine, images, disk, orphans and GPUs; print a remedy for each problem"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`--json`."""
-    parser.add_argument("--json", action="store_true", help="the findings as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints one line a finding; 1 where something failed, 0 else."""
+    """Prints one line a finding; returns 1 if a check failed, else 0."""
     from air.sandbox.ops import doctor
 
-    found = []
+    findings = []
     for finding in doctor.examine():
-        found.append(finding)
+        findings.append(finding)
         if not args.json:
             remedy = f"  → {finding.remedy}" if finding.remedy else ""
             print(f"{finding.state:<5} {finding.check:<16} {finding.seen}{remedy}", flush=True)
-    failed = any(finding.state == "fail" for finding in found)
+    failed = any(finding.state == "fail" for finding in findings)
     if args.json:
-        print(json.dumps({"ok": not failed, "findings": [asdict(one) for one in found]}, indent=1))
+        print(
+            json.dumps({"ok": not failed, "findings": [asdict(one) for one in findings]}, indent=1)
+        )
     return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""`air gpus`: the GPUs of this machine, who holds which, and the containers that use them."""
+"""`air gpus`: lists the GPUs of this machine, their holders, and the containers that use them."""
 
 from __future__ import annotations
 
@@ -7,36 +7,28 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from air.sandbox.pool.gpus import Gpu, Wanted
+    from air.sandbox.pool.gpus import Gpu
 
-HELP = "list the GPUs, who holds them, and their containers"
+HELP = "list the GPUs, their holders, and the containers that use them"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes none."""
-
-
-GPUS_HELP = "GPUs for tasks that need some: auto, or indices and UUIDs with commas between"
-
-
-def wanted(text: str) -> Wanted:
-    """The value of a flag `--gpus`."""
-    return "auto" if text == "auto" else text.split(",")
+    """The command has no flags."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Does it; errors are raised for `air.cli.main` to print."""
+    """Prints the table."""
     from air.sandbox.pool import gpus
 
-    found = gpus.inventory()
-    if not found:
+    inventory = gpus.inventory()
+    if not inventory:
         print("no NVIDIA GPU on this machine (AIR_GPU_INVENTORY can declare some)")
         return 0
     rows: list[tuple[str, ...]] = [
         ("INDEX", "UUID", "NAME", "MEMORY", "SLOTS", "HELD BY", "CONTAINERS")
     ]
-    containers = _containers(found)
-    for gpu in found:
+    containers = _containers(inventory)
+    for gpu in inventory:
         rows += _rows(gpu, containers.get(gpu.uuid, []))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -46,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
-    """One row, and one more for each further holder or container."""
+    """The rows of a GPU: one, and another for each further holder or container."""
     from air.sandbox.pool import gpu_leases
 
     held = gpu_leases.holders(gpu)
@@ -65,8 +57,8 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
     ]
 
 
-def _containers(found: Sequence[Gpu]) -> dict[str, list[str]]:
-    """The containers labelled with each GPU, by UUID; none where no engine answers."""
+def _containers(inventory: Sequence[Gpu]) -> dict[str, list[str]]:
+    """The containers labelled with each GPU, by UUID; empty if no engine answers."""
     from air.errors import MissingError
     from air.sandbox.contract import ownership
     from air.sandbox.docker import engine
@@ -76,10 +68,10 @@ def _containers(found: Sequence[Gpu]) -> dict[str, list[str]]:
         labelled = engine.boxes(ownership.GPU_LABEL)
     except MissingError:
         return {}
-    shown: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for container in labelled:
-        for gpu in found:
+        for gpu in inventory:
             if gpu_leases.users(gpu.uuid, [container]):
                 name = f"{container['Names'][0].lstrip('/')} ({container['State']})"
-                shown.setdefault(gpu.uuid, []).append(name)
-    return shown
+                names.setdefault(gpu.uuid, []).append(name)
+    return names

@@ -1,4 +1,4 @@
-"""`air images`: build the images of the boxes, or list them."""
+"""`air images`: builds the images of the boxes, or lists them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ HELP = "build or list the Docker images of the boxes"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`build [NAME|FOLDER/] [--base IMAGE] [--ca-bundle FILE]`, `ls`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="build|ls")
-    actions.add_parser("ls", help="every image air can build, and whether it is current")
-    build = actions.add_parser("build", help="build an image, even where it is current")
-    build.add_argument("name", nargs="?", default="base", help="a folder under images/, or a path")
+    actions.add_parser("ls", help="list every image that air can build, and whether it is current")
+    build = actions.add_parser("build", help="build an image, even if it is current")
+    build.add_argument(
+        "name", nargs="?", default="base", help="a folder under images/, or a path (base)"
+    )
     build.add_argument("--base", help="image to start from, instead of the Dockerfile's")
     build.add_argument(
         "--ca-bundle",
         type=Path,
-        help="PEM file that the build trusts (this machine's); not left in the image",
+        help="PEM file that the build trusts (default: this machine's); not kept in the image",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Does it; errors are raised for `air.cli.main` to print."""
+    """Runs the subcommand; returns 0."""
     from air.sandbox.docker import images
 
     if args.action == "build":

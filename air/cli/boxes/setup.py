@@ -1,9 +1,9 @@
-"""`air setup`: a Docker engine and the base image, made ready where they are not.
+"""`air setup`: makes a Docker engine and the base image ready.
 
-Starts an engine that is installed; installs one from the distribution's packages (apt) where none
-is and this process is root. A running engine is used as it is, never reconfigured. Where Docker
-cannot be had, one line says what the process box does not isolate and the command succeeds, unless
-`AIR_REQUIRE_DOCKER=1`: then it fails with exit code 1.
+Starts an installed engine. If there is none and this process is root, installs one from the
+distribution's packages (apt). A running engine is used as it is, never reconfigured. If Docker is not
+available, one line says what a process box does not isolate and the command succeeds; with
+`AIR_REQUIRE_DOCKER=1` it fails with exit code 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from air.errors import AirError, BoxStartError, InfrastructureError, MissingError
 from air.sandbox.contract.box import NOT_ISOLATED
 
-HELP = "make Docker and the base image ready (done once; harmless to repeat)"
+HELP = "make Docker and the base image ready (once; harmless to repeat)"
 _START_SECONDS = 60
 _CAP_SYS_ADMIN = 1 << 21
 
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Makes the machine ready; 1 where Docker is required and cannot be had, 0 else."""
+    """Makes the machine ready; returns 1 if Docker is required and not available, else 0."""
     del args
     from air.sandbox.docker import images
 
@@ -48,11 +48,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def ensure_engine() -> str:
-    """The version of the Docker engine, started or installed first if need be.
+    """Starts or installs the Docker engine if necessary; returns its version.
 
     Raises:
-        MissingError: there is none, and it is not ours to install or start.
-        BoxStartError: installing or starting it failed.
+        MissingError: there is no engine, and this process cannot install or start one.
+        BoxStartError: installing or starting the engine failed.
     """
     try:
         return _version()
@@ -63,8 +63,8 @@ def ensure_engine() -> str:
     if _dockerd() is None:
         if shutil.which("apt-get") is None:
             raise MissingError(
-                "Docker is not installed and this is not a Debian or Ubuntu",
-                remedy="install Docker by your distribution's means and run this again",
+                "Docker is not installed, and this system has no apt-get",
+                remedy="install Docker with your distribution's packages, then run `air setup` again",
             )
         _say("Installing Docker from the distribution's packages (docker.io).")
         base_image.apt_install("docker.io", "iptables")
@@ -72,9 +72,13 @@ def ensure_engine() -> str:
 
 
 def _refuse(error: AirError) -> None:
-    """Raises where the missing engine cannot be mended from here; says what would mend it."""
+    """Raises if this process cannot start or install the missing engine.
+
+    Raises:
+        MissingError: says what the user can do.
+    """
     if os.environ.get("DOCKER_HOST"):
-        raise MissingError(str(error), where="DOCKER_HOST", remedy="mend or unset it")
+        raise MissingError(str(error), where="DOCKER_HOST", remedy="correct or unset it")
     if "permission denied" in str(error):
         raise MissingError(
             "this user may not use Docker",
@@ -100,41 +104,41 @@ def _version() -> str:
 
 
 def _dockerd() -> str | None:
-    """Where the engine's program is; `su` keeps a user's PATH, which lacks the sbin folders."""
+    """The path of the engine's program. `su` keeps a user's PATH, which lacks the sbin folders."""
     return shutil.which("dockerd", path=os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin")
 
 
 def _privileged() -> bool:
-    """Whether this process may mount, without which no engine starts."""
+    """Whether this process may mount; no engine starts without that right."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     effective = next(line.split()[1] for line in lines if line.startswith("CapEff"))
     return bool(int(effective, 16) & _CAP_SYS_ADMIN)
 
 
 def _start() -> str:
-    """Starts the installed engine by whatever starts services here; returns its version.
+    """Starts the installed engine, by systemd if it runs here; returns the engine's version.
 
     Raises:
-        BoxStartError: it does not answer in time; names its log.
+        BoxStartError: the engine does not answer in time; the message names its log.
     """
-    if answered := _await_engine(2):  # the package may have started it
-        return answered
+    if version := _await_engine(2):  # the package may have started it
+        return version
     _say("Starting Docker.")
     if Path("/run/systemd/system").is_dir():
         from air.sandbox.docker import base_image
 
         base_image.run(["systemctl", "start", "docker"], "systemctl start docker")
-        if answered := _await_engine(_START_SECONDS):
-            return answered
+        if version := _await_engine(_START_SECONDS):
+            return version
         raise BoxStartError("Docker was started but does not answer — see `journalctl -u docker`")
     return _start_directly(Path("/run"), Path("/var/log/dockerd.log"))
 
 
 def _start_directly(run_folder: Path, log: Path) -> str:
-    """Starts dockerd in a session of its own, so that it outlives this command."""
+    """Starts dockerd in a session of its own, so that dockerd outlives this command."""
     if clear_stale_pids(run_folder):
-        if answered := _await_engine(_START_SECONDS):
-            return answered
+        if version := _await_engine(_START_SECONDS):
+            return version
         raise BoxStartError("a dockerd runs but does not answer — restart it")
     with log.open("ab") as sink:
         offset = sink.tell()
@@ -145,9 +149,9 @@ def _start_directly(run_folder: Path, log: Path) -> str:
             stderr=sink,
             start_new_session=True,
         )
-    if answered := _await_engine(_START_SECONDS, daemon):
-        daemon.returncode = 0  # left running on purpose: no warning about a live child
-        return answered
+    if version := _await_engine(_START_SECONDS, daemon):
+        daemon.returncode = 0  # dockerd stays on purpose: no warning about a live child
+        return version
     ended = daemon.poll()
     if ended is None:
         daemon.kill()
@@ -160,10 +164,10 @@ def _start_directly(run_folder: Path, log: Path) -> str:
 
 
 def clear_stale_pids(run_folder: Path) -> bool:
-    """Removes pid files whose process is gone or is another program; True if a dockerd lives.
+    """Removes pid files whose process is gone or is another program; returns whether dockerd lives.
 
-    The engine believes a pid file as soon as any process has that number, and then refuses to
-    start, or waits for a containerd that is not there.
+    The engine trusts a pid file if any process has that number. It then refuses to start, or waits for
+    a containerd that does not exist.
     """
     alive = {}
     for name, program in (
@@ -183,7 +187,7 @@ def clear_stale_pids(run_folder: Path) -> bool:
 
 
 def _await_engine(seconds: float, daemon: subprocess.Popen[bytes] | None = None) -> str:
-    """Its version as soon as it answers; empty if it has not in `seconds`, or `daemon` ended."""
+    """Waits for the engine; returns its version, or "" after `seconds` or if `daemon` ended."""
     deadline = time.monotonic() + seconds
     while True:
         try:

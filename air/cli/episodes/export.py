@@ -1,4 +1,4 @@
-"""`air export RUN --html FILE`: a run as one self-contained page."""
+"""`air export RUN --html FILE`: writes a run as one self-contained page."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ HELP = "write a run as one self-contained HTML page"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's flags."""
     parser.add_argument("run", type=Path, help="a run's folder")
-    parser.add_argument("--html", type=Path, required=True, metavar="FILE", help="the page")
     parser.add_argument(
-        "--episodes", type=int, default=200, metavar="N", help="so many of them turn by turn (200)"
+        "--html", type=Path, required=True, metavar="FILE", help="the page to write"
     )
-    parser.add_argument("--sort", default="newest", help="which come first: as `air show --sort`")
-    parser.add_argument("--task", help="only this task's episodes")
+    parser.add_argument(
+        "--episodes", type=int, default=200, metavar="N", help="most episodes on the page (200)"
+    )
+    parser.add_argument(
+        "--sort",
+        default="newest",
+        help="which episodes come first, as in `air show --sort` (newest)",
+    )
+    parser.add_argument("--task", help="only episodes of this task")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes it.
+    """Writes the page; returns 0.
 
     Raises:
-        UsageError: the run cannot be read, or the page not be written.
+        UsageError: the run cannot be read, or the page cannot be written.
     """
     from air.errors import ConfigError, MissingError
     from air.view import export
@@ -34,16 +40,18 @@ def run(args: argparse.Namespace) -> int:
     check_sort(args.sort)
     if args.episodes < 0:
         raise ConfigError(f"must be 0 or more, not {args.episodes}", where="--episodes")
-    found = discover([args.run])
-    if len(found) > 1:
-        names = ", ".join(one.name for one in found[:4])
-        raise MissingError("holds several runs", where=str(args.run), remedy=f"name one: {names}")
-    index = RunIndex(found[0].folder)
+    runs = discover([args.run])
+    if len(runs) > 1:
+        names = ", ".join(run.name for run in runs[:4])
+        raise MissingError(
+            "the folder holds several runs", where=str(args.run), remedy=f"name one: {names}"
+        )
+    index = RunIndex(runs[0].folder)
     index.refresh()
-    wanted = Filter(task=args.task)
-    episodes = index.episodes(wanted, sort=args.sort, limit=args.episodes)
-    export.write(found[0], index, episodes, args.html)
-    left_out = index.count(wanted) - len(episodes)
-    note = f"; {left_out} more are left out: --episodes N" if left_out else ""
+    filter_ = Filter(task=args.task)
+    episodes = index.episodes(filter_, sort=args.sort, limit=args.episodes)
+    export.write(runs[0], index, episodes, args.html)
+    omitted = index.count(filter_) - len(episodes)
+    note = f"; {omitted} more are left out, see --episodes" if omitted else ""
     print(f"{args.html}: {len(episodes)} episodes, {args.html.stat().st_size / 1e6:.1f} MB{note}")
     return 0

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, so that the main thread keeps the terminal and Ctrl-C."""
+"""Runs an event loop in its own thread, so that the main thread keeps the terminal and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Loop:
-    """Use through `with`; what runs in it must be over by then."""
+    """An event loop in a thread; use through `with`. All its work must have ended when `with` ends."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -31,11 +31,11 @@ class Loop:
     def run(
         self, work: Coroutine[Any, Any, T], on_interrupt: Callable[[], None] | None = None
     ) -> T:
-        """Waits for `work`.
+        """Runs `work` in the loop and waits for its result.
 
         Args:
-            on_interrupt: called in the loop at each Ctrl-C, and the waiting goes on. None: `work` is
-                cancelled, waited for, and KeyboardInterrupt raised.
+            on_interrupt: called in the loop at each Ctrl-C; the wait goes on. None: Ctrl-C cancels
+                `work`, waits for its end and raises KeyboardInterrupt.
         """
         task = asyncio.run_coroutine_threadsafe(_task(work), self._loop).result()
         done = threading.Event()

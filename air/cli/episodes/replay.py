@@ -1,4 +1,8 @@
-"""`air replay PATH…`: plays recorded episodes again, action by action, and compares."""
+"""`air replay PATH…`: plays recorded episodes again without a model, and compares every step.
+
+With `--rescore`, grades only the recorded artefacts again. Exit codes: 0 everything matched; 1 something
+differs or failed; 2 something could not be replayed.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,19 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from air.cli.boxes.gpus import GPUS_HELP, wanted
-from air.cli.keyvalue import key_value
+from air.cli import flags
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from air.replay.comparison import Replayed
     from air.replay.regrade import Rescored
+    from air.replay.replayer import Replayer
     from air.replay.restore import ReplayOptions
     from air.sandbox.pool.gpu_leases import GpuPool
     from air.trajectories import Trajectory
@@ -33,11 +40,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a trajectory, a run's folder, or a folder of trajectories",
     )
-    parser.add_argument("--from", dest="from_step", type=int, metavar="STEP", help=_FROM)
+    parser.add_argument(
+        "--from",
+        dest="from_step",
+        type=int,
+        metavar="STEP",
+        help="compare from this step on; the earlier steps run first and are kept as a snapshot",
+    )
     parser.add_argument(
         "--rescore",
         action="store_true",
-        help="only grade the recorded artefacts again, and pay for them anew",
+        help="only grade the recorded artefacts again, and compute their rewards anew",
     )
     parser.add_argument(
         "--reward",
@@ -47,45 +60,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --rescore: change the reward, e.g. delta=best target=0.95 format_penalty=0.1",
     )
     parser.add_argument("--image", help="play in this image instead of the recorded one")
-    parser.add_argument(
-        "--runtime",
-        choices=("docker", "subprocess"),
-        help="box: docker, or subprocess for the process box; default: as recorded",
-    )
-    parser.add_argument("--at-once", type=int, default=2, help="how many at a time (2)")
-    parser.add_argument("--gpus", type=wanted, metavar="auto|IDS", help=GPUS_HELP)
-    parser.add_argument("--exact", action="store_true", help="replace nothing in texts by --rules")
+    flags.add_runtime(parser, default=None, note="default: as recorded")
+    parser.add_argument("--at-once", type=int, default=2, help="episodes at a time (2)")
+    flags.add_gpus(parser)
+    parser.add_argument("--exact", action="store_true", help="compare texts without the --rules")
     parser.add_argument("--rules", action="store_true", help="list what is not compared, and stop")
     parser.add_argument(
-        "--tolerance", type=float, default=0.0, help="by how much a score may differ (0)"
+        "--tolerance", type=float, default=0.0, help="largest difference of equal scores (0)"
     )
     parser.add_argument(
-        "--changed-task", action="store_true", help="play although the task's files were changed"
+        "--changed-task", action="store_true", help="replay even if the task's files have changed"
     )
-    parser.add_argument(
-        "--task-root",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a folder of tasks, instead of the shipped ones",
-    )
-    parser.add_argument(
-        "--mlgym-root", type=Path, metavar="DIR", help="a checkout of MLGym, for tasks mlgym:…"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object for each on stdout")
-
-
-_FROM = (
-    "compare from this step on: what comes before is done, then frozen in a snapshot from which the "
-    "replay starts"
-)
+    flags.add_task_root(parser)
+    flags.add_mlgym_root(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object an episode on stdout")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replays; 0: all matched, 1: something differs or failed, 2: something could not be replayed."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # it asks nobody for a tokenizer; read at imports
-    from air.errors import ConfigError
+    """Replays; returns the exit code."""
+    os.environ.setdefault(
+        "HF_HUB_OFFLINE", "1"
+    )  # before imports read it: no tokenizer is downloaded
     from air.replay import regrade
     from air.replay.restore import ReplayOptions
     from air.sandbox.contract.kinds import OF_RUNTIME
@@ -93,21 +88,7 @@ def run(args: argparse.Namespace) -> int:
     if args.rules:
         _print_rules()
         return 0
-    if not args.paths:
-        raise ConfigError("name a trajectory or a run's folder", where="PATH")
-    if args.at_once < 1 or (args.from_step is not None and args.from_step < 1):
-        raise ConfigError("must be 1 or more", where="--at-once, --from")
-    if args.reward and not args.rescore:
-        raise ConfigError("has no effect without --rescore", where="--reward")
-    only_played = {
-        "tolerance": "tolerance",
-        "exact": "exact",
-        "from": "from_step",
-        "image": "image",
-    }
-    idle = [f"--{flag}" for flag, name in only_played.items() if getattr(args, name)]
-    if args.rescore and idle:
-        raise ConfigError("no effect with --rescore", where=", ".join(idle))
+    _check(args)
     options = ReplayOptions(
         provider=None if args.runtime is None else OF_RUNTIME[args.runtime].provider,
         image=args.image,
@@ -118,141 +99,196 @@ def run(args: argparse.Namespace) -> int:
         task_roots=tuple(args.task_root),
         mlgym_root=args.mlgym_root,
     )
-    given = (key_value(text, "--reward") for text in args.reward)
-    changes = dict(given) if args.rescore else None
-    regrade.check_names(changes or {})
-    return asyncio.run(_all(args, options, changes))
+    changes = dict(flags.key_value(text, "--reward") for text in args.reward)
+    regrade.check_names(changes)
+    return asyncio.run(_all(args, options, changes if args.rescore else None))
 
 
-def _files(paths: list[Path]) -> tuple[list[Path], list[str]]:
-    """The trajectories at these paths, each once, and what is wrong with a path."""
+def _check(args: argparse.Namespace) -> None:
+    """Refuses flags that are wrong or have no effect.
+
+    Raises:
+        ConfigError: names the flag.
+    """
+    from air.errors import ConfigError
+
+    if not args.paths:
+        raise ConfigError("name a trajectory or a run's folder", where="PATH")
+    if args.at_once < 1 or (args.from_step is not None and args.from_step < 1):
+        raise ConfigError("must be 1 or more", where="--at-once, --from")
+    if args.reward and not args.rescore:
+        raise ConfigError("has no effect without --rescore", where="--reward")
+    played_only = {
+        "tolerance": "tolerance",
+        "exact": "exact",
+        "from": "from_step",
+        "image": "image",
+    }
+    idle = [f"--{flag}" for flag, name in played_only.items() if getattr(args, name)]
+    if args.rescore and idle:
+        raise ConfigError("has no effect with --rescore", where=", ".join(idle))
+
+
+@dataclass
+class _Tally:
+    """What has come of the trajectories so far."""
+
+    results: list[Replayed | Rescored] = field(default_factory=list)
+    bad: list[str] = field(default_factory=list)
+    """A message for every path that could not be replayed."""
+    failed: int = 0
+    """Trajectories whose replay an infrastructure failure ended."""
+
+    @property
+    def exit_code(self) -> int:
+        if self.bad:
+            return 2
+        return 1 if self.failed or not all(result.matched for result in self.results) else 0
+
+
+def _files(paths: Sequence[Path], tally: _Tally) -> list[Path]:
+    """The trajectories at these paths, each once; `tally` gets the paths that cannot be read."""
     from air.errors import UsageError
     from air.trajectories import trajectory_files
 
     files: list[Path] = []
-    bad: list[str] = []
     for path in paths:
         try:
             files += trajectory_files(path)
         except UsageError as error:
-            bad.append(str(error))
-    return list(dict.fromkeys(files)), bad
+            tally.bad.append(str(error))
+    return list(dict.fromkeys(files))
 
 
 async def _all(
-    args: argparse.Namespace, options: ReplayOptions, changes: dict[str, Any] | None
+    args: argparse.Namespace, options: ReplayOptions, changes: Mapping[str, Any] | None
 ) -> int:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    """Replays every trajectory; returns the exit code.
 
-    from air.errors import AirError, UsageError
+    Args:
+        changes: settings of the reward, to rescore instead of playing; None plays.
+    """
     from air.replay.replayer import Replayer
     from air.replay.restore import gpu_pools
-    from air.trajectories import load
     from air.view.render.clean import clean
 
-    files, bad = _files(args.paths)
+    tally = _Tally()
+    files = _files(args.paths, tally)
     gpus: tuple[GpuPool | None, GpuPool | None] = (None, None)
     if args.gpus is not None:
         gpus = await asyncio.to_thread(gpu_pools, args.gpus, files, options, boxes=not args.rescore)
-    failed, results = 0, []
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     gate = asyncio.Semaphore(args.at_once)
-    shown = Progress(
-        *columns,
-        console=console,
-        transient=True,
-        disable=args.json or not console.is_terminal,
-        redirect_stdout=sys.stdout.isatty(),  # else lines meant for a pipe would go to the terminal
-    )
-    with shown as progress:
+    with _progress(disable=args.json) as progress:
         bar = progress.add_task("replaying", total=len(files))
         async with Replayer(options, at_once=args.at_once, gpus=gpus) as replayer:
-            work = _work(replayer, options, changes)
 
             async def one(path: Path) -> None:
-                nonlocal failed
                 async with gate:
-                    try:
-                        results.append(await work(load(path)))
-                        _show(results[-1], as_json=args.json)
-                    except UsageError as error:
-                        named = str(path) in str(error)
-                        bad.append(f"{error}" if named else f"{path}: {error}")
-                    except AirError as error:
-                        failed += 1
-                        print(clean(f"{path}: failed: {error}"), file=sys.stderr)
+                    await _one(path, replayer, options, changes, tally, as_json=args.json)
                 progress.advance(bar)
 
             await asyncio.gather(*map(one, files))
-    for problem in bad:
+    for problem in tally.bad:
         print(clean(f"error: {problem}"), file=sys.stderr)
     if not args.json:
-        _summary(results, failed, len(bad))
-    if bad:
-        return 2
-    return 1 if failed or not all(r.matched for r in results) else 0
+        _print_summary(tally)
+    return tally.exit_code
 
 
-def _work(
-    replayer: Any, options: ReplayOptions, changes: dict[str, Any] | None
-) -> Callable[[Trajectory], Awaitable[Replayed | Rescored]]:
-    if changes is None:
-        replay: Callable[[Trajectory], Awaitable[Replayed]] = replayer.replay
-        return replay
+def _progress(*, disable: bool) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    async def again(trajectory: Trajectory) -> Rescored:
-        from air.replay.regrade import rescore
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+        disable=disable or not console.is_terminal,
+        redirect_stdout=sys.stdout.isatty(),  # else lines meant for a pipe would go to the terminal
+    )
 
-        return await rescore(trajectory, replayer.grader_of(trajectory), changes, options)
 
-    return again
+async def _one(
+    path: Path,
+    replayer: Replayer,
+    options: ReplayOptions,
+    changes: Mapping[str, Any] | None,
+    tally: _Tally,
+    *,
+    as_json: bool,
+) -> None:
+    """Replays or rescores one trajectory, prints the result and adds it to `tally`."""
+    from air.errors import AirError, UsageError
+    from air.replay.regrade import rescore
+    from air.trajectories import load
+    from air.view.render.clean import clean
+
+    try:
+        trajectory: Trajectory = load(path)
+        result: Replayed | Rescored
+        if changes is None:
+            result = await replayer.replay(trajectory)
+        else:
+            result = await rescore(trajectory, replayer.grader_of(trajectory), changes, options)
+        tally.results.append(result)
+        _print_result(result, as_json=as_json)
+    except UsageError as error:
+        message = str(error)
+        tally.bad.append(message if str(path) in message else f"{path}: {message}")
+    except AirError as error:
+        tally.failed += 1
+        print(clean(f"{path}: failed: {error}"), file=sys.stderr)
 
 
-def _show(done: Any, *, as_json: bool) -> None:
-    """One line for what came of one trajectory, and its first difference."""
+def _print_result(result: Replayed | Rescored, *, as_json: bool) -> None:
+    """Prints one line for a trajectory, then its notes and its first difference."""
     from dataclasses import asdict
 
+    from air.replay.regrade import Rescored
     from air.view.render.clean import clean
 
     if as_json:
-        data = asdict(done) | {"path": str(done.path), "matched": done.matched}
+        data = asdict(result) | {"path": str(result.path), "matched": result.matched}
         print(json.dumps(data), flush=True)
         return
-    word = "matched" if done.matched else "DIFFERS"
-    parts = [f"{done.equal_scores}/{done.scores} scores equal"]
-    if hasattr(done, "reward"):
-        parts.append(f"reward {done.recorded:+.4f} as recorded, {done.reward:+.4f} now")
+    word = "matched" if result.matched else "DIFFERS"
+    scores = f"{result.equal_scores}/{result.scores} scores equal"
+    if isinstance(result, Rescored):
+        rewards = f"reward {result.recorded:+.4f} as recorded, {result.reward:+.4f} now"
+        facts, notes = f"{scores}, {rewards}", []
     else:
-        parts.insert(0, f"{done.steps} steps")
-    print(clean(f"{word} {done.path} {done.task}: {', '.join(parts)}"))
-    for note in getattr(done, "notes", []):
+        facts, notes = f"{result.steps} steps, {scores}", result.notes
+    print(clean(f"{word} {result.path} {result.task}: {facts}"))
+    for note in notes:
         print(f"  note: {' '.join(clean(note).split())}")
-    if done.differences:
-        print(f"  {clean(str(done.differences[0]))}".replace("\n", "\n  "))
-        if len(done.differences) > 1:
-            print(f"  and {len(done.differences) - 1} more")
+    if result.differences:
+        print(f"  {clean(str(result.differences[0]))}".replace("\n", "\n  "))
+        if len(result.differences) > 1:
+            print(f"  and {len(result.differences) - 1} more")
     sys.stdout.flush()
 
 
-def _summary(results: list[Any], failed: int, bad: int) -> None:
-    matched = sum(r.matched for r in results)
-    scores, equal = sum(r.scores for r in results), sum(r.equal_scores for r in results)
+def _print_summary(tally: _Tally) -> None:
+    matched = sum(result.matched for result in tally.results)
+    scores = sum(result.scores for result in tally.results)
+    equal = sum(result.equal_scores for result in tally.results)
     share = f" ({equal / scores:.1%})" if scores else ""
     print(
-        f"{matched} of {len(results)} matched; {equal} of {scores} scores equal{share}"
-        + (f"; {failed} failed" if failed else "")
-        + (f"; {bad} could not be replayed" if bad else "")
+        f"{matched} of {len(tally.results)} matched; {equal} of {scores} scores equal{share}"
+        + (f"; {tally.failed} failed" if tally.failed else "")
+        + (f"; {len(tally.bad)} could not be replayed" if tally.bad else "")
     )
 
 
 def _print_rules() -> None:
     from air.trajectories.compare import NEVER, RULES
 
-    print("in texts, replaced on both sides before they are compared:")
+    print("replaced in both texts before they are compared:")
     for rule in RULES:
         print(f"  {rule.kind:<8} {rule.name:<28} {rule.example!r:<36} → {rule.instead}")
-    print("not looked at:")
-    for one in NEVER:
-        print(f"  {one}")
+    print("not compared:")
+    for text in NEVER:
+        print(f"  {text}")

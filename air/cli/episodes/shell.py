@@ -1,6 +1,6 @@
-"""`air shell TASK`: an episode played by a person, who types what a model would say.
+"""`air shell TASK`: a person plays an episode and types what a model would say.
 
-Also `--exec` for scripts, `--from` for a recorded episode, and `--attach` to look into a running one.
+`--exec` reads a script, `--from` continues a recorded episode, `--attach` looks into a running box.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from air.cli import flags
 from air.cli.episodes import shell_attach, shell_input
 from air.cli.episodes.loop_thread import Loop
 from air.cli.episodes.shell_output import Screen
-from air.cli.keyvalue import key_value
 from air.errors import AirError, ConfigError, UsageError, boundary
 
 if TYPE_CHECKING:
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 HELP = "play a task by hand and see what a model would see; --attach: look into a running box"
 USAGE = """\
-A line is an action: a command, `validate`, `submit`, or one of the format's tools.
-An action of several lines, or that begins with : or #, stands between fences, ``` and ```.
-  :reply        a whole reply, as a model would write it, up to a line with a single dot
-  :prompt       what the model is shown first
-  :reward       the reward so far, by its terms
+A line is an action: a command, `validate`, `submit`, or a tool of the action format.
+An action of several lines, or one that begins with : or #, goes between two lines of ```.
+  :reply        a whole reply, as a model would write it; a line with a single dot ends it
+  :prompt       the prompts that a model would see first
+  :reward       the reward so far, and its terms
   :diff [N]     what the last step (or step N) changed in the workspace
   :undo         take the last step back: workspace, scores, rewards, turns; not /tmp, processes, time
-  :bash [CMD]   in the box, beside the steps: a shell, or one command
+  :bash [CMD]   a shell, or one command, in the box; not recorded as a step
   :save [FILE]  write a trajectory (.jsonl) that `air replay` plays again
   :expect TEXT  fail unless the last entry printed TEXT (for scripts)
-  :help         this
-  :quit         leave; so does Ctrl-D. Ctrl-C stops a running action, which is then taken back."""
+  :help         this text
+  :quit         leave, as Ctrl-D does. Ctrl-C stops a running action and takes it back."""
 COMMANDS = ("prompt", "reward", "diff", "undo", "bash", "save", "expect", "help", "quit")
-_OF_A_NEW_EPISODE = ("format", "seed")
-_OF_AN_EPISODE = (*_OF_A_NEW_EPISODE, "runtime", "max_turns", "env", "task_root", "mlgym_root")
+_NEW_EPISODE_FLAGS = ("format", "seed")
+_EPISODE_FLAGS = (*_NEW_EPISODE_FLAGS, "runtime", "max_turns", "env", "task_root", "mlgym_root")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,17 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"{USAGE}\n\nExit codes: 0; 1 an :expect or a box failed; 2 bad input."
     parser.add_argument("task", nargs="?", help="a task's id; `air tasks` lists them")
     parser.add_argument(
-        "--exec", dest="script", metavar="FILE", help="a script of these; - is stdin"
+        "--exec", dest="script", metavar="FILE", help="read lines from a script; - is stdin"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
     parser.add_argument("--format", help="the action format: fenced (default) or mlgym")
-    parser.add_argument(
-        "--runtime",
-        choices=("docker", "subprocess"),
-        help="box: docker (default), or subprocess for the process box",
-    )
+    flags.add_runtime(parser, default=None, note="default: docker; with --from: as recorded")
     parser.add_argument("--max-turns", type=int, help="turns of the episode (10); 0: no limit")
-    parser.add_argument("--seed", type=int, help="of the episode (0)")
+    parser.add_argument("--seed", type=int, help="seed of the episode (0)")
     parser.add_argument(
         "--env",
         action="append",
@@ -67,32 +63,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a setting of the environment, e.g. agent.harness.max_observation_tokens=200",
     )
+    flags.add_task_root(parser)
+    flags.add_mlgym_root(parser)
     parser.add_argument(
-        "--task-root",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a folder of tasks, instead of the shipped ones",
+        "--from", dest="origin", type=Path, metavar="TRAJECTORY", help="continue a recorded episode"
     )
     parser.add_argument(
-        "--mlgym-root", type=Path, metavar="DIR", help="a checkout of MLGym, for tasks mlgym:…"
+        "--step", type=int, metavar="N", help="with --from: continue after N steps (default: all)"
     )
     parser.add_argument(
-        "--from", dest="origin", type=Path, metavar="TRAJECTORY", help="begin in a recorded episode"
-    )
-    parser.add_argument(
-        "--step", type=int, metavar="N", help="with --from: after its first N steps (default: all)"
-    )
-    parser.add_argument(
-        "--attach", metavar="BOX", help="look into a running box; it takes :log, :files, :bash"
+        "--attach", metavar="BOX", help="look into a running box with :log, :files and :bash"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays until the script or the person ends."""
-    chosen = [name for name in ("task", "origin", "attach") if getattr(args, name) is not None]
-    if len(chosen) != 1:
+    """Plays until the script ends or the person leaves."""
+    modes = [name for name in ("task", "origin", "attach") if getattr(args, name) is not None]
+    if len(modes) != 1:
         raise ConfigError("name a task, or --from TRAJECTORY, or --attach BOX", where="air shell")
     if args.step is not None and args.origin is None:
         raise ConfigError("has no effect without --from", where="--step")
@@ -101,9 +88,9 @@ def run(args: argparse.Namespace) -> int:
     commands = COMMANDS if args.attach is None else shell_attach.COMMANDS
     entries = None if args.script is None else _script(args.script, commands)
     if entries is None and not sys.stdin.isatty():
-        raise ConfigError("standard input is no terminal", remedy="give a script: --exec -")
+        raise ConfigError("standard input is not a terminal", remedy="pass a script: --exec -")
     if args.attach is not None:
-        return _turns(shell_attach.Visit(args.attach, screen), screen, entries, args.script)
+        return _turns(shell_attach.Attachment(args.attach, screen), screen, entries, args.script)
     with Loop() as loop:
         session = _session(args)
         loop.run(session.__aenter__())
@@ -116,11 +103,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_idle(args: argparse.Namespace) -> None:
-    """Refuses flags that would have no effect."""
+    """Refuses flags that would have no effect.
+
+    Raises:
+        ConfigError: names the flag.
+    """
     if args.task is not None:
         return
     mode, idle = (
-        ("--attach", _OF_AN_EPISODE) if args.attach is not None else ("--from", _OF_A_NEW_EPISODE)
+        ("--attach", _EPISODE_FLAGS) if args.attach is not None else ("--from", _NEW_EPISODE_FLAGS)
     )
     for name in idle:
         if getattr(args, name) not in (None, []):
@@ -154,7 +145,7 @@ def _session(args: argparse.Namespace) -> Interactive:
         }
     else:
         data = recorded_config(origin[0], args.runtime)
-        again = recorded_config(origin[0], args.runtime)  # validating takes it apart
+        again = recorded_config(origin[0], args.runtime)  # validation changes it
         recorded = validate(ResearchEnvConfig, again, where=str(args.origin))
     if args.max_turns is not None:
         data["agent"]["max_turns"] = args.max_turns or None
@@ -174,18 +165,26 @@ def _session(args: argparse.Namespace) -> Interactive:
 
 
 def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
-    """A recorded episode, and after how many of its steps to begin."""
+    """A recorded episode, and the number of steps after which to continue it."""
     from air.trajectories import load
 
     trajectory = load(path)
     steps = len(trajectory.steps) if step is None else step
     if not 0 <= steps <= len(trajectory.steps):
-        raise ConfigError(f"it has {len(trajectory.steps)} steps", where=f"--step {steps}")
+        raise ConfigError(
+            f"the episode has {len(trajectory.steps)} steps",
+            where=f"--step {steps}",
+            remedy=f"use 0 to {len(trajectory.steps)}",
+        )
     return trajectory, steps
 
 
 def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -> None:
-    """Refuses settings that would not hold for the recorded steps: one record tells one set for all."""
+    """Refuses changed settings: a record has one set of settings for all its steps.
+
+    Raises:
+        ConfigError: names the first setting that differs.
+    """
     from air.env.config import AirHarnessConfig
     from air.rewards.terms import RewardSettings
 
@@ -198,32 +197,33 @@ def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -
         if getattr(harness, name, None) != getattr(then, name, None)
     ]
     if changed:
-        said = f"{changed[0]} stays as it was recorded, for all steps"
-        raise ConfigError(said, where="--env with --from")
+        raise ConfigError(
+            f"{changed[0]} cannot be changed in a recorded episode", where="--env with --from"
+        )
 
 
 def _set(data: dict[str, Any], change: str) -> None:
-    """`a.b=value`, the value as TOML has it, or a bare word."""
-    name, value = key_value(change, "--env")
+    """Sets `a.b=value` in nested tables."""
+    name, value = flags.key_value(change, "--env")
     *outer, last = name.split(".")
     for part in outer:
         data = data.setdefault(part, {})
         if not isinstance(data, dict):
-            raise ConfigError(f"{part} is no table", where=f"--env {name}")
+            raise ConfigError(f"{part} is not a table", where=f"--env {name}")
     data[last] = value
 
 
 class _Shell:
-    """What each entry does.
+    """Carries out the entries of an episode: one method for each `:NAME`, and `act` for actions.
 
     Args:
-        stop: whether Ctrl-C stops what runs, and not all.
+        stop: whether Ctrl-C stops only the running action; else it ends the command.
     """
 
     def __init__(self, session: Interactive, loop: Loop, screen: Screen, *, stop: bool) -> None:
         self._session, self._loop, self._screen = session, loop, screen
         self._on_interrupt = session.interrupt if stop else None
-        self._in_undo = (lambda: None) if stop else None  # half done, there would be no box
+        self._in_undo = (lambda: None) if stop else None  # half an undo would leave no box
 
     @property
     def ready(self) -> str:
@@ -244,7 +244,7 @@ class _Shell:
         self._screen.tell("prompt", start["system"] + "\n\n" + start["prompt"], line=start)
         steps = [line for line in self._session.lines if line["type"] == "step"]
         if steps:
-            self._screen.note("step", f"after step {len(steps)}, which showed:", line=steps[-1])
+            self._screen.note("step", f"after step {len(steps)}; its observation:", line=steps[-1])
             self._screen.tell("shown", steps[-1]["shown"])
 
     def reward(self, _: str) -> None:
@@ -262,9 +262,9 @@ class _Shell:
     def bash(self, rest: str) -> None:
         session = self._session
         if rest:
-            done = self._loop.run(session.bash(rest), self._on_interrupt)
-            text = done.text + ("" if done.code == 0 else f"[exit {done.code}]\n")
-            self._screen.tell("bash", text.rstrip("\n"), code=done.code)
+            result = self._loop.run(session.bash(rest), self._on_interrupt)
+            text = result.text + ("" if result.code == 0 else f"[exit {result.code}]\n")
+            self._screen.tell("bash", text.rstrip("\n"), code=result.code)
             return
         shell_attach.needs_terminal()
         box = session.episode.world.box
@@ -272,7 +272,9 @@ class _Shell:
         if box.isolation == "container":
             shell_attach.enter(box.id)
             return
-        self._screen.note("bash", "commands in the process box, one a line; Ctrl-D goes back")
+        self._screen.note(
+            "bash", "type commands for the process box, one a line; Ctrl-D returns to the episode"
+        )
         while True:
             try:
                 line = input("box$ ")
@@ -282,19 +284,19 @@ class _Shell:
             if line.strip() == "exit":
                 return
             if line.strip():
-                with _told(self._screen):
+                with _keep_prompt(self._screen):
                     self.bash(line)
 
     def save(self, rest: str) -> None:
         session = self._session
         folder = Path("outputs", "shell", "trajectories")
-        with boundary(ConfigError, ":save", RuntimeError):  # `~name` of nobody
+        with boundary(ConfigError, ":save", RuntimeError):  # `~name` without such a user
             path = Path(rest).expanduser() if rest else folder / f"{session.episode.id}.jsonl"
         session.save(path)
-        said = f"saved {path}: play it again by `air replay {path}`"
+        message = f"saved {path}: replay it with `air replay {path}`"
         if session.outside:
-            said += "; after :bash, :undo or another --max-turns a replay may differ"
-        self._screen.note("save", said, path=str(path))
+            message += "; after :bash, :undo or another --max-turns the replay may differ"
+        self._screen.note("save", message, path=str(path))
 
     def help(self, _: str) -> None:
         self._screen.tell("help", USAGE)
@@ -303,9 +305,9 @@ class _Shell:
 def _turns(
     shell: Any, screen: Screen, entries: list[shell_input.Entry] | None, where: str | None
 ) -> int:
-    """Does a script's entries, or a person's."""
+    """Carries out a script's entries, or those that a person types."""
     if entries is None:
-        return _asked(shell, screen)
+        return _prompt_loop(shell, screen)
     for one in entries:
         if one.command == "quit":
             break
@@ -329,11 +331,11 @@ def _do(shell: Any, screen: Screen, one: shell_input.Entry, seconds: float) -> N
         getattr(shell, one.command)(one.rest)
 
 
-def _asked(shell: Any, screen: Screen) -> int:
-    """The prompt, until the person leaves."""
-    commands = shell_attach.COMMANDS if isinstance(shell, shell_attach.Visit) else COMMANDS
+def _prompt_loop(shell: Any, screen: Screen) -> int:
+    """Reads and carries out entries until the person leaves."""
+    commands = shell_attach.COMMANDS if isinstance(shell, shell_attach.Attachment) else COMMANDS
     with _history():
-        screen.note("help", ":help says what can be typed here")
+        screen.note("help", ":help lists the commands")
         while True:
             began = time.monotonic()
             try:
@@ -342,7 +344,7 @@ def _asked(shell: Any, screen: Screen) -> int:
                 print()
                 return 0
             except UnicodeDecodeError as error:
-                screen.note("error", f"what was typed cannot be read: {error}")
+                screen.note("error", f"the line is not valid UTF-8: {error}")
                 continue
             except KeyboardInterrupt:
                 print()
@@ -351,15 +353,17 @@ def _asked(shell: Any, screen: Screen) -> int:
                 continue
             if one.command == "quit":
                 return 0
-            with _told(screen):
+            with _keep_prompt(screen):
                 if one.command is not None and one.command not in commands:
-                    raise UsageError(f"there is no :{one.command}", remedy=":help lists them")
+                    raise UsageError(
+                        f"there is no command :{one.command}", remedy=":help lists the commands"
+                    )
                 _do(shell, screen, one, time.monotonic() - began)
 
 
 @contextlib.contextmanager
-def _told(screen: Screen) -> Iterator[None]:
-    """At a prompt, errors are told and Ctrl-C ends no more than what ran."""
+def _keep_prompt(screen: Screen) -> Iterator[None]:
+    """Prints errors instead of leaving the prompt; Ctrl-C ends only what runs."""
     try:
         yield
     except AirError as error:
@@ -370,7 +374,7 @@ def _told(screen: Screen) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Line editing and a history, where this Python has them."""
+    """Line editing and a history, if this Python has readline."""
     try:
         import readline
     except ImportError:
@@ -379,7 +383,7 @@ def _history() -> Iterator[None]:
     from air import paths
 
     file = paths.cache() / "shell_history"
-    with contextlib.suppress(OSError):  # none yet, or not ours: a history is no more than a comfort
+    with contextlib.suppress(OSError):  # none yet, or unreadable: the shell works without a history
         readline.read_history_file(file)
     try:
         yield

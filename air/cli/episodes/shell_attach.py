@@ -1,8 +1,8 @@
-"""`air shell --attach BOX`: a look into a box whose episode is running, which is not disturbed.
+"""`air shell --attach BOX`: looks into a running box without disturbing its episode.
 
-Nothing goes through the box's guest: its record is read from its file, a container is entered as
-`air box exec` does it, and a process box is looked at as the folder that it is on this machine. A visitor
-shares the box's limits, and what a visitor changes there is changed for the agent too.
+Nothing goes through the box's guest: the command log is read from its file, a container is entered as
+`air box exec` does, and a process box is a folder on this machine. The person's commands share the box's
+limits, and the agent sees the changes that they make.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from air.cli.boxes.box import told
+from air.cli.boxes.box import event_line
 from air.cli.episodes import shell_input
 from air.cli.episodes.shell_output import Screen
 from air.errors import ConfigError, UsageError
 
 COMMANDS = ("log", "files", "bash", "expect", "help", "quit")
 USAGE = """\
-  :log [N]      the last N events of the box (20): its commands and what came of them
-  :files [DIR]  the files of a folder of the workspace
-  :bash [CMD]   as a visitor beside the agent: a shell, or one command
+  :log [N]      the last N events of the box (20): commands and their results
+  :files [DIR]  the files in a folder of the workspace
+  :bash [CMD]   a shell, or one command, beside the agent
   :expect TEXT  fail unless the last entry printed TEXT (for scripts)
-  :help         this
-  :quit         leave; so does Ctrl-D. The episode goes on."""
+  :help         this text
+  :quit         leave, as Ctrl-D does. The episode goes on."""
 _EVENTS = 20
 _SHELL = ["sh", "-c", "command -v bash >/dev/null && exec bash --norc; exec sh"]
 _NO_TRACES = [
@@ -34,19 +34,19 @@ _NO_TRACES = [
     "ENV=",
     "INPUTRC=/dev/null",
 ]
-"""The home folder is the agent's workspace: a visitor's history must not appear there, nor what the agent
-put there be run."""
+"""The home folder is the agent's workspace: a person's shell must leave no history there, and must not run
+start-up files that the agent wrote."""
 
 
-class Visit:
-    """What each entry does.
+class Attachment:
+    """Carries out the entries: one method for each `:NAME`.
 
     Raises:
         MissingError: there is no such box.
-        UsageError: there are several.
+        UsageError: several boxes have names that begin so.
     """
 
-    ready = "visit> "
+    ready = "attach> "
 
     def __init__(self, name: str, screen: Screen) -> None:
         from air.sandbox.ops import listing
@@ -59,7 +59,7 @@ class Visit:
 
     def act(self, reply: str, seconds: float) -> None:
         raise UsageError(
-            "a box that is visited takes no actions", remedy=":bash runs a command of your own"
+            "an attached box takes no actions", remedy="run your own command with :bash CMD"
         )
 
     def log(self, rest: str) -> None:
@@ -68,11 +68,13 @@ class Visit:
         count = shell_input.number(rest, ":log") if rest else _EVENTS
         file = command_log.folder() / f"{self._box.name}.jsonl"
         try:
-            found, _ = command_log.read(file)
+            events, _ = command_log.read(file)
         except OSError as error:
-            raise UsageError(f"no record of it can be read: {error}") from None
-        last = found[max(0, len(found) - count) :]
-        text = "\n".join(told(event) for event in last)
+            raise UsageError(
+                f"the command log of {self._box.name} cannot be read: {error}"
+            ) from None
+        last = events[max(0, len(events) - count) :]
+        text = "\n".join(event_line(event) for event in last)
         self._screen.tell("log", text, events=last)
 
     def files(self, rest: str) -> None:
@@ -86,7 +88,9 @@ class Visit:
         if self._box.provider == "docker":
             enter(self._box.where)
             return
-        self._screen.note("bash", "a shell of this machine in the workspace: there is no inside")
+        self._screen.note(
+            "bash", "a process box: this is a shell on this machine, in the workspace"
+        )
         subprocess.run(["bash", "-i"], cwd=self._box.where, check=False)
 
     def help(self, _: str) -> None:
@@ -102,26 +106,31 @@ class Visit:
             folder = Path(self._box.where)
             if not folder.is_dir():
                 raise UsageError(f"box {self._box.name} is gone")
-            done = subprocess.run(
+            process = subprocess.run(
                 argv, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
             )
-            code, output = done.returncode, bytearray(done.stdout)
+            code, output = process.returncode, bytearray(process.stdout)
         text = output.decode("utf-8", "replace").rstrip("\n")
         text += "" if code == 0 else f"\n[exit {code}]"
         self._screen.tell(kind, text, code=code)
 
 
 def enter(container: str) -> None:
-    """A shell in a container, at this terminal."""
+    """Opens a shell in a container, on this terminal."""
     from air.sandbox.ops import attach
 
     attach.run(container, [*_NO_TRACES, *_SHELL], interactive=True)
 
 
 def needs_terminal() -> None:
-    """
+    """Refuses `:bash` without a command if standard input is not a terminal.
+
     Raises:
-        ConfigError: there is no terminal to talk at.
+        ConfigError: it is not a terminal.
     """
     if not sys.stdin.isatty():
-        raise ConfigError("needs a terminal without a command", where=":bash", remedy=":bash CMD")
+        raise ConfigError(
+            "an interactive shell needs a terminal",
+            where=":bash",
+            remedy="give a command: :bash CMD",
+        )

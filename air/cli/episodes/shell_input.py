@@ -1,14 +1,13 @@
-"""What a person types into `air shell`, or writes into a script for it.
+"""Parses the input of `air shell`: lines that a person types, or a script.
 
 One entry is one of:
 
-    a line              an action by itself: a command, `validate`, `submit`, or one of the format's tools
-    ``` … ```           an action of several lines, from a line that opens a fence to the one that closes it
-    :reply … .          a whole reply, exactly as a model would write it, up to a line with a single dot
+    a line              an action: a command, `validate`, `submit`, or a tool of the action format
+    ``` … ```           an action of several lines between two fences
+    :reply … .          a whole reply, exactly as a model would write it; a line with a single dot ends it
     :NAME …             a command of the shell itself
 
-Blank lines, and lines that begin with `#`, are nothing.
-Only `\\n` ends a line: whatever else stands in one is the action's.
+Blank lines and lines that begin with `#` are ignored. Only `\\n` ends a line.
 """
 
 from __future__ import annotations
@@ -25,26 +24,27 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry."""
+    """A reply, or a command of the shell."""
 
     reply: str = ""
-    """What the model would have said; empty where it is a command of the shell."""
+    """The model's reply; empty for a command of the shell."""
     command: str | None = None
-    """Its name, as it was typed: empty after a lone colon. None where it is a reply."""
+    """The command's name as typed, empty after a lone colon; None for a reply."""
     rest: str = ""
-    """What follows the name."""
+    """The text after the command's name."""
     line: int = 0
-    """Where it begins, counted from 1."""
+    """The first line of the entry in its script, from 1."""
 
 
 def entry(next_line: Callable[[bool], str]) -> Entry | None:
-    """The next entry; None for a line that is nothing.
+    """Reads the next entry; None for an ignored line.
 
     Args:
-        next_line: the next line, without its end; given whether it begins an entry. Raises EOFError.
+        next_line: returns the next line without its newline, or raises EOFError. Its argument says whether
+            the line begins an entry.
 
     Raises:
-        EOFError: there is none, or it does not end.
+        EOFError: the input ended before the entry did.
     """
     line = next_line(True)
     text = line.strip()
@@ -67,13 +67,13 @@ def entry(next_line: Callable[[bool], str]) -> Entry | None:
 
 
 def number(text: str, where: str) -> int:
-    """A number, as it is typed after a command.
+    """Parses a number of 1 to 9 digits.
 
     Raises:
-        UsageError: it is none.
+        UsageError: `text` is not such a number.
     """
     if not _NUMBER.fullmatch(text):
-        raise UsageError(f"{text!r} is no number", where=where)
+        raise UsageError(f"{text!r} is not a number", where=where)
     return int(text)
 
 
@@ -83,12 +83,13 @@ def _closes(line: str, fence: str) -> bool:
 
 
 def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
-    """All entries of a script.
+    """Parses all entries of a script.
 
     Raises:
-        ConfigError: one does not end, or a command is not known.
+        ConfigError: an entry does not end, or a command is unknown.
     """
-    lines, at, found = text.split("\n"), 0, []
+    lines, at = text.split("\n"), 0
+    entries: list[Entry] = []
 
     def next_line(_: bool) -> str:
         nonlocal at
@@ -102,7 +103,9 @@ def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
         try:
             one = entry(next_line)
         except EOFError:
-            raise ConfigError("what begins here does not end", where=f"{where}:{began}") from None
+            raise ConfigError(
+                "the entry that begins here has no end", where=f"{where}:{began}"
+            ) from None
         if one is None:
             continue
         if one.command is not None and one.command not in commands:
@@ -111,5 +114,5 @@ def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
                 where=f"{where}:{began}",
                 remedy=f"use one of: {', '.join(commands)}",
             )
-        found.append(Entry(one.reply, one.command, one.rest, began))
-    return found
+        entries.append(Entry(one.reply, one.command, one.rest, began))
+    return entries

@@ -1,6 +1,6 @@
-"""What `air shell` prints: text for people, or one JSON object a line.
+"""Prints the output of `air shell`: text for people, or one JSON object a line.
 
-What comes out of a box is data: no character of it reaches the terminal that the terminal would obey.
+Text out of a box is data: control characters in it never reach the terminal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from air.errors import AirError, UsageError
 
 
 def safe(text: str) -> str:
-    """`text` with what a terminal would obey spelled out; line breaks and tabs stay."""
+    """Returns `text` with control characters spelled out, as in `\\x1b`; newlines and tabs stay."""
     return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
 
 
@@ -21,29 +21,33 @@ class Screen:
     """Prints to standard output.
 
     Args:
-        as_json: whether one JSON object a line, a trajectory's lines as they are recorded.
+        as_json: print one JSON object a line; lines of a trajectory as they are recorded.
     """
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
-        self._said: list[str] = []
+        self._printed: list[str] = []
 
     def tell(
         self, kind: str, text: str, *, line: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
-        """Text out of a box, or for the model."""
-        self._said.append(text)
+        """Prints text from a box, or text that the model sees."""
+        self._printed.append(text)
         self._print(kind, safe(text), {"text": text, **more} if line is None else line)
 
     def note(
         self, kind: str, text: str, *, line: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
-        """A line of the shell's own."""
-        self._said.append(text)
+        """Prints a message of the shell itself, after `# `."""
+        self._printed.append(text)
         self._print(kind, safe(f"# {text}"), {"text": text, **more} if line is None else line)
 
     def line(self, line: Mapping[str, Any], terms: Mapping[str, float]) -> None:
-        """A line of the record, as it was written."""
+        """Prints a line of the episode's record.
+
+        Args:
+            terms: the reward so far, by its terms.
+        """
         kind = line["type"]
         if kind == "step":
             self.tell(kind, line["shown"], line=line)
@@ -56,13 +60,13 @@ class Screen:
             self.note(kind, _ended(line), line=line)
 
     def reward(self, terms: Mapping[str, float]) -> None:
-        """The reward and what it is the sum of."""
+        """Prints the reward and its terms."""
         self.note("reward", _reward(terms), reward=sum(terms.values()), terms=dict(terms))
 
     def diff(self, diff: Mapping[str, Any] | None) -> None:
-        """What a step changed."""
+        """Prints the changes of a step; None: the step did nothing."""
         if diff is None:
-            self.note("diff", "nothing was done, so nothing is recorded")
+            self.note("diff", "the step ran no action, so no changes are recorded")
             return
         notes = [f"# {f['path']}: {f['status']}, {f['note']}" for f in diff["files"] if f["note"]]
         notes += [f"# {diff['problem']}"] if diff["problem"] else []
@@ -74,21 +78,21 @@ class Screen:
         )
 
     def forget(self) -> None:
-        """What is printed from now on is what `expect` looks at."""
-        self._said.clear()
+        """Starts anew: `expect` searches only what is printed from now on."""
+        self._printed.clear()
 
-    def expect(self, wanted: str) -> None:
-        """Fails unless what was printed since `forget` holds `wanted`.
+    def expect(self, text: str) -> None:
+        """Fails unless `text` was printed since the last `forget`.
 
         Raises:
-            UsageError: `wanted` is empty, which everything holds.
-            AirError: it does not.
+            UsageError: `text` is empty.
+            AirError: it was not printed.
         """
-        if not wanted:
-            raise UsageError("names no text", where=":expect")
-        said = "\n".join(self._said)
-        if wanted not in said:
-            raise AirError(f"expected {wanted!r} in {said[-400:]!r}")
+        if not text:
+            raise UsageError("needs a text", where=":expect")
+        printed = "\n".join(self._printed)
+        if text not in printed:
+            raise AirError(f"expected {text!r} in {printed[-400:]!r}")
 
     def _print(self, kind: str, text: str, data: Mapping[str, Any]) -> None:
         if self._as_json:

@@ -1,4 +1,4 @@
-"""`air show PATH`: a run or an episode in a terminal; pipe it into a pager where it is long."""
+"""`air show PATH`: shows a run or an episode in the terminal; for long ones, pipe it into a pager."""
 
 from __future__ import annotations
 
@@ -19,23 +19,31 @@ HELP = "show a run, or an episode step by step, in the terminal"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's flags."""
-    parser.add_argument("path", type=Path, help="a run's folder, or a file of its trajectories/")
-    parser.add_argument("--task", help="of a run: only this task's episodes")
-    parser.add_argument("--sort", default="newest", help="of a run: how its episodes are sorted")
-    parser.add_argument("--last", type=int, default=15, metavar="N", help="of a run: so many (15)")
-    parser.add_argument("--step", type=int, metavar="N", help="of an episode: this turn, in full")
+    parser.add_argument("path", type=Path, help="a run's folder, or a file in its trajectories/")
+    parser.add_argument("--task", help="run: only episodes of this task")
+    parser.add_argument("--sort", default="newest", help="run: order of the episodes (newest)")
+    parser.add_argument(
+        "--last", type=int, default=15, metavar="N", help="run: most episodes to list (15)"
+    )
+    parser.add_argument("--step", type=int, metavar="N", help="episode: only this turn, in full")
     parser.add_argument(
         "--full",
         action="store_true",
-        help="of an episode: every turn; with --step: also what is very long",
+        help="episode: every turn in full; with --step: very long texts too",
     )
     parser.add_argument(
-        "--only", choices=("validates", "errors"), help="of an episode: only the turns with these"
+        "--only",
+        choices=("validates", "errors"),
+        help="episode: only turns with validates, or with errors",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Shows it. Raises UsageError where it cannot be read."""
+    """Shows the run or the episode; returns 0.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     from air.errors import MissingError
 
     try:
@@ -44,10 +52,10 @@ def run(args: argparse.Namespace) -> int:
         elif args.path.is_file():
             _episode(args)
         else:
-            remedy = "name a run's folder, or a file of its trajectories/"
+            remedy = "name a run's folder, or a file in its trajectories/"
             raise MissingError("no such file or folder", where=str(args.path), remedy=remedy)
         sys.stdout.flush()
-    except BrokenPipeError:  # the pager was left
+    except BrokenPipeError:  # the person left the pager
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -63,12 +71,12 @@ def _run(args: argparse.Namespace) -> None:
     if args.last < 1:
         raise ConfigError(f"must be 1 or more, not {args.last}", where="--last")
     runs = discover([args.path])
-    for one in runs:
-        index = RunIndex(one.folder)
+    for run in runs:
+        index = RunIndex(run.folder)
         index.refresh()
         wanted = Filter(task=args.task)
         episodes = index.episodes(wanted, sort=args.sort, limit=args.last if len(runs) == 1 else 3)
-        terminal.show_run(terminal.console(), one, index, episodes, count=index.count(wanted))
+        terminal.show_run(terminal.console(), run, index, episodes, count=index.count(wanted))
         index.close()
 
 
@@ -91,15 +99,15 @@ def _wanted(single: Single, args: argparse.Namespace) -> Sequence[Item]:
     from air.errors import MissingError
 
     if args.step is not None:
-        found = [p.item for p in single.places if p.kind == "step" and p.turn == args.step]
-        if not found:
+        items = [p.item for p in single.places if p.kind == "step" and p.turn == args.step]
+        if not items:
             turns = single.facts.turns
             raise MissingError(
-                f"has no turn {args.step}",
+                f"the episode has no turn {args.step}",
                 where=str(single.path),
-                remedy=f"it has {turns}: --step N",
+                remedy=f"it has {turns} turns: --step N",
             )
-        return single.items(found[0], 1)
+        return single.items(items[0], 1)
     every = single.items(0, single.facts.items)
     if args.only == "validates":
         return [item for item in every if item.validates]

@@ -1,4 +1,4 @@
-"""`air trajectories export|import`: recorded episodes in the formats of other programs."""
+"""`air trajectories export|import`: converts recorded episodes to and from other programs' formats."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from air.trajectories.importers import About
 
-HELP = "export recorded episodes (ATIF, SFT), or import those of MLGym and verifiers"
+HELP = "export recorded episodes (ATIF, SFT), or import episodes of MLGym and verifiers"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`export`, `import`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="export|import")
-    export = actions.add_parser("export", help="write them for other programs")
+    export = actions.add_parser("export", help="convert trajectories for other programs")
     export.add_argument(
         "paths",
         nargs="+",
@@ -35,27 +35,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, required=True, help="atif: a folder; sft: a .jsonl file"
     )
     export.add_argument(
-        "--tokens", action="store_true", help="atif: with the replies' token ids and logprobs"
+        "--tokens", action="store_true", help="atif: include the replies' token ids and logprobs"
     )
-    imports = actions.add_parser("import", help="read them as ours: MLGym's .traj, traces.jsonl")
+    imports = actions.add_parser(
+        "import", help="convert MLGym's .traj or verifiers' traces.jsonl to trajectories"
+    )
     imports.add_argument(
-        "paths", nargs="+", type=Path, metavar="FILE", help="files of MLGym or verifiers"
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="a .traj file of MLGym or a traces.jsonl of verifiers",
     )
-    imports.add_argument("--out", type=Path, required=True, help="folder for the trajectories")
     imports.add_argument(
-        "--mlgym-root", type=Path, metavar="DIR", help="MLGym's checkout, which knows the tasks"
+        "--out", type=Path, required=True, help="the folder to write trajectories to"
     )
-    imports.add_argument("--metric", help="without a checkout: the primary metric")
+    imports.add_argument(
+        "--mlgym-root",
+        type=Path,
+        metavar="DIR",
+        help="a checkout of MLGym, which describes its tasks",
+    )
+    imports.add_argument("--metric", help="without a checkout: the task's metric")
     imports.add_argument(
         "--direction",
         choices=("higher", "lower"),
         default="higher",
-        help="without a checkout: which way the metric is better (higher)",
+        help="without a checkout: which values of the metric are better (higher)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Does it; errors are raised for `air.cli.main` to print."""
+    """Runs the subcommand; returns 0."""
     return _export(args) if args.action == "export" else _import(args)
 
 
@@ -65,13 +76,13 @@ def _export(args: argparse.Namespace) -> int:
     from air.trajectories.atif import problems, to_atif
     from air.trajectories.conversations import to_sft
 
-    found = [file for path in args.paths for file in trajectory_files(path)]
-    files = list({file.resolve(): file for file in found}.values())
+    paths = [file for path in args.paths for file in trajectory_files(path)]
+    files = list({file.resolve(): file for file in paths}.values())
     if args.to == "sft":
         if args.tokens:
             raise ConfigError("has no effect with --to sft", where="--tokens")
         count = to_sft(files, args.out)
-        print(f"{count} of {len(files)} episodes in {args.out}; the others did not end well")
+        print(f"{count} of {len(files)} episodes in {args.out}; the others failed or did not end")
         return 0
     _check_names(files, args.out)
     with boundary(ConfigError, f"cannot write {args.out}", OSError):
@@ -79,8 +90,8 @@ def _export(args: argparse.Namespace) -> int:
     for file in files:
         document = to_atif(load(file), tokens=args.tokens)
         if wrong := problems(document):
-            raise ConfigError(f"cannot be ATIF: {wrong[0]}", where=str(file))
-        with boundary(ConfigError, f"{file}: cannot be ATIF", ValueError):  # of NaN
+            raise ConfigError(f"cannot be written as ATIF: {wrong[0]}", where=str(file))
+        with boundary(ConfigError, f"{file}: cannot be written as ATIF", ValueError):  # NaN
             text = json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
         target = args.out / f"{file.stem}.json"
         with boundary(ConfigError, f"cannot write {target}", OSError):
@@ -90,21 +101,21 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _check_names(files: list[Path], out: Path) -> None:
-    """Each episode needs a file of its own: of two runs, two may have one name.
+    """Refuses trajectories with the same file name, as two runs may have.
 
     Raises:
-        ConfigError: two would be written to one file.
+        ConfigError: two episodes would be written to one file.
     """
     from air.errors import ConfigError
 
-    taken: dict[str, Path] = {}
+    names: dict[str, Path] = {}
     for file in files:
-        other = taken.setdefault(file.stem, file)
+        other = names.setdefault(file.stem, file)
         if other is not file:
             raise ConfigError(
-                f"{other} and {file} would both be {out / file.stem}.json",
+                f"{other} and {file} would both be written to {out / file.stem}.json",
                 where="--out",
-                remedy="export them to two folders",
+                remedy="export them to different folders",
             )
 
 
@@ -122,7 +133,7 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _about(args: argparse.Namespace) -> Callable[[str], About]:
-    """What is known of a task: by the flags, else by MLGym's checkout."""
+    """Returns a function from a task's id to its description: from the flags, else from MLGym's checkout."""
     from air import tasks
     from air.rewards.delta import DeltaReward
     from air.trajectories.importers import About

@@ -1,4 +1,4 @@
-"""`air view [RUN…]`: the viewer in a browser, on this machine's loopback until told otherwise."""
+"""`air view [RUN…]`: serves the viewer for a browser, by default only on this machine's loopback."""
 
 from __future__ import annotations
 
@@ -52,21 +52,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=Path,
         metavar="RUN",
-        help="runs' folders, or folders that hold some (outputs)",
+        help="a run's folder, or a folder of runs (outputs)",
     )
-    parser.add_argument("--port", type=int, help=f"the first free from {PORT} on")
+    parser.add_argument(
+        "--port", type=int, help=f"port to listen on (the first free one from {PORT})"
+    )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="the address to listen on (127.0.0.1); whoever reaches it can read the runs",
+        help="address to listen on (127.0.0.1); everyone who can reach it can read the runs",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Becomes the server, which ends with Ctrl-C.
+    """Replaces this process by the server, which runs until Ctrl-C.
 
     Raises:
-        MissingError: there is no such run, or Streamlit is not installed.
+        MissingError: a run does not exist, or Streamlit is not installed.
         ConfigError: the port cannot be used.
     """
     from air.errors import MissingError
@@ -75,13 +77,13 @@ def run(args: argparse.Namespace) -> int:
     if importlib.util.find_spec("streamlit") is None:
         raise MissingError(
             "`air view` needs Streamlit, which is not installed",
-            remedy="pip install 'air-agent[view]'; `air show` and `air export` do without it",
+            remedy="pip install 'air-agent[view]'; `air show` and `air export` work without it",
         )
     folders = [path.resolve() for path in args.runs or [Path("outputs")]]
-    found = discover(folders)
+    runs = discover(folders)
     port = _port(args.host, args.port)
     url = f"http://{args.host}:{port}"
-    print(f"{len(found)} runs at {url} — Ctrl-C ends it", flush=True)
+    print(f"{len(runs)} runs at {url} — Ctrl-C stops the viewer", flush=True)
     if os.environ.get("SSH_CONNECTION"):
         print(f"from your own machine: ssh -L {port}:127.0.0.1:{port} HOST", flush=True)
     return _serve(args.host, port, folders)
@@ -94,11 +96,15 @@ def _serve(host: str, port: int, folders: Sequence[Path]) -> int:
     flags = [f"--{name}={value}" for name, value in settings.items()]
     script = Path(air.__file__).parent / "view" / "app" / "entry" / "viewer.py"
     argv = [sys.executable, "-m", "streamlit", "run", str(script), *flags, "--", *map(str, folders)]
-    os.execv(sys.executable, argv)  # Streamlit wants to be the process that Ctrl-C reaches
+    os.execv(sys.executable, argv)  # Ctrl-C must reach Streamlit itself
 
 
 def _port(host: str, wanted: int | None) -> int:
-    """A port that is free."""
+    """A free port: `wanted`, or the first free one from `PORT`.
+
+    Raises:
+        ConfigError: none can be used.
+    """
     from air.errors import ConfigError
 
     last: OSError | None = None
@@ -111,7 +117,7 @@ def _port(host: str, wanted: int | None) -> int:
         except (OSError, OverflowError) as error:
             last = error if isinstance(error, OSError) else OSError(str(error))
     raise ConfigError(
-        f"cannot listen there: {last}",
+        f"cannot listen: {last}",
         where=f"--host {host} --port {wanted or PORT}",
         remedy="give another --port",
     )

@@ -1,4 +1,4 @@
-"""`air demos`: scripted agents play tasks in boxes; writes trajectories and an SFT file."""
+"""`air demos`: plays tasks with scripted agents; writes trajectories and demonstrations for `sft`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import argparse
 import asyncio
 from pathlib import Path
 
-HELP = "let scripted agents play tasks in boxes; write trajectories and demonstrations for sft"
+from air.cli import flags
+
+HELP = "play tasks with scripted agents; write trajectories and demonstrations for sft"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,25 +23,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--episodes", type=int, default=100, help="episodes of each task (100)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the scripted agents (0)")
-    parser.add_argument(
-        "--runtime",
-        choices=("docker", "subprocess"),
-        default="docker",
-        help="box: docker, or subprocess for the process box",
-    )
+    flags.add_runtime(parser, default="docker", note="default: docker")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays and writes."""
+    """Plays the tasks and writes the files; returns 0."""
     write(args.out, args.tasks, args.episodes, seed=args.seed, runtime=args.runtime)
     return 0
 
 
 def write(out: Path, tasks: list[str], episodes: int, *, seed: int, runtime: str) -> Path:
-    """Plays, then writes `out/demos.jsonl`; returns it.
+    """Plays the tasks, then writes `out/demos.jsonl`; returns its path.
 
     Raises:
-        UsageError: `out` has content.
+        UsageError: `out` is not empty.
     """
     from rich.console import Console
 
@@ -49,7 +46,7 @@ def write(out: Path, tasks: list[str], episodes: int, *, seed: int, runtime: str
     from air.trajectories.conversations import to_sft
 
     if out.exists() and any(out.iterdir()):
-        raise UsageError("has content", where=str(out), remedy="name an empty folder")
+        raise UsageError("is not empty", where=str(out), remedy="name an empty or new folder")
     played = asyncio.run(
         demonstrate(tasks, episodes, out / "trajectories", seed=seed, runtime=runtime)
     )

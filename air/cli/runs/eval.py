@@ -1,4 +1,4 @@
-"""`air eval MODEL`: plays tasks with a folder, a checkpoint, a hub id or an endpoint; prints the scores."""
+"""`air eval MODEL`: plays tasks with a model folder, checkpoint, hub id or endpoint; prints the scores."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from air.cli import flags
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,9 +23,11 @@ HELP = "play tasks with a model folder, a checkpoint, a hub id or an endpoint; p
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's flags."""
     parser.add_argument("model", help="folder, checkpoint, hub id, or http(s)://… of an endpoint")
-    parser.add_argument("--model-name", help="with an endpoint: the model to ask for")
+    parser.add_argument("--model-name", help="with an endpoint: the model's name there")
     parser.add_argument(
-        "--api-key-var", default="OPENAI_API_KEY", help="variable that holds the key"
+        "--api-key-var",
+        default="OPENAI_API_KEY",
+        help="environment variable that holds the API key (OPENAI_API_KEY)",
     )
     parser.add_argument(
         "--tasks", nargs="+", metavar="ID", help="default: all shipped tasks without a GPU"
@@ -35,20 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--context", type=int, default=8192, help="longest episode in tokens (8192)"
     )
     parser.add_argument("--temperature", type=float, default=1.0, help="sampling temperature (1.0)")
-    parser.add_argument(
-        "--runtime",
-        choices=("docker", "subprocess"),
-        default="docker",
-        help="box: docker, or subprocess for the process box",
-    )
-    parser.add_argument(
-        "--mlgym-root", type=Path, metavar="DIR", help="a checkout of MLGym, for tasks mlgym:…"
-    )
-    parser.add_argument("--record-dir", type=Path, help="where to write trajectories")
+    flags.add_runtime(parser, default="docker", note="default: docker")
+    flags.add_mlgym_root(parser)
+    parser.add_argument("--record-dir", type=Path, help="folder for the trajectories")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays and prints; 1 when every episode failed."""
+    """Plays the tasks and prints the scores; returns 1 if every episode failed."""
     from rich.console import Console
 
     from air import tasks
@@ -67,13 +64,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _without_gpu(names: list[str]) -> list[str]:
-    """Those that need no GPU, since none is given to boxes here; says which are left out."""
+    """The tasks that need no GPU, since boxes get none here; prints which tasks are left out."""
     from air import tasks
 
-    left_out = [name for name in names if tasks.load(name).gpus]
-    if left_out:
-        print(f"left out, as they need a GPU: {', '.join(left_out)}", file=sys.stderr)
-    return [name for name in names if name not in left_out]
+    omitted = [name for name in names if tasks.load(name).gpus]
+    if omitted:
+        print(f"left out, since they need a GPU: {', '.join(omitted)}", file=sys.stderr)
+    return [name for name in names if name not in omitted]
 
 
 async def _play(args: argparse.Namespace, names: list[str]) -> list[Rollout]:
@@ -108,13 +105,13 @@ async def _only_model(url: str, api_key_var: str) -> str:
             models = [m["id"] for m in answer.raise_for_status().json()["data"]]
     except (httpx.HTTPError, KeyError, ValueError) as error:
         raise UsageError(
-            f"lists no models: {error}", where=url, remedy="check the URL (…/v1)"
+            f"the endpoint lists no models: {error}", where=url, remedy="check the URL (…/v1)"
         ) from None
     if len(models) != 1:
         raise UsageError(
-            f"serves {len(models)} models",
+            f"the endpoint serves {len(models)} models",
             where=url,
-            remedy=f"pick one with --model-name: {models}",
+            remedy=f"choose one with --model-name: {models}",
         )
     return str(models[0])
 

@@ -1,7 +1,7 @@
-"""`air quickstart`: from nothing to a trained agent.
+"""`air quickstart`: trains a small agent from nothing.
 
-Demonstrations are played in boxes, a small policy is built and warm-started on them, and the run file
-`configs/quickstart.toml` trains it. All but the last is kept in the cache and done once.
+Plays demonstrations in boxes, builds a small policy, warm-starts it on the demonstrations, and trains it by
+the run file `configs/quickstart.toml`. Everything before the training is done once and cached.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from typing import Any
 
 from air import paths
 
-HELP = "build a small policy, warm-start it on demonstrations, train it: the whole way"
+HELP = "build a small policy, warm-start it on demonstrations, and train it"
 TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's flags; further dotted keys go to the run file."""
     parser.usage = "air quickstart [--fresh] [--prepare] [--dotted.key VALUE …]"
-    parser.add_argument("--fresh", action="store_true", help="redo the warm start, too")
+    parser.add_argument(
+        "--fresh", action="store_true", help="redo the demonstrations and the warm start"
+    )
     parser.add_argument("--demos", type=int, default=150, help="demonstrations of each task (150)")
     parser.add_argument("--sft-steps", type=int, default=220, help="steps of the warm start (220)")
-    parser.add_argument("--prepare", action="store_true", help="stop before training")
+    parser.add_argument("--prepare", action="store_true", help="stop before the training")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prepares and trains."""
+    """Prepares the policy and trains it; returns the exit code of the training."""
     from air.cli.runs import rl
     from air.sandbox.contract.box import NOT_ISOLATED
     from air.sandbox.docker import images
@@ -40,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     runtime = "docker"
     if reason := images.unready():
         runtime = "subprocess"
-        if not os.environ.get("AIR_SETUP_SAID_SO"):  # `make quickstart` has just shown that line
+        if not os.environ.get("AIR_SETUP_SAID_SO"):  # `make quickstart` has just printed that line
             print(f"No Docker boxes: {reason}. {NOT_ISOLATED}.", flush=True)
     policy = prepare(
         paths.cache() / "quickstart",
@@ -63,10 +65,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def prepare(folder: Path, *, fresh: bool, demos_per_task: int, sft_steps: int) -> Path:
-    """The warm-started policy's folder, made unless it is there already.
+    """Makes the warm-started policy unless it is cached; returns its folder.
 
     Raises:
-        UsageError: a step's input or output cannot be used.
+        UsageError: an input or an output of a step cannot be used.
     """
     stamp, policy = _stamp(demos_per_task, sft_steps), folder / "policy"
     with paths.locked(folder.with_suffix(".lock")):
@@ -86,7 +88,7 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
     from air.train.model import policy as policies
 
     tasks = _run_data()["orchestrator"]["train"]["source"][0]["env"]["taskset"]["tasks"]
-    # Every action of a scripted agent is ours, so process boxes do, which start much faster.
+    # Scripted agents run only our own actions: process boxes suffice, and they start much faster.
     print("scripted agents play demonstrations in process boxes …", flush=True)
     data = demos.write(folder / "demos", tasks, demos_per_task, seed=0, runtime="subprocess")
     texts = [
@@ -107,7 +109,7 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
 
 
 def _stamp(*settings: object) -> str:
-    """Changes whenever the warm start would come out differently."""
+    """A digest of everything that determines the warm start."""
     from air import actions, tasks
     from air.env.chat import harness
     from air.train.loop import demos

@@ -1,4 +1,4 @@
-"""`air report RUN…`: tables of best attempts and last submissions, performance profiles and AUP."""
+"""`air report RUN…`: prints best attempts, last submissions, performance profiles and AUP of runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HELP = "compare recorded runs: best attempts, last submissions, performance profiles, AUP"
 RATIOS = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0)
-"""The ratios to the best at which a profile is printed."""
+"""Ratios to the best score; a profile is printed at each."""
 TITLES = {"best_attempt": "best attempt", "last_submission": "last submission"}
 
 
@@ -28,19 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="RUN",
-        help="a run's folder (outputs/NAME, what `air demos` wrote), or a folder of trajectories",
+        help="a run's folder (outputs/NAME, or the output of `air demos`), or a folder of trajectories",
     )
-    parser.add_argument("--json", action="store_true", help="all of it as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument(
         "--last",
         type=int,
         metavar="N",
-        help="only the last N episodes of each task and model (published tables have the best of 4)",
+        help="only the last N episodes of each task and model (published tables use the best of 4)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints what can be read; 2 when a run cannot, each of which gets one line."""
+    """Prints the report; returns 2 if a run cannot be read, after a line for each such run."""
     from air.errors import ConfigError
     from air.trajectories.report import compare
     from air.view.render.clean import clean
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """The runs that can be read, and the others with what is wrong with them."""
+    """The readable runs, and a message for each unreadable path."""
     from air.errors import ConfigError, UsageError
     from air.trajectories.report import read_run
 
@@ -71,7 +71,7 @@ def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tupl
     for path in paths:
         try:
             if path.resolve() in seen:
-                raise ConfigError("is named twice", where=str(path))
+                raise ConfigError("this run is named twice", where=str(path))
             seen.add(path.resolve())
             runs.append(read_run(path, last=last))
         except UsageError as error:
@@ -175,7 +175,7 @@ def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Any:
 def _as_json(
     runs: Sequence[Run], report: Report, bad: Sequence[tuple[Path, str]]
 ) -> dict[str, Any]:
-    """Everything as plain data; ratios and shares unrounded."""
+    """The report as plain data; ratios and shares are not rounded."""
     from dataclasses import asdict
 
     return {

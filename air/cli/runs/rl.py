@@ -1,4 +1,4 @@
-"""`rl @ FILE …`: train by the run file."""
+"""`rl @ FILE …`: trains by a run file, on the embedded engine or prime-rl."""
 
 from __future__ import annotations
 
@@ -26,33 +26,35 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Everything but this is files and dotted keys of the run file."""
+    """The command's own flags; all others are run files and dotted keys of them."""
     parser.usage = "rl @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
-    parser.add_argument("--dry-run", action="store_true", help="check and print, then stop")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check and print the settings, then stop"
+    )
     parser.add_argument(
         "--engine",
         choices=("auto", "embedded", "prime-rl"),
         default="auto",
-        help="auto: prime-rl for files with [inference], [deployment] or [slurm], embedded for others",
+        help="auto: prime-rl for files with [inference], [deployment] or [slurm], else embedded",
     )
     parser.add_argument(
         "--gpus",
         type=lambda text: [name.strip() for name in text.split(",") if name.strip()],
         metavar="0,2,3,…",
-        help="the GPUs that the engine sees: of prime-rl first those of inference, then the trainer's",
+        help="the GPUs that the engine sees; prime-rl: GPUs of the inference first, then of the trainer",
     )
     parser.add_argument(
         "--inference",
         choices=("auto", "vllm", "transformers"),
-        help="who samples, with the embedded engine; auto: vLLM where it is installed and a GPU is there",
+        help="sampler of the embedded engine; auto: vLLM if it is installed and there is a GPU",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Trains; 0 when all steps were done."""
+    """Trains; returns 0 after the last step, 130 if interrupted."""
     from air.train.config import overrides
 
-    sources = overrides.read_files(args.rest)  # before anything heavy: a file may not be there
+    sources = overrides.read_files(args.rest)  # before heavy imports: a file may be missing
     from air.train.choose_engine import choose
     from air.train.config.run_config import RunConfig
 
@@ -62,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
     if choose(args.engine, sources, dry_run=args.dry_run) == "prime-rl":
         if args.inference is not None:
             raise ConfigError(
-                "it is of the embedded engine; prime-rl samples with vLLM", where="--inference"
+                "only the embedded engine has this flag; prime-rl samples with vLLM",
+                where="--inference",
             )
         return _prime_rl(args, sources)
     return _embedded(args, sources)
@@ -106,15 +109,15 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
 
 
 def _say(lines: Sequence[str]) -> None:
-    """To the error stream: a dry run's output proper is the resolved config."""
+    """Prints to standard error: a dry run prints the resolved config to standard output."""
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def train(config: RunConfig) -> int:
-    """Runs a checked config with the display on."""
+    """Trains by a checked config on the embedded engine; returns the exit code."""
     from air.train.loop import run_folder
 
-    run_folder.start_from(config)  # says what it has to say before torch and a model are loaded
+    run_folder.start_from(config)  # reports problems before torch and a model are loaded
     from rich.console import Console
 
     from air import tasks
@@ -123,7 +126,7 @@ def train(config: RunConfig) -> int:
 
     baselines = _baselines(config)
     console = Console()
-    early = MemoryHandler(1000)  # until there is a folder
+    early = MemoryHandler(1000)  # until the run has a folder
     logging.getLogger().addHandler(early)
 
     def on_open() -> None:
@@ -134,7 +137,7 @@ def train(config: RunConfig) -> int:
         try:
             outcome = asyncio.run(_cancellable(engine))
         except (KeyboardInterrupt, asyncio.CancelledError):
-            progress.say(f"interrupted; what is done is kept; {engine.go_on}")
+            progress.say(f"interrupted; the finished steps are kept; {engine.go_on}")
             return 130
     rows = summary(outcome.rows, baselines)
     last_table(console, rows)
@@ -152,10 +155,10 @@ async def _cancellable(engine: EmbeddedRun) -> Outcome:
 
 
 def _baselines(config: RunConfig) -> dict[str, float]:
-    """The tasks' declared baselines.
+    """The tasks' declared baselines, by id; called before a model is loaded.
 
     Raises:
-        MissingError: a task that does not exist; known before a model is loaded.
+        MissingError: a task does not exist.
     """
     from air import tasks
     from air.env.config import ResearchEnvConfig
@@ -170,7 +173,7 @@ def _baselines(config: RunConfig) -> dict[str, float]:
 
 
 def _log_to(path: Path, early: MemoryHandler) -> None:
-    """Sends the log to the run's file, what came early first, and nothing of it to the terminal."""
+    """Sends the log, early lines first, to the run's file and not to the terminal."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     early.setTarget(handler)

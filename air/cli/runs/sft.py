@@ -1,4 +1,4 @@
-"""`sft @ FILE …`: supervised training on demonstrations; leaves an ordinary Hugging Face folder."""
+"""`sft @ FILE …`: trains a model on demonstrations; writes an ordinary Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Everything but this is files and dotted keys of the run file."""
+    """The command's own flags; all others are run files and dotted keys of them."""
     parser.usage = "sft @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
-    parser.add_argument("--dry-run", action="store_true", help="check and print, then stop")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check and print the settings, then stop"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Trains."""
+    """Trains; returns 0."""
     from air.train.config import overrides
     from air.train.config.sft_config import SFTRunConfig
 
@@ -45,9 +47,9 @@ def train(config: SFTRunConfig) -> Path:
     with run_folder.held(config.folder):
         if (config.folder / run_folder.CONFIG_FILE).exists():
             raise UsageError(
-                "a policy is there already",
+                "the folder has a policy already",
                 where=str(config.folder),
-                remedy="give another --run.name, or remove it",
+                remedy="use another --run.name, or remove the folder",
             )
         _train(config)
     return config.folder

@@ -118,6 +118,6 @@ def find(name: str) -> Live:
         raise MissingError(f"there is no live box `{name}`", remedy="see `air box ls`")
     if len(found) > 1:
         names = ", ".join(box.name for box in found[:4])
-        begins = f"`{name}` begins the names of {len(found)} boxes"
-        raise UsageError(begins, remedy=f"say which: {names}")
+        begins = f"the names of {len(found)} boxes begin with `{name}`"
+        raise UsageError(begins, remedy=f"name one: {names}")
     return found[0]

@@ -66,7 +66,7 @@ async def test_process_boxes_are_listed_and_without_an_engine_nothing_else() -> 
             f"{os.getpid()}",
         ]
     assert code == 0
-    assert err.startswith("no containers are listed: no Docker engine answers")
+    assert err.startswith("containers cannot be listed: no Docker engine answers")
     code, out, _ = await _box("ls")
     assert (code, box.id in out) == (0, False)
 
@@ -84,19 +84,19 @@ async def test_what_cannot_be_found_is_said() -> None:
     async with await open_box(SPEC), await open_box(SPEC):
         code, _, err = await _box("exec", "air-", "--", "ls")
         assert code == 2
-        assert "begins the names of" in err
+        assert "boxes begin with" in err
     code, _, err = await _box("exec", "air-0", "--")
-    assert (code, "no command is given" in err) == (2, True)
+    assert (code, "error: no command" in err) == (2, True)
     code, _, err = await _box("exec", "nowhere", "--", "ls")
     assert (code, "no Docker engine answers" in err) == (2, True)
     code, _, err = await _box("logs", "nowhere")
-    assert (code, "nothing is recorded of a box `nowhere`" in err) == (2, True)
+    assert (code, "no box `nowhere` has a command log" in err) == (2, True)
     for name in ("air-z1", "air-z2"):
         record = Events(name)
         record.start(SPEC, run="", owner=ownership.owner(), workspace="/w")
         record.end("closed")
     code, _, err = await _box("logs", "z")  # no box has such a name of itself
-    assert (code, "begins the names of 2 boxes" in err) == (2, True)
+    assert (code, "the names of 2 boxes begin with" in err) == (2, True)
 
 
 async def test_logs_of_a_live_box_and_of_one_that_is_gone() -> None:
@@ -153,7 +153,7 @@ async def test_a_box_whose_process_was_killed_has_no_end() -> None:
     await holder.wait()
     code, out, _ = await _box("logs", "-f", name)
     assert code == 0
-    assert out.splitlines()[-1] == "no end is written: its process was killed"
+    assert out.splitlines()[-1] == "the log has no end: the box's owner was killed"
 
 
 def test_a_terminal_obeys_nothing_that_an_agent_wrote(capsys: pytest.CaptureFixture[str]) -> None:

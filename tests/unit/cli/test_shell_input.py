@@ -49,10 +49,10 @@ def test_numbers_are_plain_digits() -> None:
         123456789,
     ]
     for text in ("²", "٣", "-1", "1.5", "x", "1\n", "9" * 5000):
-        with pytest.raises(UsageError, match=r"^:log: .* is no number$"):
+        with pytest.raises(UsageError, match=r"^:log: .* is not a number$"):
             shell_input.number(text, ":log")
 
 
 def test_nothing_is_no_expectation() -> None:
-    with pytest.raises(UsageError, match=":expect: names no text"):
+    with pytest.raises(UsageError, match=":expect: needs a text"):
         Screen(as_json=True).expect("")

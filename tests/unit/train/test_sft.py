@@ -137,4 +137,4 @@ def test_the_command_trains_by_a_run_file(
     before, after = (policy.load(one).model.state_dict() for one in (folder, tmp_path / "sft"))
     assert any(not before[name].equal(after[name]) for name in before)
     assert main(["sft", "@", str(file)]) == 2
-    assert "a policy is there already" in capsys.readouterr().err
+    assert "the folder has a policy already" in capsys.readouterr().err

@@ -1,0 +1,76 @@
+"""Flags that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from air.errors import ConfigError
+
+if TYPE_CHECKING:
+    from air.sandbox.pool.gpus import Wanted
+
+
+def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: str) -> None:
+    """Adds `--runtime docker|subprocess`.
+
+    Args:
+        default: the flag's value if it is absent.
+        note: the default in words, for the help text.
+    """
+    parser.add_argument(
+        "--runtime",
+        choices=("docker", "subprocess"),
+        default=default,
+        help=f"docker: containers; subprocess: process boxes ({note})",
+    )
+
+
+def add_task_root(parser: argparse.ArgumentParser) -> None:
+    """Adds `--task-root DIR`, which may be given several times."""
+    parser.add_argument(
+        "--task-root",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder of tasks, used instead of the shipped ones",
+    )
+
+
+def add_mlgym_root(parser: argparse.ArgumentParser) -> None:
+    """Adds `--mlgym-root DIR`."""
+    parser.add_argument(
+        "--mlgym-root", type=Path, metavar="DIR", help="a checkout of MLGym, for tasks mlgym:NAME"
+    )
+
+
+def add_gpus(parser: argparse.ArgumentParser) -> None:
+    """Adds `--gpus auto|IDS`."""
+    parser.add_argument(
+        "--gpus",
+        type=_gpus,
+        metavar="auto|IDS",
+        help="GPUs for tasks that need them: auto, or indices and UUIDs separated by commas",
+    )
+
+
+def _gpus(text: str) -> Wanted:
+    return "auto" if text == "auto" else text.split(",")
+
+
+def key_value(text: str, flag: str) -> tuple[str, Any]:
+    """Splits `KEY=VALUE`; the value is read as TOML, or taken as a plain string if it is not TOML.
+
+    Raises:
+        ConfigError: there is no `=`; the message names the flag.
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"{text!r} is not KEY=VALUE", where=flag)
+    try:
+        return name, tomllib.loads(f"x = {value}")["x"]
+    except tomllib.TOMLDecodeError:
+        return name, value
