@@ -56,7 +56,10 @@ def test_the_list_shows_state_and_trust(root: Path, capsys: pytest.CaptureFixtur
     for name in BROKEN:
         assert " missing: " in lines[f"mlgym:{name}"]
     told = [line for line in shown.splitlines() if line.startswith("trust: ")]
-    assert "so this code can make it print any score: mlgym:policy, mlgym:steps, mlgym:words" in told[0]
+    assert (
+        "so this code can make it print any score: mlgym:policy, mlgym:steps, mlgym:words"
+        in told[0]
+    )
     assert told[1] == "trust: a toy: mlgym:policy"
     assert any(line.startswith("titanic ") for line in shown.splitlines())
 

@@ -200,7 +200,11 @@ def test_two_episodes_of_one_name_are_not_written_over_each_other(
     [
         ('"type": "step", "t": ', '"type": "step", "t": 1e300, "was": ', "no time: 1e+300"),
         ('"type": "start", "t": ', '"type": "start", "t": NaN, "was": ', "no time: nan"),
-        ('"task": "titanic"', '"task": "titanic", "settings": {"x": NaN}', "cannot be written as ATIF"),
+        (
+            '"task": "titanic"',
+            '"task": "titanic", "settings": {"x": NaN}',
+            "cannot be written as ATIF",
+        ),
     ],
 )
 def test_numbers_that_no_document_can_hold(
