@@ -56,10 +56,3 @@ async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = Non
         spec, run=run, owner=ownership.owner(), workspace=box.seen_from_host or box.workspace
     )
     return box
-
-
-def docker_available() -> str | None:
-    """Why Docker cannot be used here, as half a line; None where it can. Blocks up to 10 s."""
-    from air.sandbox.docker import engine
-
-    return engine.unusable()

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from air.errors import BoxDiedError, BoxStartError, MissingError
-from air.sandbox import conformance, docker_available, open_box
+from air.sandbox import conformance, open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 from air.sandbox.docker import container_spec, engine
@@ -29,10 +29,6 @@ def _ours(run: str) -> list[str]:
 @pytest.mark.parametrize("check", KEPT, ids=lambda check: check.name)
 async def test_conformance(check: conformance.Check) -> None:
     await asyncio.wait_for(conformance.run(check, SPEC), 120)
-
-
-def test_docker_is_available() -> None:
-    assert docker_available() is None
 
 
 async def test_a_missing_image_is_one_line_with_the_remedy() -> None:

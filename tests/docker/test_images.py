@@ -10,9 +10,11 @@ import pytest
 from air import paths
 from air.cli.main import main
 from air.errors import BoxStartError
-from air.sandbox.docker import images, sdk
+from air.sandbox.docker import images
 
 # Each build removes what the one before left dangling, so they run one by one.
+from tests.docker.client import docker_client
+
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("image builds")]
 
 SECRET = "-----a certificate that must not stay-----"
@@ -35,13 +37,13 @@ def recipe(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     (folder / "Dockerfile").write_text(DOCKERFILE)
     yield folder
-    with sdk.engine() as client:
+    with docker_client() as client:
         for image in client.images.list(name=f"air-{folder.name}"):
             client.images.remove(image.id, force=True)
 
 
 def _shell(image: str, script: str) -> str:
-    with sdk.engine(60) as client:
+    with docker_client() as client:
         argv = ["sh", "-c", script]
         output = client.containers.run(image, argv, remove=True, network_mode="none")
     return str(output.decode().strip())
@@ -67,7 +69,7 @@ def test_a_ca_bundle_serves_the_build_and_is_gone(recipe: Path, tmp_path: Path) 
     tag = f"air-{recipe.name}"
     assert _shell(tag, "cat /workspace/size") == str(len(SECRET))
     assert _shell(tag, f"grep -rls -e '{SECRET}' /etc /run /tmp /usr/share || true") == ""
-    with sdk.engine() as client:
+    with docker_client() as client:
         image = client.images.get(tag)
         assert SECRET not in str(image.history())
         dangling = client.images.list(filters={"dangling": True, "label": images.STAGE_LABEL})

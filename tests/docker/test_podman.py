@@ -27,13 +27,14 @@ from air.errors import BoxDiedError, MissingError
 from air.sandbox import conformance, open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec
-from air.sandbox.docker import container_spec, images, portable_python, sdk
+from air.sandbox.docker import container_spec, images, portable_python
 from air.sandbox.docker import engine as daemon
 from air.sandbox.docker.box import DockerBox
 from air.sandbox.docker.container_stream import Attached, create
 from air.sandbox.docker.engine_errors import lacks_python
 from air.sandbox.ops import cleanup
 from air.sandbox.pool.box_pool import Pool
+from tests.docker.client import docker_client
 
 pytestmark = [
     pytest.mark.podman,
@@ -136,7 +137,7 @@ def _user() -> Iterator[pwd.struct_passwd]:
 
 def _load(podman: Rootless) -> None:
     """Gives Podman the base image that Docker has."""
-    with sdk.engine(300) as engine:
+    with docker_client() as engine:
         saved = engine.images.get("air-base").save(named=True)
         argv = podman.argv("load", "--quiet")
         pipe = subprocess.PIPE

@@ -24,13 +24,14 @@ from air.sandbox import conformance, open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 from air.sandbox.contract.shell import Shell
-from air.sandbox.docker import container_spec, portable_python, sdk
+from air.sandbox.docker import container_spec, portable_python
 from air.sandbox.docker import engine as daemon
 from air.sandbox.docker.box import DockerBox
 from air.sandbox.guest import copy_python
 from air.sandbox.network import egress_proxy
 from air.sandbox.ops import attach
 from air.sandbox.pool.box_pool import Pool
+from tests.docker.client import docker_client
 
 pytestmark = pytest.mark.docker
 RUN = f"portable-python-{os.getpid()}"
@@ -110,7 +111,7 @@ commands, but no Python where a guest looks for it; all others in one with nothi
 def swept() -> Iterator[None]:
     """Removes every image that these tests have made."""
     yield
-    with sdk.engine(60) as client:
+    with docker_client() as client:
         for image in client.images.list(all=True, filters={"label": LABEL}):
             if image.tags:
                 client.images.remove(image.id, force=True)
@@ -127,7 +128,7 @@ def _built(name: str, dockerfile: str, files: dict[str, bytes]) -> str:
             tar.addfile(member, io.BytesIO(data))
     context.seek(0)
     tag = f"air-test-{name}-{os.getpid()}"
-    with sdk.engine(300) as client:
+    with docker_client() as client:
         client.images.build(
             fileobj=context,
             custom_context=True,

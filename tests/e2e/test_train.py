@@ -276,15 +276,12 @@ def test_sigkill_leaves_no_running_box(small: Path, tmp_path: Path) -> None:
 
 def boxes_of(pid: int) -> list[str]:
     """The running containers that a process of ours owns."""
-    from air.sandbox import docker_available
+    from air.errors import MissingError
+    from air.sandbox.docker import engine
 
-    if docker_available():
-        return []
-    import docker
-
-    client = docker.from_env()
     try:
-        found = client.api.containers(filters={"label": "air.owner", "status": "running"})
-        return [c["Id"] for c in found if c["Labels"]["air.owner"].split(":")[-2] == str(pid)]
-    finally:
-        client.close()
+        boxes = engine.boxes()
+    except MissingError:
+        return []
+    mine = [box for box in boxes if box["Labels"]["air.owner"].split(":")[-2] == str(pid)]
+    return [box["Id"] for box in mine if box["State"] == "running"]

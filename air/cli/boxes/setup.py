@@ -96,11 +96,10 @@ def _refuse(error: AirError) -> None:
 
 
 def _version() -> str:
+    from air.sandbox.docker import engine
 
-    from air.sandbox.docker import sdk
-
-    with sdk.engine() as client:
-        return str(client.version()["Version"])
+    with engine.translating("asking for its version"):
+        return str(engine.client().version()["Version"])
 
 
 def _dockerd() -> str | None:

@@ -7,19 +7,20 @@ kept as the image `air-bootstrap`, so that a later build starts at once.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from air import paths
 from air.errors import BoxStartError, boundary
-from air.sandbox.docker import sdk
-from air.sandbox.docker.sdk import Say
 
+Say = Callable[[str], None]
+"""Prints one line about what is being done."""
 SUITE = "bookworm"
 BOOTSTRAP_TAG = f"air-bootstrap:{SUITE}"
-_PULL_SILENCE_SECONDS = 20
 _NEEDED_BYTES = 800_000_000
 _EXCLUDED = (
     "usr/share/doc",
@@ -80,33 +81,42 @@ def run(argv: list[str], doing: str) -> None:
         raise BoxStartError(f"{doing}: {error.strerror or error}") from error
     if done.returncode:
         tail = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines()]
-        what = sdk.blame(tail[-60:], f"failed with status {done.returncode}")
+        what = blame(tail[-60:], f"failed with status {done.returncode}")
         raise BoxStartError(f"{doing} {what}")
 
 
-def _here(tag: str) -> bool:
-    from docker.errors import ImageNotFound
+def blame(tail: list[str], error: str) -> str:
+    """One line from the end of a build's or package manager's output, with a remedy if known."""
+    text = " ".join(error.split())
+    errors = [line for line in tail if re.match(r"(E:|Err|W: Failed|.*[Ee]rror|.*No space)", line)]
+    line = f"{text} ({errors[-1][:300]})" if errors else text
+    whole = "\n".join([*tail, error])
+    if "o space left" in whole or "enough free space" in whole:
+        return f"{line} — the disk is full: free some (`docker system df` shows what Docker holds)"
+    if re.search("resolv|Could not connect|ertificate|Failed getting release|t download", whole):
+        return (
+            f"{line} — the package server cannot be reached: set http_proxy/https_proxy, or name a "
+            "CA bundle in AIR_CA_BUNDLE"
+        )
+    return line
 
-    with sdk.engine() as client:
-        try:
-            client.images.get(tag)
-        except ImageNotFound:
-            return False
-        return True
+
+def _here(tag: str) -> bool:
+    from air.sandbox.docker import engine
+
+    return engine.image(tag) is not None
 
 
 def _pull(tag: str) -> str:
-    """Pulls an image; returns why it could not, empty if it could. Silence counts as refusal."""
-    from docker.errors import APIError
-    from requests.exceptions import RequestException
+    """Pulls an image; returns why it could not, empty if it could."""
+    from air.sandbox.docker import engine
 
-    with sdk.engine(_PULL_SILENCE_SECONDS) as client:
-        try:
-            for event in client.api.pull(tag, stream=True, decode=True):
-                if "error" in event:
-                    return _short(event["error"])
-        except (APIError, RequestException) as error:
-            return _short(sdk.reason(error))
+    try:
+        for event in engine.client().pull(tag, stream=True, decode=True):
+            if "error" in event:
+                return _short(event["error"])
+    except engine.FOREIGN as error:
+        return _short(engine.reason(error))
     return "" if _here(tag) else "nothing came"
 
 
@@ -167,12 +177,14 @@ def _mirror() -> list[str]:
 
 
 def _import(root: Path) -> None:
+    from air.sandbox.docker import engine
+
     with (
         subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as tar,
-        sdk.engine(timeout=300) as client,
+        engine.translating("importing the bootstrapped image"),
     ):
         repository, tag = BOOTSTRAP_TAG.split(":")
         assert tar.stdout is not None
-        client.api.import_image_from_stream(tar.stdout, repository=repository, tag=tag)
+        engine.client().import_image_from_stream(tar.stdout, repository=repository, tag=tag)
     if tar.returncode:
         raise BoxStartError(f"packing the bootstrapped system failed with status {tar.returncode}")

@@ -67,7 +67,7 @@ class DockerBox(GuestBox):
         except BaseException as error:  # cancellation too: no container is left
             await abandon(box)
             if isinstance(error, engine.FOREIGN) and not isinstance(error, TimeoutError):
-                raise engine.translated(error, spec.image) from error
+                raise engine.translated(error, image=spec.image) from error
             if isinstance(error, (TimeoutError, BoxDiedError)):
                 text = str(error) or f"its guest was not ready within {START_SECONDS:.0f} s"
                 raise TransientStartError(f"a box did not start: {text}") from error

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import requests
 
 from air.errors import BoxDiedError, BoxStartError
-from air.sandbox.docker import engine as daemon
-from air.sandbox.docker import podman
+from air.sandbox.docker import engine, podman
 from air.sandbox.docker.engine_errors import engine_missing
 from air.sandbox.wire.connection import Connection
 from air.sandbox.wire.guest_box import START_SECONDS
@@ -46,7 +45,7 @@ class Attached:
             arguments: of `create_container`.
             first: what the program is told first.
         """
-        await daemon.in_thread(lambda: self._launch(arguments, first))
+        await engine.in_thread(lambda: self._launch(arguments, first))
         assert self._socket is not None
         reader, writer = await asyncio.open_connection(sock=self._socket, limit=_MIB)
         self._connection = Connection(reader, writer, stderr=None, name=self.name)
@@ -55,7 +54,7 @@ class Attached:
     def _launch(self, arguments: dict[str, Any], first: bytes) -> None:
         """Creates, attaches, starts, speaks. The program hears its first word from this thread: its
         patience is shorter than what an event loop may be busy for."""
-        engine = daemon.client()
+        client = engine.client()
         try:
             self.container = create(arguments)
         except requests.RequestException as error:
@@ -63,8 +62,8 @@ class Attached:
                 self.container = self.name
             raise
         params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-        self._socket = taken(engine.attach_socket(self.container, params=params))
-        engine.start(self.container)
+        self._socket = taken(client.attach_socket(self.container, params=params))
+        client.start(self.container)
         self._socket.settimeout(START_SECONDS)
         self._socket.sendall(first)
         self._socket.setblocking(False)
@@ -72,11 +71,7 @@ class Attached:
     async def pid(self) -> int:
         """The process id of its first process, as the engine's host sees it."""
         if not self._pid:
-            with daemon.translating(self.name):
-                found = await daemon.in_thread(
-                    lambda: daemon.client().inspect_container(self.container)
-                )
-            self._pid = int(found["State"]["Pid"])
+            self._pid = int((await engine.inspected(self.container))["State"]["Pid"])
         return self._pid
 
     async def close(self) -> None:
@@ -91,8 +86,8 @@ class Attached:
             self._socket.close()
         if self.container:
             try:
-                await daemon.in_thread(lambda: daemon.remove(self.container))
-            except daemon.FOREIGN as error:
+                await engine.in_thread(lambda: engine.remove(self.container))
+            except engine.FOREIGN as error:
                 raise BoxDiedError(f"box {self.name} could not be removed: {error}") from error
 
 
@@ -124,6 +119,7 @@ def taken(stream: Any) -> socket.socket:
 
 def create(arguments: dict[str, Any]) -> str:
     """Creates a container, as this engine has to be told; returns its id. Blocks."""
-    engine = daemon.client()
-    told = podman.adapted(arguments) if podman.answers(engine) else arguments
-    return str(engine.create_container(**told)["Id"])
+    client = engine.client()
+    if podman.answers(client):
+        arguments = podman.adapted(arguments)
+    return str(client.create_container(**arguments)["Id"])

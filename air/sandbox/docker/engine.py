@@ -1,6 +1,6 @@
-"""The Docker engine: the connection to it, its containers by our labels, its failures translated.
+"""The Docker engine: the one connection to it, and the one place that translates its failures.
 
-Blocking calls of its client are run by `in_thread`, in threads of their own.
+Everything goes through `client()`. Its calls block: `in_thread` runs them in threads of their own.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,24 +18,169 @@ from typing import Any, TypeVar
 
 import docker
 import requests
-from docker.errors import APIError, DockerException, NotFound
+import urllib3
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from air.aio import to_the_end
 from air.errors import AirError, BoxDiedError
 from air.sandbox.contract import ownership
-from air.sandbox.docker import sdk
 from air.sandbox.docker.engine_errors import engine_missing, no_engine, start_error
 
 REMOVE_SECONDS = 30.0
-FOREIGN = (DockerException, requests.RequestException, OSError)
-"""What the client raises; what it means is told by `translating` and `translated`."""
+_ANSWER_SECONDS = 60
+_CONNECT_SECONDS = 10
 _THREADS = 16
+_CLIENT = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
+FOREIGN = (*_CLIENT, OSError)
+"""What a request to the engine, or a stream of it, raises; `translated` says what it means."""
 T = TypeVar("T")
+
+
+def client() -> docker.APIClient:
+    """The connection to the engine that `DOCKER_HOST` names; one for each process and engine.
+
+    Raises:
+        MissingError: there is no engine. Once it has answered, its failures are those of each request.
+        BoxStartError: connecting failed for another reason.
+    """
+    with _LOCK:
+        try:
+            return _client(os.getpid(), os.environ.get("DOCKER_HOST", ""))
+        except FOREIGN as error:
+            if engine_missing(str(error)):
+                raise no_engine(str(error)) from error
+            raise translated(error, doing="connecting to it") from error
+
+
+@cache
+def _client(_pid: int, _host: str) -> docker.APIClient:
+    _knock()
+    settings = docker.utils.kwargs_from_env()
+    timeout, size = _ANSWER_SECONDS, _THREADS
+    return docker.APIClient(version="auto", timeout=timeout, max_pool_size=size, **settings)
+
+
+_LOCK = threading.Lock()
+
+
+def _knock() -> None:
+    """Connects once to the engine's local socket, since the SDK leaks its own if that fails."""
+    host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    if host.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as knock:
+            knock.settimeout(_CONNECT_SECONDS)
+            knock.connect(host.removeprefix("unix://"))
+
+
+@contextlib.contextmanager
+def translating(doing: str = "") -> Iterator[None]:
+    """Turns the client's failures inside the block into errors of ours; see `translated`.
+
+    Errors of files and sockets that the block handles itself are left alone.
+
+    Args:
+        doing: what the block does, for the message.
+    """
+    try:
+        yield
+    except _CLIENT as error:
+        raise translated(error, doing=doing) from error
+
+
+def translated(error: Exception, *, image: str = "", doing: str = "") -> AirError:
+    """The error of ours that says what a failure of the client means.
+
+    Args:
+        image: the image whose box did not start because of it; empty for other requests.
+        doing: what was being done, if no box was being started.
+
+    Returns:
+        As `engine_errors.start_error`.
+    """
+    status = error.status_code if isinstance(error, APIError) else None
+    return start_error(status, reason(error), image, doing=doing)
+
+
+def reason(error: BaseException) -> str:
+    """A failure of the client as one line."""
+    text = " ".join(str(getattr(error, "explanation", None) or error).split())
+    return text[:300] or type(error).__name__
+
+
+@cache
+def _threads(_pid: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="air-docker")
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Runs blocking work of the engine to its end, whatever happens to the caller."""
+    loop = asyncio.get_running_loop()
+    return await to_the_end(loop.run_in_executor(_threads(os.getpid()), work))
+
+
+async def image_id(image: str) -> str:
+    """The engine's digest of an image that is here, whatever its tag meant before.
+
+    Raises:
+        MissingError: no engine answers, or the image is not built.
+        TransientStartError: the engine failed for a reason that may pass.
+    """
+    try:  # not behind the starts and removals that keep the engine's own threads busy
+        return str((await asyncio.to_thread(lambda: client().inspect_image(image)))["Id"])
+    except FOREIGN as error:
+        raise translated(error, image=image) from error
+
+
+def image(name: str) -> dict[str, Any] | None:
+    """The engine's description of an image; None if it has none of that name. Blocks.
+
+    Raises:
+        MissingError: no engine answers.
+        BoxStartError: the engine failed.
+    """
+    with translating(f"looking for image {name}"):
+        try:
+            description: dict[str, Any] = client().inspect_image(name)
+        except ImageNotFound:
+            return None
+    return description
+
+
+async def inspected(container: str) -> dict[str, Any]:
+    """The engine's description of a live container.
+
+    Raises:
+        BoxDiedError: the container is gone, or the engine failed.
+    """
+    try:
+        return dict(await in_thread(lambda: client().inspect_container(container)))
+    except FOREIGN as error:
+        raise BoxDiedError(
+            f"container {container[:12]}: its engine failed: {reason(error)}"
+        ) from error
 
 
 def no_log() -> docker.types.LogConfig:
     """The engine keeps no copy of a stream that carries frames."""
     return docker.types.LogConfig(type="none")
+
+
+def boxes(*labels: str) -> list[dict[str, Any]]:
+    """Every container that carries our labels, in whatever state: the engine's summaries.
+
+    A container without a name is left out: it is gone, though an engine that was killed lists it.
+
+    Args:
+        labels: the labels that it must carry, instead of those that every box has.
+
+    Raises:
+        MissingError: no engine answers.
+        BoxStartError: the engine failed.
+    """
+    wanted = list(labels) or [ownership.OWNER_LABEL, ownership.EXPIRES_LABEL]
+    with translating("listing boxes"):
+        containers = client().containers(all=True, filters={"label": wanted})
+    return [container for container in containers if container["Names"]]
 
 
 def remove(name: str) -> None:
@@ -55,28 +201,6 @@ def remove(name: str) -> None:
         time.sleep(0.02)
 
 
-def boxes(*labels: str) -> list[dict[str, Any]]:
-    """Every container that carries our labels, in whatever state: the engine's summaries.
-
-    One without a name is left out: it is gone, and an engine that was killed meanwhile lists it still.
-
-    Args:
-        labels: the labels that it must carry, instead of those that every box has.
-
-    Raises:
-        MissingError: no engine answers.
-        BoxStartError: the engine failed.
-    """
-    try:
-        found: list[dict[str, Any]] = client().containers(
-            all=True,
-            filters={"label": list(labels) or [ownership.OWNER_LABEL, ownership.EXPIRES_LABEL]},
-        )
-    except FOREIGN as error:
-        raise translated(error, "") from error
-    return [box for box in found if box["Names"]]
-
-
 def remove_left_behind(*labels: str) -> list[str]:
     """Removes containers of ours that are expired or whose owner is dead; returns their names.
 
@@ -88,88 +212,10 @@ def remove_left_behind(*labels: str) -> list[str]:
         BoxStartError: the engine failed.
     """
     removed = []
-    for found in boxes(*labels):
-        if not ownership.is_left_behind(found["Labels"], now=time.time()):
-            continue
-        try:
-            remove(found["Id"])
-        except FOREIGN as error:
-            raise translated(error, found["Image"]) from error
-        removed.append(found["Names"][0].lstrip("/"))
+    for container in boxes(*labels):
+        if ownership.is_left_behind(container["Labels"], now=time.time()):
+            name = container["Names"][0].lstrip("/")
+            with translating(f"removing {name}"):
+                remove(container["Id"])
+            removed.append(name)
     return removed
-
-
-async def image_id(image: str) -> str:
-    """The engine's digest of an image that is here, whatever its tag meant before.
-
-    Raises:
-        MissingError: no engine answers, or the image is not built.
-        TransientStartError: the engine failed for a reason that may pass.
-    """
-    try:  # not behind the starts and removals that keep the engine's own threads busy
-        return str((await asyncio.to_thread(lambda: client().inspect_image(image)))["Id"])
-    except FOREIGN as error:
-        raise translated(error, image) from error
-
-
-def client() -> docker.APIClient:
-    """The connection to the engine that `DOCKER_HOST` names; one for each process and engine.
-
-    Raises:
-        MissingError: none answers. Once one has, its failures are those of each request.
-    """
-    with _LOCK:
-        try:
-            return _client(os.getpid(), os.environ.get("DOCKER_HOST", ""))
-        except FOREIGN as error:
-            if engine_missing(str(error)):
-                raise no_engine(str(error)) from error
-            raise
-
-
-@cache
-def _client(_pid: int, _host: str) -> docker.APIClient:
-    sdk.knock()
-    settings = docker.utils.kwargs_from_env()
-    return docker.APIClient(version="auto", timeout=60, max_pool_size=_THREADS, **settings)
-
-
-_LOCK = threading.Lock()
-
-
-@cache
-def _threads(_pid: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="air-docker")
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Runs blocking work of the engine to its end, whatever happens to the caller."""
-    loop = asyncio.get_running_loop()
-    return await to_the_end(loop.run_in_executor(_threads(os.getpid()), work))
-
-
-@contextlib.contextmanager
-def translating(name: str) -> Iterator[None]:
-    """Turns a failure of the engine about a live box into `BoxDiedError`."""
-    try:
-        yield
-    except FOREIGN as error:
-        raise BoxDiedError(f"box {name}: its engine failed: {error}") from error
-
-
-def translated(error: Exception, image: str) -> AirError:
-    """The error that says why a box of `image` did not start; empty where it is about none."""
-    status = error.status_code if isinstance(error, APIError) else None
-    text = str(error.explanation if isinstance(error, APIError) else error)
-    return start_error(status, text, image)
-
-
-def unusable() -> str | None:
-    """Why Docker cannot be used here, as half a line; None where it can. Blocks up to 10 s."""
-    settings = docker.utils.kwargs_from_env()
-    try:
-        with contextlib.closing(docker.APIClient(version="auto", timeout=10, **settings)) as engine:
-            engine.ping()
-    except FOREIGN as error:
-        return engine_missing(str(error)) or " ".join(str(error).split())[:200]
-    return None

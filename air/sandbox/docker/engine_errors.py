@@ -21,6 +21,7 @@ _NO_ENGINE = (
     ("connection refused", "connection refused"),
     ("connectionrefusederror", "connection refused"),
     ("name or service not known", "its host is not known"),
+    ("invalid bind address", "DOCKER_HOST is not an address"),
 )
 _FINAL = (
     "no space left",
@@ -91,10 +92,14 @@ def lacks_python(text: str) -> str | None:
     return found[0] if found else None
 
 
-def start_error(status: int | None, text: str, image: str) -> AirError:
-    """The error that tells a user, or a pool, why a box of `image` did not start.
+def start_error(status: int | None, text: str, image: str, *, doing: str = "") -> AirError:
+    """The error that says why a request failed, of an engine that has answered before.
 
-    It is about an engine that has answered before; for one that never did there is `no_engine`.
+    For an engine that has never answered there is `no_engine`.
+
+    Args:
+        image: the image whose box did not start; empty if the request started none.
+        doing: what the request was for, if it started no box.
     """
     kind, line = classify(status, text), " ".join(text.split())[:300]
     if kind == "missing-engine":
@@ -109,4 +114,5 @@ def start_error(status: int | None, text: str, image: str) -> AirError:
     if "cgroup controller" in text:
         line += " — let the engine's user have the controllers cpu, memory and pids of cgroup v2"
     error = TransientStartError if kind == "transient" else BoxStartError
-    return error(f"a box of image `{image}` did not start: {line}")
+    failed = f"a box of image `{image}` did not start" if image else f"Docker failed, {doing}"
+    return error(f"{failed}: {line}")

@@ -52,7 +52,9 @@ def _failure(error: Exception) -> type[BoxStartError]:
     """What a start that failed with `error` raises."""
     if isinstance(error, (TimeoutError, BoxDiedError)):
         return TransientStartError
-    meant = engine.translated(error, BASE_IMAGE) if isinstance(error, engine.FOREIGN) else error
+    meant = (
+        engine.translated(error, image=BASE_IMAGE) if isinstance(error, engine.FOREIGN) else error
+    )
     return type(meant) if isinstance(meant, TransientStartError) else BoxStartError
 
 

@@ -27,13 +27,12 @@ from typing import Any
 
 from air import paths
 from air.errors import BoxStartError, InfrastructureError, MissingError, UsageError, boundary
-from air.sandbox.docker import base_image, sdk
-from air.sandbox.docker.sdk import Say
+from air.sandbox.docker import base_image
+from air.sandbox.docker.base_image import Say
 
 RECIPE_LABEL = "air.recipe"
 STAGE_LABEL = "air.stage=build"
 _PREFIX = "air-"
-_BUILD_SILENCE_SECONDS = 600
 _SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
 
@@ -75,16 +74,14 @@ def recipe(name: str) -> str:
 
 def look(name: str) -> Image:
     """What the engine has of an image; it need not be built."""
-    from docker.errors import ImageNotFound
+    from air.sandbox.docker import engine
 
     tag, wanted = _tag(name), recipe(name)
-    with sdk.engine() as client:
-        try:
-            found = client.images.get(tag)
-        except ImageNotFound:
-            return Image(tag, "", 0, False)
-        current = found.labels.get(RECIPE_LABEL) == wanted
-        return Image(tag, str(found.id), int(found.attrs["Size"]), current)
+    image = engine.image(tag)
+    if image is None:
+        return Image(tag, "", 0, False)
+    labels = image["Config"].get("Labels") or {}
+    return Image(tag, str(image["Id"]), int(image["Size"]), labels.get(RECIPE_LABEL) == wanted)
 
 
 def ls() -> list[Image]:
@@ -133,13 +130,16 @@ def build(
 
 
 def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> str:
+    from air.sandbox.docker import engine
+
     tag, folder = _tag(name), _folder(name)
     context = _context(folder, ca_bundle)
     base = base or base_image.find_base(_declared_base(folder), say=say)
     say(f"Building image {tag} from {base}.")
     arguments = {"BASE": base} | _proxies()
-    with sdk.engine(_BUILD_SILENCE_SECONDS) as client:
-        stream = client.api.build(
+    with engine.translating(f"building {tag}"):
+        client = engine.client()
+        stream = client.build(
             fileobj=context,
             custom_context=True,
             tag=tag,
@@ -152,8 +152,8 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
         )
         _follow(stream, f"building {tag}")
         for ours in (STAGE_LABEL, RECIPE_LABEL):  # the build's stage, and what it replaced
-            client.images.prune(filters={"dangling": True, "label": ours})
-        return str(client.images.get(tag).id)
+            client.prune_images(filters={"dangling": True, "label": ours})
+        return str(client.inspect_image(tag)["Id"])
 
 
 def _follow(stream: Iterator[dict[str, Any]], doing: str) -> None:
@@ -163,7 +163,7 @@ def _follow(stream: Iterator[dict[str, Any]], doing: str) -> None:
         lines = [line.strip() for line in event.get("stream", "").splitlines()]
         tail = (tail + [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines if line])[-40:]
         if "error" in event:
-            raise BoxStartError(f"{doing}: {sdk.blame(tail, event['error'])}")
+            raise BoxStartError(f"{doing}: {base_image.blame(tail, event['error'])}")
 
 
 def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:

@@ -38,9 +38,7 @@ async def say_once(container: str) -> None:
     if asked in _ASKED:
         return
     _ASKED.add(asked)
-    with engine.translating(container[:12]):
-        found = await engine.in_thread(lambda: engine.client().inspect_container(container))
-    if missing := unheld(found):
+    if missing := unheld(await engine.inspected(container)):
         _LOG.warning(
             "WARNING: this engine holds no box to its limit of %s — let its user have the controllers "
             "cpu, memory and pids of cgroup v2 (under systemd: `Delegate=cpu memory pids`)",

@@ -95,7 +95,7 @@ async def _copy(volume: str, base: str, run: str) -> None:
     try:  # now, since an engine other than Docker may drop the labels of a mount
         await engine.in_thread(lambda: engine.client().create_volume(volume, labels={LABEL: base}))
     except engine.FOREIGN as error:
-        raise engine.translated(error, helper.BASE_IMAGE) from error
+        raise engine.translated(error, image=helper.BASE_IMAGE) from error
     copying, _ = await helper.start(
         name, run, PROGRAM, ready=_COPY_SECONDS, life=_COPY_SECONDS, mounts=[mount]
     )

@@ -22,7 +22,6 @@ from typing import Any
 
 from air.errors import BoxDiedError, UsageError
 from air.sandbox.contract.box import WORKSPACE, BoxLimits, BoxSpec
-from air.sandbox.docker import sdk
 from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 from air.sandbox.wire.guest_box import MOST_FILES, base_env
 
@@ -59,16 +58,18 @@ def run(
         BoxDiedError: the box ended meanwhile.
         BoxStartError: the engine failed.
     """
+    from air.sandbox.docker import engine
+
     terminal = interactive and sys.stdin.isatty() and sys.stdout.isatty()
     mark = secrets.token_hex(8)
-    with sdk.engine() as client:
-        engine = client.api
-        looked = engine.inspect_container(container)
+    with engine.translating("running a command in a box"):
+        client = engine.client()
+        looked = client.inspect_container(container)
         name = looked["Name"].lstrip("/")
         if not looked["State"]["Running"]:
             state = looked["State"]["Status"]
             raise UsageError(f"box {name} does not run ({state})", remedy="see `air box ls`")
-        created = engine.exec_create(
+        created = client.exec_create(
             container,
             ["sh", "-c", _BECOME, "air", *argv],
             stdin=interactive,
@@ -76,19 +77,19 @@ def run(
             workdir=WORKSPACE,
             environment=_env(looked) | {_MARK: mark},
         )
-        attached = engine.exec_start(created["Id"], tty=terminal, socket=True)
+        attached = client.exec_start(created["Id"], tty=terminal, socket=True)
         try:
             show = show or _show
-            with _raw(engine, created["Id"]) if terminal else nullcontext():
+            with _raw(client, created["Id"]) if terminal else nullcontext():
                 _talk(attached, show, interactive=interactive, terminal=terminal)
         except BaseException:  # an interrupt above all: the command would go on without us
             end = ["sh", "-c", _END, "air", f"{_MARK}={mark}"]
-            engine.exec_start(engine.exec_create(container, end)["Id"], detach=True)
+            client.exec_start(client.exec_create(container, end)["Id"], detach=True)
             raise
         finally:
             attached._response.close()
             attached.close()
-        return _code(engine, created["Id"], name)
+        return _code(client, created["Id"], name)
 
 
 def _env(looked: dict[str, Any]) -> dict[str, str]:
@@ -97,12 +98,12 @@ def _env(looked: dict[str, Any]) -> dict[str, str]:
     return base_env(BoxSpec(limits=BoxLimits(cpus=cpus / 1e9)))
 
 
-def _code(engine: Any, ident: str, name: str) -> int:
+def _code(client: Any, ident: str, name: str) -> int:
     from docker.errors import NotFound
 
     try:
-        ended = engine.exec_inspect(ident)
-        engine.inspect_container(ended["ContainerID"])
+        ended = client.exec_inspect(ident)
+        client.inspect_container(ended["ContainerID"])
     except NotFound:
         raise BoxDiedError(f"box {name} ended meanwhile") from None
     if ended["Running"] or ended["ExitCode"] is None:
@@ -165,12 +166,12 @@ def _feed(sock: Any, over: int) -> None:
 
 
 @contextmanager
-def _raw(engine: Any, ident: str) -> Iterator[None]:
+def _raw(client: Any, ident: str) -> Iterator[None]:
     """The terminal passes every key on, and tells its size, while the block runs."""
 
     def resize(*_: object) -> None:
         rows, columns = termios.tcgetwinsize(sys.stdout.fileno())
-        engine.exec_resize(ident, height=rows, width=columns)
+        client.exec_resize(ident, height=rows, width=columns)
 
     before = termios.tcgetattr(sys.stdin.fileno())
     handler = signal.signal(signal.SIGWINCH, resize)

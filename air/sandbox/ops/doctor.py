@@ -22,7 +22,7 @@ from air.errors import AirError, BoxStartError, MissingError
 from air.sandbox import open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker import images, sdk
+from air.sandbox.docker import images
 from air.sandbox.ops import listing, orphans
 from air.sandbox.pool import file_locks
 
@@ -55,12 +55,15 @@ class Finding:
 
 def examine() -> Iterator[Finding]:
     """Plays every check, and yields each finding when it is there. Blocks, mostly for one box."""
+    from air.sandbox.docker import engine
+
     info: dict[str, Any] | None = None
     try:
-        with sdk.engine() as client:
+        with engine.translating("describing itself"):
+            client = engine.client()
             info, version = client.info(), client.version()
-            networks = client.api.networks(filters={"driver": "bridge"})
-            volumes = client.api.volumes(filters={"label": ownership.OWNER_LABEL})["Volumes"] or []
+            networks = client.networks(filters={"driver": "bridge"})
+            volumes = client.volumes(filters={"label": ownership.OWNER_LABEL})["Volumes"] or []
         yield judge_engine(info, version)
     except AirError as error:
         yield Finding("engine", "fail", _without_remedy(error), "air setup")

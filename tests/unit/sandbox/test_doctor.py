@@ -308,7 +308,7 @@ def test_without_an_engine_the_rest_is_still_looked_at(air_doctor: Doctor) -> No
     assert (code, said["ok"]) == (1, False)
     assert by_name["engine"]["state"] == "fail"
     assert by_name["engine"]["remedy"] == "air setup"
-    assert by_name["engine"]["seen"] == "no Docker engine answers: no such file or directory"
+    assert by_name["engine"]["seen"] == "no Docker engine answers: its socket is not there"
     assert {"folders", "disk cache", "disk tmp", "processes", "locks", "gpus"} <= set(by_name)
     assert "one box" not in by_name
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from air.errors import MissingError, UsageError
-from air.sandbox.docker import images, sdk
+from air.sandbox.docker import base_image, images
 
 
 def _image(folder: Path, text: str = "ARG BASE=x\nFROM ${BASE}\n") -> str:
@@ -62,7 +62,7 @@ def test_a_folder_may_not_take_the_name_of_a_shipped_image(tmp_path: Path) -> No
     ],
 )
 def test_blame_is_one_line_with_a_remedy(tail: list[str], error: str, expected: str) -> None:
-    line = sdk.blame(tail, error)
+    line = base_image.blame(tail, error)
     assert expected in line
     assert "\n" not in line
 
@@ -70,7 +70,7 @@ def test_blame_is_one_line_with_a_remedy(tail: list[str], error: str, expected: 
 def test_no_engine_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     assert images.unready() == (
-        "no Docker engine answers: no such file or directory — run `air setup`"
+        "no Docker engine answers: its socket is not there — run `air setup`"
     )
 
 
