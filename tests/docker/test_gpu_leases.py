@@ -277,6 +277,20 @@ async def test_a_rebuilt_image_is_not_served_from_old_spares(
         assert (await spare.exec("echo $WORD", timeout=20)).text == "new\n"
 
 
+async def test_a_box_names_the_image_that_it_started_from(rebuild: Callable[[str], None]) -> None:
+    spec = BoxSpec(image=IMAGE)
+    await asyncio.to_thread(rebuild, "first")
+    async with Pool(1, run=RUN) as pool:
+        first = await pool.take(spec)
+        queued = asyncio.create_task(pool.take(spec))
+        await asyncio.sleep(0)  # its digest is known: it waits for a place now
+        await asyncio.to_thread(rebuild, "second")
+        pool.give_back(first)
+        second = await queued
+        found = await asyncio.to_thread(daemon.client().inspect_container, second.id)
+        assert second.image_digest == found["Image"] != first.image_digest
+
+
 async def test_an_image_that_is_not_there_is_one_line() -> None:
     async with Pool(1, warm=1, run=RUN) as pool:
         for _ in range(2):

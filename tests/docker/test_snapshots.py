@@ -240,3 +240,14 @@ async def test_a_container_does_not_start_from_another_kind_of_box() -> None:
     ):
         with pytest.raises(ConfigError):
             await other.restore(snapshot)
+
+
+async def test_a_pool_that_is_cancelled_while_it_opens_keeps_nothing() -> None:
+    keeper = await snapshot_service.hold("cancelled")
+    opening = asyncio.create_task(Pool(1, run="cancelled", snapshots=True).__aenter__())
+    await asyncio.sleep(0)  # it holds the keeper, and looks for what earlier runs left
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await keeper.release()
+    assert not keeper.alive

@@ -152,7 +152,7 @@ class Box(ABC):
     gpus: tuple[str, ...] = ()
     """UUIDs of its GPUs."""
     image_digest: str = ""
-    """What its image's tag stood for when it was asked for; set by the pool, empty for a process box."""
+    """The engine's id of the image that it started from; empty for a process box."""
 
     def path(self, absolute: str) -> str:
         """Where commands see `absolute`, a path in the workspace or in a scratch folder."""

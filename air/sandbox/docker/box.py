@@ -75,7 +75,9 @@ class DockerBox(GuestBox):
         return box
 
     async def _start(self, python: Python | None) -> None:
+        self.image_digest = await engine.image_id(self.spec.image)
         arguments = container(self.spec, self.id, self._run, self._gpus, python)
+        arguments["image"] = self.image_digest  # its tag may mean another image by now
         config = {
             "roots": list(self._folders.items()),
             "remove": None,

@@ -187,12 +187,18 @@ def find(name: str) -> list[Path]:
 def collect(*, now: float | None = None) -> list[str]:
     """Removes files that are old, or beyond the number that is kept, oldest first; returns them.
 
+    A user without a home folder has none.
+
     Args:
         now: seconds since the epoch; None: the present.
     """
     now = time.time() if now is None else now
     removed = []
-    latest_first = sorted(_aged(folder().glob("air-*.jsonl")), reverse=True)
+    try:
+        files = list(folder().glob("air-*.jsonl"))
+    except MissingError:
+        return []
+    latest_first = sorted(_aged(files), reverse=True)
     for index, (changed, file) in enumerate(latest_first):
         if index >= KEEP_FILES or now - changed > KEEP_SECONDS:
             _remove(file)

@@ -84,10 +84,9 @@ def folders() -> list[Live]:
 def _recorded(name: str) -> tuple[str, float | None, str]:
     """The run of a process box, its seconds left and its workspace, from its record; a folder has no
     labels."""
-    file = command_log.folder() / f"{name}.jsonl"
     try:
-        found, _ = command_log.read(file)
-    except OSError:  # recorded elsewhere, or another user's
+        found, _ = command_log.read(command_log.folder() / f"{name}.jsonl")
+    except (OSError, MissingError):  # recorded elsewhere, another user's, or there is no home
         return "", None, ""
     if not found or (start := found[0])["type"] != "start":
         return "", None, ""

@@ -121,6 +121,9 @@ class Pool:
             await to_the_end(asyncio.to_thread(cleanup.collect))
         except InfrastructureError as error:
             _LOG.warning("what earlier runs left could not be removed: %s", error)
+        except BaseException:  # cancellation too: nobody else would release it
+            await self._release_keeper()
+            raise
         self._open = True
         self._spawn(self._starts, self._give_way())
         return self
@@ -138,8 +141,12 @@ class Pool:
             self._retire(box)
         self._shelves.clear()
         await to_the_end(self._drain())
+        await self._release_keeper()
+
+    async def _release_keeper(self) -> None:
         if self._keeper is not None:
             await to_the_end(self._keeper.release())
+            self._keeper = None
 
     def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> Lease:
         """The right to one box of `spec`, taken on entering and given back on leaving.
@@ -317,7 +324,6 @@ class Pool:
 
     def _stock(self, shelf: _Shelf, box: GuestBox) -> None:
         self.stats.started += 1
-        box.image_digest = shelf.digest
         image = shelf.spec.image
         self.stats.by_image[image] = self.stats.by_image.get(image, 0) + 1
         if self._open:

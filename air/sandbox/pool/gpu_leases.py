@@ -120,11 +120,16 @@ class GpuPool:
         finally:
             lease.release()
 
-    async def take(self, count: int) -> GpuLease:
+    async def take(self, count: int, *, containers: bool = False) -> GpuLease:
         """`count` GPUs, all or none; waits for as long as they are held. The caller releases them.
+
+        Args:
+            containers: whether a container will use them. Then an engine must answer: one that restarts
+                may have containers that live on.
 
         Raises:
             ConfigError: the pool has not so many, or the locks cannot be used.
+            MissingError: no engine answers, and `containers` is set.
             BoxStartError: the engine could not say which containers use them.
         """
         self.check(count)
@@ -135,7 +140,7 @@ class GpuPool:
             nonlocal turn
             if count > 1 and turn is None:  # without it, several GPUs are never free at once
                 turn = file_locks.acquire(_TURN, run=self._run)
-            return await self._fill(lease, count, keep=turn is not None)
+            return await self._fill(lease, count, containers, keep=turn is not None)
 
         try:
             async with self._line:
@@ -152,19 +157,21 @@ class GpuPool:
             if turn is not None:
                 turn.release()
 
-    async def try_take(self, count: int) -> GpuLease | None:
+    async def try_take(self, count: int, *, containers: bool = False) -> GpuLease | None:
         """As `take`, but None where they cannot be had now."""
         self.check(count)
         if self._line.locked():
             return None
         lease = GpuLease()
         try:
-            return await self._fill(lease, count, keep=False)
+            return await self._fill(lease, count, containers, keep=False)
         except BaseException:  # cancellation too: its GPUs go back
             lease.release()
             raise
 
-    async def _fill(self, lease: GpuLease, count: int, *, keep: bool) -> GpuLease | None:
+    async def _fill(
+        self, lease: GpuLease, count: int, containers: bool, *, keep: bool
+    ) -> GpuLease | None:
         """Completes the lease, or gives back what it has unless it may `keep` that."""
         for slot in self._slots:  # boxes share a GPU only where each has one
             for gpu in sorted(self.gpus, key=lambda gpu: gpu.uuid in self._occupied):
@@ -172,7 +179,12 @@ class GpuPool:
                 if missing and (held := self._lock(gpu, slot)):
                     lease.add(gpu, held)
         if len(lease.gpus) == count:
-            self._occupied = await asyncio.to_thread(occupied, lease.label)
+            try:
+                self._occupied = await asyncio.to_thread(occupied, lease.label)
+            except MissingError:
+                if containers:
+                    raise
+                self._occupied = {}  # without an engine, only the locks can tell
             if not self._occupied:
                 return lease
             lease.release(self._occupied)
@@ -264,12 +276,10 @@ def occupied(label: str) -> dict[str, str]:
     """As `users`, of all containers there are, once those of dead owners are removed. Blocks.
 
     Raises:
+        MissingError: no engine answers.
         BoxStartError: the engine answers, but fails.
     """
     from air.sandbox.docker import engine
 
-    try:
-        engine.remove_left_behind(ownership.GPU_LABEL)
-        return users(label, engine.boxes(ownership.GPU_LABEL))
-    except MissingError:  # no engine, so no containers
-        return {}
+    engine.remove_left_behind(ownership.GPU_LABEL)
+    return users(label, engine.boxes(ownership.GPU_LABEL))

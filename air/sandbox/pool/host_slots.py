@@ -97,7 +97,7 @@ class Claims:
         claim = Claim()
         try:
             if spec.gpus:
-                claim.gpus = await self._pool.take(spec.gpus)
+                claim.gpus = await self._pool.take(spec.gpus, containers=spec.provider == "docker")
             if self._limited:
                 async with self._line:
                     claim.place = await file_locks.until(
@@ -117,7 +117,8 @@ class Claims:
             if self.wanted(spec) or self._line.locked():
                 return None
             if spec.gpus:
-                claim.gpus = await self._pool.try_take(spec.gpus)
+                containers = spec.provider == "docker"
+                claim.gpus = await self._pool.try_take(spec.gpus, containers=containers)
                 if claim.gpus is None:
                     return None
             claim.place = await self._place() if self._limited else None

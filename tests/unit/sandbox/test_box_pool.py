@@ -16,6 +16,7 @@ import pytest
 from air.errors import BoxStartError
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
+from air.sandbox.ops import listing
 from air.sandbox.pool.box_pool import Pool
 
 SPEC = BoxSpec(provider="process")
@@ -198,3 +199,11 @@ def test_without_an_engine_one_line_says_so(tmp_path: Path) -> None:
     ).stdout.splitlines()  # fmt: skip
     said = "no Docker engine answers: its socket is not there — run `air setup`"
     assert lines == [said, said]
+
+
+async def test_a_user_without_a_home_folder_has_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIR_CACHE", "~no-such-user/cache")
+    spec = BoxSpec(provider="process")
+    async with Pool(1) as pool, pool.lease(spec) as box:
+        assert (await box.exec("echo up", timeout=20)).text == "up\n"
+        assert [live.name for live in listing.folders() if live.name == box.id] == [box.id]

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from air.errors import ConfigError
+from air.errors import ConfigError, MissingError
 from air.sandbox.contract import ownership
 from air.sandbox.pool import file_locks, gpu_leases
-from air.sandbox.pool.gpu_leases import GpuLease, GpuPool
+from air.sandbox.pool.gpu_leases import GpuLease, GpuPool, holders
 from air.sandbox.pool.gpus import INVENTORY_ENV, Gpu
 
 GPUS = [Gpu(0, "GPU-a"), Gpu(1, "GPU-b"), Gpu(2, "GPU-c")]
@@ -320,3 +320,12 @@ def test_containers_are_named_with_their_owners() -> None:
     shown = gpu_leases.users("GPU-a.0,GPU-b.0", found)
     assert shown == {"GPU-a": "container one of nobody", "GPU-b": "container two of h:1:2"}
     assert GpuLease().label == ""
+
+
+async def test_a_container_gets_no_gpu_while_no_engine_answers() -> None:
+    pool = GpuPool.open("auto")
+    for take in (pool.take, pool.try_take):
+        with pytest.raises(MissingError, match="no Docker engine answers"):
+            await take(1, containers=True)
+    assert not any(holders(gpu) for gpu in pool.gpus)
+    (await pool.take(len(pool.gpus))).release()
