@@ -197,7 +197,7 @@ MUTANTS = (
         "GPUs are given back only when their box is gone",
         "air/sandbox/pool/box_pool.py",
         "        try:\n            await box.close()",
-        "        self._claimed[box].release()\n        try:\n            await box.close()",
+        "        self._held[box].release()\n        try:\n            await box.close()",
         ("tests/unit/sandbox/test_claims.py::test_gpus_are_given_back_only_when_the_box_is_gone",),
         PROCESS_WORKS,
     ),

@@ -1,15 +1,14 @@
 """A bounded set of boxes, some of them started ahead.
 
-A pool belongs to one process and one event loop. A box is lent once, untouched and alive, and
-removed when it comes back; starting ahead and removing happen off the caller's path, and both are
-finished, with nothing left, when the pool is left. Whoever holds a box must not wait for another
-one of the same pool while all are out: boxes for different purposes come from different pools, and
-`nested` ones take no place from those that wait for them.
+A pool belongs to one process and one event loop. It lends each box once, and removes it when it comes
+back. Starting ahead and removing take no time of the caller; leaving the pool waits until all boxes are
+gone. A caller that holds a box must not wait for another box of the same pool: use a second pool for
+another purpose, and `nested` if its boxes are wanted while a box of the first pool is held.
 
-Boxes are kept apart by their spec (limits and GPUs are of it) and by the digest that the image's
-tag stands for when the box is asked for. Each holds its GPUs and one of the host's places
-(`air.sandbox.pool.host_slots`) from before its start until it is gone. Spares take only what is free, and
-end where anybody on this host waits for what they hold.
+Boxes are interchangeable if their specs are equal and their image tag meant the same image when they
+were asked for. A box holds its GPUs and one of the host's slots (`air.sandbox.pool.host_slots`) from
+before its start until it is gone. Spare boxes take only what is free, and end as soon as any process on
+this host waits for what they hold.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec, BoxStats, Snapshot
 from air.sandbox.ops import cleanup
 from air.sandbox.pool.gpu_leases import GpuPool
-from air.sandbox.pool.host_slots import Claim, Claims
+from air.sandbox.pool.host_slots import HostShare, HostSlots
 from air.sandbox.pool.start_retry import Digests, patiently
 from air.sandbox.wire.guest_box import GuestBox
 
@@ -43,18 +42,18 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass
 class _Shelf:
-    """All boxes of one spec and one image that nobody holds."""
+    """The boxes of one spec and one image that are not lent."""
 
     spec: BoxSpec
     digest: str = ""
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
     wanted: bool = True
-    """Whether spares are started ahead; off after a failure, until somebody asks again."""
+    """Whether spares are started ahead; false after a failure, until the next lease."""
     resting: bool = False
-    """Whether none are for now: what they need is held, or waited for, by others."""
+    """Whether spares pause, because others hold or wait for what spares need."""
     old: bool = False
-    """Whether the image's tag stands for another image by now."""
+    """Whether the image's tag means another image by now."""
 
 
 @dataclass
@@ -67,14 +66,14 @@ class Pool:
     """Lends boxes; use through `async with`.
 
     Args:
-        max_boxes: most boxes that exist at once: lent, ready, closing and starting together, those
-            that wait for GPUs or a place included.
-        warm: boxes kept ready for every spec that was asked for, as far as `max_boxes` allows.
-        run: the run the boxes belong to, for labels; this process's own if empty.
+        max_boxes: the most boxes at once: lent, ready, closing and starting, including those that
+            wait for GPUs or a slot.
+        warm: how many boxes are kept ready for each spec that was asked for, within `max_boxes`.
+        run: the run that the boxes belong to, for labels; this process's own if empty.
         gpus: where boxes get their GPUs; without it, a spec with GPUs is refused.
-        nested: whether its users hold a box of another pool while they wait for one of this.
-        snapshots: whether what keeps snapshots of containers is started on entering, so that the
-            first snapshot takes no longer than later ones.
+        nested: whether its users hold a box of another pool while they wait.
+        snapshots: whether the snapshot service starts on entering, so that the first snapshot is as
+            fast as later ones.
 
     Raises:
         ConfigError: `AIR_MAX_BOXES` cannot be read.
@@ -94,8 +93,8 @@ class Pool:
             raise ValueError("a pool needs max_boxes >= 1 and warm >= 0")
         self.stats = BoxStats()
         self._max, self._warm, self._run = max_boxes, warm, run
-        self._claims = Claims(gpus, nested=nested, run=run)
-        self._claimed: dict[GuestBox, Claim] = {}
+        self._slots = HostSlots(gpus, nested=nested, run=run)
+        self._held: dict[GuestBox, HostShare] = {}
         self._digests = Digests()
         self._shelves: dict[str, _Shelf] = {}
         self._waiters: list[_Waiter] = []
@@ -108,10 +107,10 @@ class Pool:
         self._open = False
 
     async def __aenter__(self) -> Pool:
-        """Opens the pool, and removes what dead processes of ours left on this machine.
+        """Opens the pool, and removes boxes of dead owners from this machine.
 
         Raises:
-            BoxStartError: what keeps snapshots did not start.
+            BoxStartError: the snapshot service did not start.
         """
         if self._snapshots:
             from air.sandbox.docker import snapshot_service
@@ -120,7 +119,7 @@ class Pool:
         try:
             await to_the_end(asyncio.to_thread(cleanup.collect))
         except InfrastructureError as error:
-            _LOG.warning("what earlier runs left could not be removed: %s", error)
+            _LOG.warning("boxes of earlier runs could not be removed: %s", error)
         except BaseException:  # cancellation too: nobody else would release it
             await self._release_keeper()
             raise
@@ -129,7 +128,7 @@ class Pool:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Removes every box, those still lent too, and returns when all are gone."""
+        """Removes every box, including those still lent, and returns when all are gone."""
         self._open = False
         for waiter in self._waiters:
             if not waiter.box.done():
@@ -149,7 +148,7 @@ class Pool:
             self._keeper = None
 
     def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> Lease:
-        """The right to one box of `spec`, taken on entering and given back on leaving.
+        """A lease of one box of `spec`: taken on entering, given back on leaving.
 
         Args:
             snapshot: a frozen workspace that the box starts with, instead of an empty one.
@@ -160,22 +159,22 @@ class Pool:
         """Starts spares of `spec` ahead of the first lease. Returns at once.
 
         Raises:
-            ConfigError: it wants GPUs that this pool does not have.
+            ConfigError: it wants more GPUs than this pool has.
         """
-        self._claims.check(spec)
+        self._slots.check(spec)
         self._spawn(self._starts, self._prepared(spec))
 
     async def take(self, spec: BoxSpec) -> GuestBox:
-        """A fresh box, the caller's alone until `give_back`; prefer `lease`.
+        """Waits for a fresh box, which is the caller's until `give_back`; prefer `lease`.
 
         Raises:
-            ConfigError: it wants GPUs that this pool does not have.
-            MissingError: no engine, or no image.
-            BoxStartError: it could not be started, with all tries used up.
+            ConfigError: it wants more GPUs than this pool has.
+            MissingError: there is no engine, or no image.
+            BoxStartError: it did not start after all attempts.
         """
         if not self._open:
-            raise RuntimeError("a pool lends boxes only inside `async with`")
-        self._claims.check(spec)
+            raise RuntimeError("use the pool through `async with`: it is not open")
+        self._slots.check(spec)
         since = time.monotonic()
         try:
             shelf = await self._shelf(spec)
@@ -204,12 +203,12 @@ class Pool:
         return box
 
     def give_back(self, box: GuestBox) -> None:
-        """Removes a box that was lent, in the background. Calling it twice is harmless."""
+        """Removes a lent box, in the background. Calling it twice is harmless."""
         if box in self._lent:
             self._retire(box)
 
     async def _shelf(self, spec: BoxSpec) -> _Shelf:
-        """The shelf of a spec and of what its image is now; shelves of older images are given up."""
+        """The shelf of a spec and of its current image; marks shelves of older images as old."""
         digest = await self._digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
         shelf = self._shelves.setdefault(key, _Shelf(spec, digest))
@@ -227,12 +226,12 @@ class Pool:
         self._balance()
 
     async def _give_way(self) -> None:
-        """Ends spares that hold what somebody on this host waits for; lets others be tried again."""
+        """Once a second, ends spares that hold what others on this host wait for, and resumes the rest."""
         while True:
             await asyncio.sleep(GIVE_WAY_SECONDS)
             for shelf in self._shelves.values():
                 try:
-                    shelf.resting = self._claims.wanted(shelf.spec)
+                    shelf.resting = self._slots.wanted(shelf.spec)
                 except ConfigError as error:
                     _LOG.warning("%s", error)
                 while shelf.resting and shelf.ready:
@@ -240,7 +239,7 @@ class Pool:
             self._balance()
 
     def _balance(self) -> None:
-        """Hands out what is ready, then starts what is missing. Called after every change."""
+        """Hands out ready boxes, then starts missing ones. Called after every change."""
         if not self._open:
             return
         for waiter in list(self._waiters):
@@ -266,7 +265,7 @@ class Pool:
                 self._start(shelf, spare=True)
 
     def _next(self, shelf: _Shelf) -> GuestBox | None:
-        """A ready box that is alive and has not waited too long."""
+        """Takes a ready box that is alive and not too old; retires the others."""
         while shelf.ready:
             box = shelf.ready.popleft()
             if box.alive and time.monotonic() - box.born < ownership.WARM_SECONDS / 2:
@@ -275,7 +274,7 @@ class Pool:
         return None
 
     def _make_room(self) -> None:
-        """Removes spares that nobody waits for, where their places are needed."""
+        """Removes spares that nobody waits for, if the pool is full and others wait."""
         short = len(self._waiters) - len(self._closes)
         short -= sum(shelf.starting for shelf in self._shelves.values())
         for shelf in self._shelves.values():
@@ -290,8 +289,8 @@ class Pool:
 
     async def _started(self, shelf: _Shelf, spare: bool) -> None:
         try:
-            box = await self._claimed_box(shelf.spec, spare)
-        except BaseException as error:  # cancellation too: who waits for the box is told
+            box = await self._box_with_slot(shelf.spec, spare)
+        except BaseException as error:  # cancellation too: the waiter must learn of it
             self.stats.live -= 1
             if isinstance(error, AirError):
                 self._failed(shelf, error)
@@ -308,18 +307,18 @@ class Pool:
             shelf.starting -= 1
             self._balance()
 
-    async def _claimed_box(self, spec: BoxSpec, spare: bool) -> GuestBox | None:
-        """A box and what it holds of this host; None where a spare would have to wait for that."""
-        claim = await (self._claims.try_take if spare else self._claims.take)(spec)
-        if claim is None:
+    async def _box_with_slot(self, spec: BoxSpec, spare: bool) -> GuestBox | None:
+        """A started box that holds its GPUs and slot; None if a spare would have to wait for them."""
+        share = await (self._slots.try_take if spare else self._slots.take)(spec)
+        if share is None:
             return None
         try:
             async with self._gate:
-                box = await patiently(lambda: start_box(spec, run=self._run, gpus=claim.gpus))
-        except BaseException:  # cancellation too; what was started is gone by now
-            claim.release()
+                box = await patiently(lambda: start_box(spec, run=self._run, gpus=share.gpus))
+        except BaseException:  # cancellation too; a box that began to start is gone by now
+            share.release()
             raise
-        self._claimed[box] = claim
+        self._held[box] = share
         return box
 
     def _stock(self, shelf: _Shelf, box: GuestBox) -> None:
@@ -332,7 +331,7 @@ class Pool:
             self._retire(box)
 
     def _failed(self, shelf: _Shelf, error: AirError) -> None:
-        """Tells the one who waits longest; no spares are started until somebody asks again."""
+        """Fails the longest waiter; starts no spares until the next lease."""
         if not self._open:
             return
         self.stats.failed += 1
@@ -352,12 +351,12 @@ class Pool:
     async def _closed(self, box: GuestBox) -> None:
         try:
             await box.close()
-        except AirError as error:  # its guest has ended; what is left is collected later
+        except AirError as error:  # its guest has ended; the rest is collected later
             _LOG.warning("%s", error)
         finally:
-            # Not before: it may use its GPUs until it is gone. Where that could not be seen, whoever
-            # takes them next looks whether its container is there still.
-            self._claimed.pop(box).release()
+            # Not earlier: the box may use its GPUs until it is gone. If its removal failed, the next
+            # lease of these GPUs checks whether its container still exists.
+            self._held.pop(box).release()
             self.stats.closed += 1
             self.stats.live -= 1
             asyncio.get_running_loop().call_soon(self._balance)
@@ -373,7 +372,7 @@ class Pool:
 
 
 class Lease:
-    """One box of a pool, from entering to leaving."""
+    """A lease of one box of a pool; use through `async with`, once."""
 
     def __init__(self, pool: Pool, spec: BoxSpec, snapshot: Snapshot | None = None) -> None:
         self._pool, self._spec, self._snapshot = pool, spec, snapshot
@@ -391,7 +390,7 @@ class Lease:
         if self._snapshot is not None:
             try:
                 await self._box.restore(self._snapshot)
-            except BaseException:  # cancellation too: the caller never gets the box
+            except BaseException:  # cancellation too: the caller will not get the box
                 self._pool.give_back(self._box)
                 raise
         return self._box

@@ -1,15 +1,14 @@
-"""What a box takes from this host before it starts, and gives back once it is gone.
+"""The share of this host that a box takes before it starts, and gives back once it is gone.
 
-First its GPUs, then one of the host's places for boxes: who waits for a GPU, perhaps for hours,
-keeps no place from others. Both are file locks (`air.sandbox.pool.file_locks`), so they hold across
-processes and end with a process that is killed.
+A box takes its GPUs first, then one of the host's slots: a box that waits for a GPU, perhaps for hours,
+blocks no slot. Both are file locks (`air.sandbox.pool.file_locks`): they hold across processes and end
+with a process that is killed.
 
-At most `AIR_MAX_BOXES` boxes are there at once on a host, of all pools of all processes and users
-together, each of which counts as far as its own setting goes; by default 128, or 8 for each core
-where that is more. Nested boxes, those that are waited for by somebody who holds a box already
-(graders), have places of their own, a quarter as many, or both would wait for ever. The limit keeps
-a host usable, it isolates nothing: where the default folder of locks cannot be used, boxes start
-without it, and the log says so. Boxes that are opened without a pool are not counted.
+`AIR_MAX_BOXES` bounds the boxes on a host, of all pools, processes and users together; each process
+counts up to its own setting. The default is 128, or 8 per core if that is more. Nested boxes, for which a
+holder of another box waits (graders), have slots of their own, a quarter as many; otherwise both could
+wait for ever. The limit keeps a host usable; it isolates nothing. If the default folder of locks cannot
+be used, boxes start without a limit, and the log says so. Boxes opened without a pool are not counted.
 """
 
 from __future__ import annotations
@@ -31,41 +30,43 @@ _LOG = logging.getLogger(__name__)
 
 
 def max_boxes() -> int:
-    """Most boxes at once on this host: `AIR_MAX_BOXES`, or the default.
+    """The most boxes at once on this host: `AIR_MAX_BOXES`, or the default.
 
     Raises:
-        ConfigError: it is not a number above 0.
+        ConfigError: it is not a positive integer.
     """
     given = os.environ.get(LIMIT_ENV, "").strip()
     if not given:
         return max(128, 8 * (os.cpu_count() or 1))
     if not given.isdecimal() or int(given) < 1:
-        raise ConfigError(f"{given!r} is no number above 0", where=LIMIT_ENV, remedy="write 64")
+        raise ConfigError(
+            f"{given!r} must be a positive integer", where=LIMIT_ENV, remedy="write 64"
+        )
     return int(given)
 
 
 @dataclass
-class Claim:
-    """What one box holds; releasing twice is harmless."""
+class HostShare:
+    """What one box holds of its host; releasing twice is harmless."""
 
     gpus: GpuLease | None = None
-    place: file_locks.Lock | None = None
+    slot: file_locks.Lock | None = None
 
     def release(self) -> None:
         """Gives everything back."""
         if self.gpus is not None:
             self.gpus.release()
-        if self.place is not None:
-            self.place.release()
+        if self.slot is not None:
+            self.slot.release()
 
 
-class Claims:
-    """Takes claims for the boxes of one pool.
+class HostSlots:
+    """Hands out slots, and GPUs, to the boxes of one pool.
 
     Args:
         gpus: where boxes get their GPUs; without it, a box with GPUs is refused.
-        nested: whether its boxes are waited for by those who hold a box of another pool.
-        run: the run that is named as holder; this process's own if empty.
+        nested: whether its users hold a box of another pool while they wait.
+        run: the run that is named as the holder; this process's own if empty.
 
     Raises:
         ConfigError: see `max_boxes`.
@@ -73,13 +74,13 @@ class Claims:
 
     def __init__(self, gpus: GpuPool | None = None, *, nested: bool = False, run: str = "") -> None:
         kind, most = ("nested", max(1, max_boxes() // 4)) if nested else ("box", max_boxes())
-        self._places = tuple(f"{kind}.{number}" for number in range(most))
+        self._names = tuple(f"{kind}.{number}" for number in range(most))
         self._waiting = f"{kind}.waiting"
         self._gpus, self._run = gpus, run
         self._line = asyncio.Lock()
 
     def check(self, spec: BoxSpec) -> None:
-        """Holds that a box of `spec` can be served at all.
+        """Checks that a box of `spec` can be served at all.
 
         Raises:
             ConfigError: it wants more GPUs than there are.
@@ -87,51 +88,53 @@ class Claims:
         if spec.gpus:
             self._pool.check(spec.gpus)
 
-    async def take(self, spec: BoxSpec) -> Claim:
-        """Waits until all is had that a box of `spec` needs.
+    async def take(self, spec: BoxSpec) -> HostShare:
+        """Waits until a box of `spec` has its GPUs and its slot.
 
         Raises:
             ConfigError: it wants more GPUs than there are, or the locks cannot be used.
             BoxStartError: the engine could not say which containers use the GPUs.
         """
-        claim = Claim()
+        share = HostShare()
         try:
             if spec.gpus:
-                claim.gpus = await self._pool.take(spec.gpus, containers=spec.provider == "docker")
+                share.gpus = await self._pool.take(spec.gpus, containers=spec.provider == "docker")
             if self._limited:
                 async with self._line:
-                    claim.place = await file_locks.until(
-                        self._place,
+                    share.slot = await file_locks.until(
+                        self._lock,
                         marker=self._waiting,
-                        what=lambda: f"one of the host's {len(self._places)} places ({LIMIT_ENV})",
+                        what=lambda: (
+                            f"one of the host's {len(self._names)} slots for boxes ({LIMIT_ENV})"
+                        ),
                     )
-        except BaseException:  # cancellation too: what it has goes back
-            claim.release()
+        except BaseException:  # cancellation too: give back what it has
+            share.release()
             raise
-        return claim
+        return share
 
-    async def try_take(self, spec: BoxSpec) -> Claim | None:
-        """As `take`, but None where something is held by others, or others wait for it."""
-        claim = Claim()
+    async def try_take(self, spec: BoxSpec) -> HostShare | None:
+        """As `take`, but None if others hold, or wait for, what it needs. Never waits."""
+        share = HostShare()
         try:
             if self.wanted(spec) or self._line.locked():
                 return None
             if spec.gpus:
                 containers = spec.provider == "docker"
-                claim.gpus = await self._pool.try_take(spec.gpus, containers=containers)
-                if claim.gpus is None:
+                share.gpus = await self._pool.try_take(spec.gpus, containers=containers)
+                if share.gpus is None:
                     return None
-            claim.place = await self._place() if self._limited else None
-        except BaseException:  # cancellation too: what it has goes back
-            claim.release()
+            share.slot = await self._lock() if self._limited else None
+        except BaseException:  # cancellation too: give back what it has
+            share.release()
             raise
-        if self._limited and claim.place is None:
-            claim.release()
+        if self._limited and share.slot is None:
+            share.release()
             return None
-        return claim
+        return share
 
     def wanted(self, spec: BoxSpec) -> bool:
-        """Whether anybody on this host waits for what a box of `spec` holds."""
+        """Whether any process on this host waits for what a box of `spec` holds."""
         gpus = bool(spec.gpus) and file_locks.wanted(GPUS_WAITING)
         return gpus or (self._limited and file_locks.wanted(self._waiting))
 
@@ -147,17 +150,15 @@ class Claims:
 
     @cached_property
     def _limited(self) -> bool:
-        """Whether places are counted; found out once."""
+        """Whether slots are counted; decided once."""
         try:
             file_locks.names("box.")
         except ConfigError as error:
-            if os.environ.get(
-                file_locks.FOLDER_ENV
-            ):  # asked for by name, so not to be done without
+            if os.environ.get(file_locks.FOLDER_ENV):  # the user named the folder: it must work
                 raise
             _LOG.warning("%s; until then nothing limits the boxes of this host", error)
             return False
         return True
 
-    async def _place(self) -> file_locks.Lock | None:
-        return file_locks.acquire(*self._places, run=self._run)
+    async def _lock(self) -> file_locks.Lock | None:
+        return file_locks.acquire(*self._names, run=self._run)

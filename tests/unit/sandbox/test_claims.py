@@ -297,7 +297,7 @@ async def test_nested_boxes_do_not_wait_for_those_that_wait_for_them(
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])
 def test_a_bad_limit(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(host_slots.LIMIT_ENV, text)
-    with pytest.raises(ConfigError, match=f"^AIR_MAX_BOXES: '{text}' is no number above 0"):
+    with pytest.raises(ConfigError, match=f"^AIR_MAX_BOXES: '{text}' must be a positive integer"):
         Pool(1)
 
 
@@ -359,4 +359,4 @@ async def test_the_log_says_that_places_are_waited_for(
             await until(lambda: "waiting for" in caplog.text)
             waiting.cancel()
             await asyncio.wait([waiting])
-    assert "waiting for one of the host's 1 places (AIR_MAX_BOXES)" in caplog.text
+    assert "waiting for one of the host's 1 slots for boxes (AIR_MAX_BOXES)" in caplog.text
