@@ -220,7 +220,7 @@ def _check_docker(image: str) -> None:
 def _check_namespaces() -> None:
     from air.sandbox.process import namespaces
 
-    found = namespaces.found()
+    found = namespaces.detect()
     if found.mode == "plain":
         raise ConfigError(
             "a program plays only in an isolated box, and process boxes here have no namespaces "

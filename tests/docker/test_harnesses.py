@@ -55,7 +55,7 @@ def process() -> tuple[str, str]:
 
 
 def _needs_namespaces() -> None:
-    if (found := namespaces.found()).mode == "plain":
+    if (found := namespaces.detect()).mode == "plain":
         pytest.skip(f"process boxes have no namespaces here: {found.reason}")
 
 

@@ -54,7 +54,7 @@ def main() -> int:
         skipped = [m for m in mutants if m.docker]
         mutants = [m for m in mutants if not m.docker]
         print(f"{len(skipped)} mutants are left out: {why}", flush=True)
-    if (found := namespaces.found()).mode != "root":
+    if (found := namespaces.detect()).mode != "root":
         print(f"{sum(m.root for m in mutants)} mutants are left out: {found.reason}", flush=True)
         mutants = [m for m in mutants if not m.root]
     with _copy() as tree:

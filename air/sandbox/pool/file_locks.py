@@ -1,12 +1,12 @@
-"""File locks that the processes of all users of this machine share: who has a GPU, who has a place.
+"""File locks that the processes of all users of this machine share, for GPUs and for slots of boxes.
 
-A lock is a file in one folder, `/run/lock/air` or `AIR_LOCK_DIR`, held with flock(2): the kernel frees
-it when its holder ends, however that comes. The file names its holder in one JSON line, for people
-only; nothing is ever decided by it.
+A lock is a file in one folder, `/run/lock/air` or `AIR_LOCK_DIR`, held with flock(2): the kernel frees it
+when its holder ends, in whatever way. The file names its holder in one JSON line, only for people to read:
+no decision depends on it.
 
-Limits: the folder must lie on this machine's own disk. Processes that see another folder (in a
-container, with another `AIR_LOCK_DIR`) share no locks with us, nor does one that comes after somebody
-removed the files.
+Limits: the folder must lie on this machine's own disk. Processes that see another folder (in a container,
+or with another `AIR_LOCK_DIR`) share no locks with us, nor do processes that start after the files were
+removed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Holder:
-    """Who says to hold a lock."""
+    """The holder that a lock's file names."""
 
     pid: int
     user: str
@@ -61,7 +61,7 @@ class Lock:
         self.name, self.fd, self._pid = name, fd, os.getpid()
 
     def release(self) -> None:
-        """Frees it, even where a child process still has a copy of the descriptor."""
+        """Frees it, even if a child process still has a copy of the descriptor."""
         if self.fd < 0:
             return
         fd, self.fd = self.fd, -1
@@ -71,16 +71,16 @@ class Lock:
 
 
 def folder() -> Path:
-    """Where the locks are."""
+    """The folder of the locks."""
     return Path(os.environ.get(FOLDER_ENV) or FOLDER)
 
 
 def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
-    """The first of these locks that can be had now; None where none can. Never waits.
+    """Takes the first of these locks that is free; None if none is. Never waits.
 
     Args:
-        names: names of locks, in order of preference; made where they do not exist yet.
-        shared: together with others who share it, instead of alone.
+        names: names of locks, in order of preference; their files are made if necessary.
+        shared: hold it together with other sharers, instead of alone.
         run: the run that is named as its holder; this process's own if empty.
 
     Raises:
@@ -105,7 +105,7 @@ def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
 
 
 def holder(name: str) -> Holder | None:
-    """Who holds a lock alone, as its file says; None where nobody does.
+    """The process that holds a lock alone, as its file says; None if none does.
 
     Raises:
         ConfigError: the folder, or a file in it, cannot be used.
@@ -114,7 +114,7 @@ def holder(name: str) -> Holder | None:
 
 
 def wanted(name: str) -> bool:
-    """Whether anybody holds a lock, alone or shared.
+    """Whether any process holds a lock, alone or shared.
 
     Raises:
         ConfigError: the folder, or a file in it, cannot be used.
@@ -123,10 +123,10 @@ def wanted(name: str) -> bool:
 
 
 def names(prefix: str) -> list[str]:
-    """The locks that were ever made under names that begin so, in order."""
+    """The names of all existing lock files that begin with `prefix`, sorted."""
     with _folder() as at:
-        found = os.listdir(at)  # noqa: PTH208 — pathlib knows no descriptors
-        return sorted(name for name in found if name.startswith(prefix))
+        files = os.listdir(at)  # noqa: PTH208 — pathlib has no descriptors
+        return sorted(name for name in files if name.startswith(prefix))
 
 
 async def until(
@@ -136,20 +136,20 @@ async def until(
     what: Callable[[], str],
     say_after: float = SAY_SECONDS,
 ) -> T:
-    """What `attempt` gives, asked again and again until it is not None.
+    """Repeats `attempt` until it returns something other than None, and returns that.
 
     Meanwhile `wanted(marker)` is true in every process of this machine.
 
     Args:
-        attempt: tries once, without waiting for anybody.
+        attempt: tries once, without waiting.
         marker: a lock's name.
-        what: what is waited for, and who has it, for the log.
-        say_after: seconds of waiting until the log says so; then each time they have doubled.
+        what: describes what is awaited, and its holders, for the log.
+        say_after: seconds of waiting before the first line in the log; doubled for each further line.
     """
     mark: Lock | None = None
     since = time.monotonic()
     try:
-        if wanted(marker):  # those who wait already are not passed by
+        if wanted(marker):  # others wait already: let them go first
             await asyncio.sleep(random.uniform(*POLL_SECONDS))
         while (got := await attempt()) is None:
             mark = mark or acquire(marker, shared=True)
@@ -164,7 +164,7 @@ async def until(
 
 
 def _look(name: str, kind: int) -> Holder | None:
-    """The holder whom a lock of `kind` would have to wait for. Leaves the lock as it was."""
+    """The holder that blocks a lock of `kind`; None if the lock is free. Takes nothing."""
     with _folder() as at:
         try:
             fd = _checked(name, os.open(name, os.O_RDONLY | _FILE, dir_fd=at))
@@ -184,7 +184,7 @@ def _look(name: str, kind: int) -> Holder | None:
 
 @contextmanager
 def _folder() -> Iterator[int]:
-    """A descriptor of the folder, which is made where it is not there: open to all, sticky."""
+    """Opens the folder; makes it if necessary, writable by all and sticky."""
     path = folder()
     try:
         if not os.path.lexists(path):
@@ -204,11 +204,11 @@ def _folder() -> Iterator[int]:
 
 
 def _make(path: Path) -> None:
-    """Makes the folder under another name first: nobody meets it with its mode half set."""
+    """Makes the folder under another name, then renames it: no process sees it with a wrong mode."""
     made = Path(tempfile.mkdtemp(prefix=".air-", dir=path.parent))
     try:
         made.chmod(0o1777)  # whatever the umask is
-        (made / ".air").touch()  # a folder that is empty would be replaced by who comes second
+        (made / ".air").touch()  # rename would replace an empty folder
         made.rename(path)
     except OSError:
         shutil.rmtree(made)
@@ -217,8 +217,8 @@ def _make(path: Path) -> None:
 
 
 def _open(name: str, at: int) -> int:
-    """A lock's file. It is opened before it is made: where the kernel protects the files in sticky
-    folders, O_CREAT on another user's file is refused."""
+    """Opens a lock's file; makes it if necessary. Never with O_CREAT on an existing file: in sticky folders
+    the kernel may refuse that for another user's file."""
     while True:
         try:
             return _checked(name, os.open(name, os.O_RDWR | _FILE, dir_fd=at))
@@ -229,7 +229,7 @@ def _open(name: str, at: int) -> int:
 
 
 def _create(name: str, at: int) -> None:
-    """Makes a lock's file under another name first: nobody meets it with its mode half set."""
+    """Makes a lock's file under another name, then links it: no process sees it with a wrong mode."""
     draft = f".{name}.{secrets.token_hex(6)}"
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=at)
     try:
@@ -246,7 +246,7 @@ def _checked(name: str, fd: int) -> int:
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
-    raise _unusable(name, "it is no regular file")
+    raise _unusable(name, "it is not a regular file")
 
 
 def _unusable(name: str, reason: str | None) -> ConfigError:
@@ -267,7 +267,7 @@ def _sign(fd: int, run: str) -> None:
 
 
 def _parse(text: bytes) -> Holder:
-    """What a lock's file says. Any user may have written it, so it is made fit for a terminal."""
+    """Reads the holder from a lock's file. Any user may have written it: control characters go."""
     try:
         fields = json.loads(text.partition(b"\n")[0])
         pid, user, run = int(fields["pid"]), str(fields["user"]), str(fields["run"])

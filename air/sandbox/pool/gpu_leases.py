@@ -1,12 +1,12 @@
 """The right to use some GPUs for one box, held across the processes and users of this machine.
 
 A lease is a set of file locks (`air.sandbox.pool.file_locks`), so it ends with its process. A GPU's lock is
-`<uuid>.0`. Who shares on purpose (`slots_per_gpu` > 1) holds that one together with the other
-sharers, and `<uuid>.<slot>`, counted from 1, alone: so nobody who wants a GPU for itself ever gets
-a shared one, whatever the two were told.
+`<uuid>.0`. Processes that share it on purpose (`slots_per_gpu` > 1) hold that lock together, and each holds
+`<uuid>.<slot>`, counted from 1, alone. So a box that wants a GPU alone never gets a shared one, even if two
+processes have different settings.
 
-Locks do not show a container that outlives its killed owner, nor one whose owner has other locks:
-a GPU is handed on only when the engine has no container labelled with it (`air.gpu`).
+Locks do not show a container that outlives its killed owner, nor one whose owner has another lock folder:
+a GPU is lent only if no container of the engine carries its label (`air.gpu`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from air.sandbox.pool import file_locks
 from air.sandbox.pool.gpus import Gpu, Wanted, listed, plan
 
 WAITING = "gpu.waiting"
-"""The lock that is held, shared, by all who wait for GPUs."""
+"""The lock that all waiters for GPUs hold together."""
 _TURN = "gpu.turn"
 
 
@@ -44,12 +44,12 @@ class GpuLease:
 
     @property
     def label(self) -> str:
-        """What a container that uses them carries as `air.gpu`: `<uuid>.<slot>,…`."""
+        """The value of the label `air.gpu` of a container that uses them: `<uuid>.<slot>,…`."""
         return ",".join(held[0].name for held in self._held.values())
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """The locks' descriptors: a process that inherits them holds the GPUs too, until its end."""
+        """The locks' file descriptors: a process that inherits them holds the GPUs too, until it ends."""
         return tuple(lock.fd for held in self._held.values() for lock in held)
 
     def add(self, gpu: Gpu, held: tuple[file_locks.Lock, ...]) -> None:
@@ -57,7 +57,7 @@ class GpuLease:
         self._held[gpu] = held
 
     def release(self, uuids: Iterable[str] | None = None) -> None:
-        """Gives back all, or only those named."""
+        """Gives back all GPUs, or only those named."""
         only = None if uuids is None else set(uuids)
         for gpu in [gpu for gpu in self._held if only is None or gpu.uuid in only]:
             for lock in self._held.pop(gpu):
@@ -67,14 +67,14 @@ class GpuLease:
 class GpuPool:
     """Lends GPUs, each exclusively or to `slots_per_gpu` at once.
 
-    Who asks first is served first within this process. Across processes it is chance, except that
-    one request for several GPUs at a time may keep what it already has while it waits for more.
+    Requests are served in order within this process. Across processes the order is random, except that
+    one request for several GPUs at a time keeps the GPUs it has while it waits for more.
 
     Args:
-        gpus: what it lends.
-        slots_per_gpu: how many boxes may share a GPU. Their memory is not divided among them.
-        run: the run that is named as holder; this process's own if empty.
-        say_after: seconds of waiting after which the log says who holds what is waited for.
+        gpus: the GPUs to lend.
+        slots_per_gpu: how many boxes may share a GPU; its memory is not divided among them.
+        run: the run that is named as the holder; this process's own if empty.
+        say_after: seconds of waiting after which the log names the holders.
     """
 
     def __init__(
@@ -95,14 +95,14 @@ class GpuPool:
 
     @classmethod
     def open(cls, wanted: Wanted, *, slots_per_gpu: int = 1, run: str = "") -> GpuPool:
-        """A pool over the GPUs of this machine that `wanted` means; see `gpus.plan`, also for errors."""
+        """A pool of the GPUs of this machine that `wanted` means; see `gpus.plan`, also for errors."""
         return cls(plan(wanted), slots_per_gpu=slots_per_gpu, run=run)
 
     def check(self, count: int) -> None:
-        """Holds that a box with `count` GPUs can be served at all.
+        """Checks that a box with `count` GPUs can be served at all.
 
         Raises:
-            ConfigError: it has not so many.
+            ConfigError: the pool has fewer.
         """
         if count > len(self.gpus):
             raise ConfigError(
@@ -113,7 +113,7 @@ class GpuPool:
 
     @asynccontextmanager
     async def lease(self, count: int) -> AsyncIterator[GpuLease]:
-        """The right to `count` GPUs, taken on entering and given back on leaving; see `take`."""
+        """A lease of `count` GPUs: taken on entering, given back on leaving; see `take`."""
         lease = await self.take(count)
         try:
             yield lease
@@ -121,16 +121,16 @@ class GpuPool:
             lease.release()
 
     async def take(self, count: int, *, containers: bool = False) -> GpuLease:
-        """`count` GPUs, all or none; waits for as long as they are held. The caller releases them.
+        """Waits for `count` GPUs, all or none. The caller releases the lease.
 
         Args:
-            containers: whether a container will use them. Then an engine must answer: one that restarts
-                may have containers that live on.
+            containers: whether a container will use them. Then the engine must answer: while it restarts,
+                containers may live on.
 
         Raises:
-            ConfigError: the pool has not so many, or the locks cannot be used.
+            ConfigError: the pool has fewer, or the locks cannot be used.
             MissingError: no engine answers, and `containers` is set.
-            BoxStartError: the engine could not say which containers use them.
+            BoxStartError: the engine failed to list its containers.
         """
         self.check(count)
         lease = GpuLease()
@@ -150,7 +150,7 @@ class GpuPool:
                     what=lambda: f"{count} of the GPUs {listed(self.gpus)}: {self._held_by()}",
                     say_after=self._say_after,
                 )
-        except BaseException:  # cancellation too: its GPUs go back
+        except BaseException:  # cancellation too: give its GPUs back
             lease.release()
             raise
         finally:
@@ -158,22 +158,22 @@ class GpuPool:
                 turn.release()
 
     async def try_take(self, count: int, *, containers: bool = False) -> GpuLease | None:
-        """As `take`, but None where they cannot be had now."""
+        """As `take`, but None if they are not free now. Never waits."""
         self.check(count)
         if self._line.locked():
             return None
         lease = GpuLease()
         try:
             return await self._fill(lease, count, containers, keep=False)
-        except BaseException:  # cancellation too: its GPUs go back
+        except BaseException:  # cancellation too: give its GPUs back
             lease.release()
             raise
 
     async def _fill(
         self, lease: GpuLease, count: int, containers: bool, *, keep: bool
     ) -> GpuLease | None:
-        """Completes the lease, or gives back what it has unless it may `keep` that."""
-        for slot in self._slots:  # boxes share a GPU only where each has one
+        """Takes the GPUs that `lease` lacks. If some are missing, gives the others back unless `keep`."""
+        for slot in self._slots:  # boxes share a GPU only after each GPU has one box
             for gpu in sorted(self.gpus, key=lambda gpu: gpu.uuid in self._occupied):
                 missing = len(lease.gpus) < count and gpu not in lease.gpus
                 if missing and (held := self._lock(gpu, slot)):
@@ -211,31 +211,32 @@ class GpuPool:
 
 
 def divided(
-    found: Sequence[Gpu], *, box: int, grader: int, slots_per_gpu: int = 1, where: str = "gpus"
+    gpus: Sequence[Gpu], *, box: int, grader: int, slots_per_gpu: int = 1, where: str = "gpus"
 ) -> tuple[GpuPool, GpuPool]:
-    """Pools for agents' boxes and for graders': an agent that waits for its grade keeps its own.
+    """Two pools, for agents' boxes and for graders': an agent keeps its GPUs while it waits for a grade.
 
     Args:
-        box: most GPUs of one agent's box.
-        grader: most of one grader's; so many are left to graders.
-        where: the key that is named in the error.
+        gpus: the GPUs to divide.
+        box: the most GPUs of one agent's box.
+        grader: the most GPUs of one grader's box; the graders' pool has that many.
+        where: the configuration key, for the error.
 
     Raises:
-        ConfigError: there are not so many.
+        ConfigError: `gpus` are fewer than `box + grader`.
     """
-    if box + grader > len(found):
+    if box + grader > len(gpus):
         raise ConfigError(
-            f"a box needs {box} GPUs, graders {grader}, and the run has {len(found)}: {listed(found)}",
+            f"a box needs {box} GPUs, graders {grader}, and the run has {len(gpus)}: {listed(gpus)}",
             where=where,
             remedy="name more, or take the task out",
         )
-    count = len(found) - grader
-    agents = GpuPool(found[:count], slots_per_gpu=slots_per_gpu)
-    return agents, GpuPool(found[count:], slots_per_gpu=slots_per_gpu)
+    count = len(gpus) - grader
+    agents = GpuPool(gpus[:count], slots_per_gpu=slots_per_gpu)
+    return agents, GpuPool(gpus[count:], slots_per_gpu=slots_per_gpu)
 
 
 def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
-    """Who holds a GPU: by slot; slot 0 is the whole GPU.
+    """The holders of a GPU by slot; slot 0 is the whole GPU.
 
     Raises:
         ConfigError: the locks cannot be used.
@@ -246,34 +247,36 @@ def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
 
 
 def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Which containers stand against handing out what `label` names: UUID to "CONTAINER of OWNER".
+    """The containers that conflict with a lease: UUID to "container NAME of OWNER".
 
-    Two that share a GPU do not stand against one another; one that has it alone does.
+    Containers in different slots of a GPU do not conflict; one that has the whole GPU always does.
 
     Args:
-        label: as `GpuLease.label`.
+        label: the lease, as `GpuLease.label`.
         containers: the engine's summaries.
     """
-    asked = [_place(part) for part in label.split(",")]
-    found: dict[str, str] = {}
+    wanted = [_slot(part) for part in label.split(",")]
+    conflicts: dict[str, str] = {}
     for container in containers:
         labels = container["Labels"]
         for part in labels.get(ownership.GPU_LABEL, "").split(","):
-            uuid, slot = _place(part)
-            if any(u == uuid and (s == slot or "0" in (s, slot)) for u, s in asked):
+            uuid, slot = _slot(part)
+            if any(u == uuid and (s == slot or "0" in (s, slot)) for u, s in wanted):
                 name = container["Names"][0].lstrip("/")
-                found[uuid] = f"container {name} of {labels.get(ownership.OWNER_LABEL, 'nobody')}"
-    return found
+                conflicts[uuid] = (
+                    f"container {name} of {labels.get(ownership.OWNER_LABEL, 'nobody')}"
+                )
+    return conflicts
 
 
-def _place(part: str) -> tuple[str, str]:
-    """UUID and slot of one part of a label; a bare UUID means the whole GPU."""
+def _slot(part: str) -> tuple[str, str]:
+    """The UUID and the slot of one part of a label; a bare UUID means the whole GPU."""
     uuid, _, slot = part.strip().partition(".")
     return uuid, slot or "0"
 
 
 def occupied(label: str) -> dict[str, str]:
-    """As `users`, of all containers there are, once those of dead owners are removed. Blocks.
+    """As `users` for all containers of the engine, after removing those of dead owners. Blocks.
 
     Raises:
         MissingError: no engine answers.

@@ -1,4 +1,4 @@
-"""What a pool needs around the start of a box: patience, and what an image's tag stands for now."""
+"""Retries of box starts, and the current ids of images, for the pool."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from air.sandbox.docker.engine_errors import EngineAwayError, TransientStartErro
 
 ATTEMPTS = 4
 AWAY_SECONDS = 60.0
-"""How long a start waits for an engine that is being restarted."""
+"""How long a start waits for an engine that restarts."""
 DIGEST_SECONDS = 1.0
 T = TypeVar("T")
 
 
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """What `work` gives, tried again where it fails for a reason that may pass.
+    """Returns the result of `work`; repeats it after failures that may pass.
 
     Raises:
-        TransientStartError: all tries are used up; other errors at once.
+        TransientStartError: the last attempt failed. Other errors are raised at once.
     """
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(TransientStartError),
@@ -48,22 +48,22 @@ def _hopeless(state: RetryCallState) -> bool:
 
 
 class Digests:
-    """What images' tags stand for, asked of the engine at most once in `DIGEST_SECONDS`."""
+    """The ids that image tags mean, asked of the engine at most once per `DIGEST_SECONDS`."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}
         self._asking = asyncio.Lock()
 
     async def of(self, spec: BoxSpec) -> str:
-        """The digest of a spec's image; empty where boxes have none.
+        """The id of a spec's image; empty for process boxes.
 
         Raises:
-            MissingError: no engine answers, or the image is not there.
+            MissingError: no engine answers, or the image is not built.
             BoxStartError: the engine failed.
         """
         if spec.provider != "docker":
             return ""
-        async with self._asking:  # one question serves all who wait meanwhile
+        async with self._asking:  # one request serves all concurrent callers
             asked, digest = self._known.get(spec.image, (0.0, ""))
             if not digest or time.monotonic() - asked > DIGEST_SECONDS:
                 from air.sandbox.docker import engine

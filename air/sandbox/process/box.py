@@ -1,24 +1,24 @@
 """The process box: the same guest as a subprocess, for machines without Docker.
 
-Every episode in one is labelled `isolation = "process"`. What holds in each mode of
-`air.sandbox.process.namespaces` (`namespaces()` says which one, and why), beside what holds in every
-box (fresh commands, timeouts that kill whole trees, bounded output, file operations that follow no link, an
-end together with the harness):
+Every episode in one is labelled `isolation = "process"`. The promises of every box hold (fresh commands,
+timeouts that kill whole trees, bounded output, file operations that follow no link, an end together with
+the harness). More depends on the mode (`air.sandbox.process.namespaces`; `namespaces()` says which and
+why):
 
-- `root` and `user`: the guest is process 1, so nothing outlives the box or hides from it. There is
-  no network but loopback; nothing of the host is seen but its system folders and Python, read-only;
-  nobody in it has or can get a privilege. Workspace, scratch folders and `/tmp` are tmpfs of `disk_mb`
-  each, which is memory of the host. `pids` holds from Linux 5.14 on. As root, a box's ids are the
-  host's from `namespaces.HOST_IDS` on, which own nothing there; as another user, they are that user,
-  and graders cannot run an agent's code as a second user.
-- `plain`: a command runs as this user and sees the host's files, network and processes. `pids`,
-  `shm_mb` and the size of the workspace as a whole do not hold.
-- Never held: `cpus`, and memory but for each process by itself (its data segment). There is no
-  filter of system calls: the kernel that it shares with the host is all that is between them.
+- `root` and `user`: the guest is process 1, so nothing outlives the box or hides from it. There is no
+  network but loopback. Of the host, only system folders and Python are visible, read-only. No process in
+  it has or can get a privilege. Workspace, scratch folders and `/tmp` are tmpfs of `disk_mb` each, in
+  memory of the host. `pids` holds from Linux 5.14 on. As root, a box's ids are the host's from
+  `namespaces.HOST_IDS` on, which own nothing there; as another user, they are that user, and graders
+  cannot run an agent's code as a second user.
+- `plain`: a command runs as this user and sees the host's files, network and processes. `pids`, `shm_mb`
+  and the size of the workspace as a whole are not enforced.
+- No mode enforces `cpus`, nor memory except per process (its data segment). There is no filter of system
+  calls: only the host's kernel separates a box from the host.
 
-Which GPUs are its own is only told to CUDA (`CUDA_VISIBLE_DEVICES`; empty where it has none). The
-guest holds their locks too: where the harness is killed, they are free once the guest has ended.
-`network` restricts a box as it does a container, except in `plain` mode.
+A box's GPUs are enforced by `CUDA_VISIBLE_DEVICES` alone (empty if it has none). The guest holds their
+locks too: if the harness is killed, the GPUs are free once the guest has ended. `network` restricts a box
+as it does a container, except in `plain` mode.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class ProcessBox(GuestBox):
     async def start(
         cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
     ) -> ProcessBox:
-        """Starts a box; a process needs no label of its `run`.
+        """Starts a box; `run` is ignored, since a process has no labels.
 
         Raises:
             ConfigError: a scratch folder, or `AIR_PROCESS_BOX`, cannot be used.
-            BoxStartError: no folder, no process, or no guest.
+            BoxStartError: its folder, its process or its guest did not start.
         """
         box = cls(spec, gpus)
         try:
@@ -83,7 +83,7 @@ class ProcessBox(GuestBox):
         return box
 
     async def _start(self) -> None:
-        self.mode = (await to_the_end(asyncio.to_thread(modes.found))).mode
+        self.mode = (await to_the_end(asyncio.to_thread(modes.detect))).mode
         root = self._make_root()
         frames = self._prepare(root)
         sent = compiled() if self.mode == "plain" else modes.program()
@@ -116,7 +116,7 @@ class ProcessBox(GuestBox):
 
     @property
     def _proxied(self) -> bool:
-        """Whether it reaches what `network` lists as a container does; a plain one has all."""
+        """Whether it uses the egress proxy, as a container does; a plain box has the whole network."""
         return bool(self.spec.network) and self.mode != "plain"
 
     def _make_root(self) -> Path:
@@ -126,7 +126,7 @@ class ProcessBox(GuestBox):
         return root
 
     def _prepare(self, root: Path) -> list[dict[str, Any]]:
-        """Says where the folders are, and makes them where nobody else does; what is to be sent."""
+        """Prepares the box's folders; returns the frames to send first."""
         layouts = []
         if self.mode == "plain":
             self._make_folders(root)
@@ -150,9 +150,9 @@ class ProcessBox(GuestBox):
 
     @property
     def host_workspace(self) -> Path:
-        """Where this machine finds the workspace while the box lives. End it in `/` where a program
-        takes it: with namespaces it is a link, into a file system that is mounted nowhere else. Who
-        follows a link that lies in there follows an agent's."""
+        """The workspace as this machine sees it while the box lives. Append `/` for programs: with
+        namespaces the path is a link into a file system that is mounted nowhere else. Links in the
+        workspace are the agent's: never follow them."""
         if self.mode == "plain":
             return Path(self.workspace)
         assert self._process is not None
@@ -160,7 +160,7 @@ class ProcessBox(GuestBox):
 
     @property
     def seen_from_host(self) -> str:
-        """Where a person of this machine finds the workspace; see `host_workspace`."""
+        """`host_workspace` for a person at this machine."""
         return f"{self.host_workspace}/"
 
     @property
@@ -185,7 +185,7 @@ class ProcessBox(GuestBox):
         }
 
     def _env(self) -> dict[str, str]:
-        """What commands find: nothing of the harness's own environment, which may hold secrets."""
+        """The environment of commands: nothing of the harness's own, which may hold secrets."""
         env = {
             "PATH": f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
             "HOME": self._folders[WORKSPACE],
@@ -201,7 +201,7 @@ class ProcessBox(GuestBox):
         )
 
     async def snapshot(self) -> Snapshot:
-        """Freezes the workspace, which is copied; see `Box.snapshot`."""
+        """Freezes and copies the workspace; see `Box.snapshot`."""
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
             return await CopiedSnapshot.of(self.host_workspace)
@@ -228,10 +228,10 @@ class ProcessBox(GuestBox):
 
 
 def namespaces() -> str:
-    """What process boxes are on this machine: the mode, and why. Blocks for about 0.2 s once.
+    """The mode of process boxes on this machine, and why, as one line. Blocks for about 0.2 s once.
 
     Raises:
-        ConfigError: `AIR_PROCESS_BOX` names no mode, or one that does not work here.
+        ConfigError: `AIR_PROCESS_BOX` names no mode, or a mode that does not work here.
     """
-    found = modes.found()
-    return f"{found.mode}: {found.reason}"
+    detection = modes.detect()
+    return f"{detection.mode}: {detection.reason}"

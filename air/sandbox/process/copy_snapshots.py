@@ -1,7 +1,7 @@
-"""Snapshots of process boxes: a folder on the host that the workspace was moved to.
+"""Snapshots of process boxes: a folder on the host that holds a copy of the workspace.
 
-A box that starts from one gets a copy of it: unlike in containers, that takes longer for a larger
-workspace, except where the file system shares blocks (btrfs, XFS).
+A box that starts from a snapshot gets another copy: unlike with containers, this takes longer for a
+larger workspace, unless the file system shares blocks (btrfs, XFS).
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ class CopiedSnapshot(Snapshot):
 
     @classmethod
     async def of(cls, workspace: Path) -> CopiedSnapshot:
-        """Freezes the workspace of a box in which nothing runs any more.
+        """Copies the workspace of a box in which nothing runs any more.
 
         Raises:
-            BoxDiedError: it could not be kept.
+            BoxDiedError: the copy failed.
         """
         snapshot = cls(Path(tempfile.mkdtemp(prefix=ownership.folder_prefix())))
         try:
-            await _copied(workspace, snapshot._folder / "workspace")
-        except BaseException:  # cancellation too: half a copy is none
+            await _copy(workspace, snapshot._folder / "workspace")
+        except BaseException:  # cancellation too: half a copy is useless
             await snapshot.close()
             raise
         return snapshot
 
     async def fill(self, workspace: Path) -> None:
-        """Puts a copy into the empty workspace of a box.
+        """Copies the snapshot into the empty workspace of a box.
 
         Raises:
             BoxDiedError: the snapshot is gone, or the disk is full.
         """
-        await _copied(self._folder / "workspace", workspace)
+        await _copy(self._folder / "workspace", workspace)
 
     async def close(self) -> None:
         """Removes the folder; see `Snapshot.close`."""
         await to_the_end(asyncio.to_thread(ownership.remove_folder, self._folder))
 
 
-async def _copied(source: Path, dest: Path) -> None:
-    """Copies a folder with all it holds, links as links; `dest` may exist."""
+async def _copy(source: Path, dest: Path) -> None:
+    """Copies a folder and its contents, links as links; `dest` may exist."""
     argv = ["cp", "-a", "--reflink=auto", "-T", "--", f"{source}/.", f"{dest}/"]
     run = asyncio.to_thread(subprocess.run, argv, capture_output=True, check=False)
     done = await to_the_end(run)

@@ -1,15 +1,15 @@
-"""Whether process boxes get namespaces here, and what such a box is made of: the host's side.
+"""Detects whether process boxes get namespaces on this host, and describes such a box for its launcher.
 
-`found` says which of three modes process boxes have on this machine, and why:
+`detect` says which of three modes process boxes have on this machine, and why:
 
 - `root`: this process is root, and the kernel allows namespaces;
-- `user`: it is not (or root of a container only), and may make a user namespace of its own;
-- `plain`: neither; the box is a folder and a subprocess.
+- `user`: it is not root (or root of a container only), but may make a user namespace of its own;
+- `plain`: neither holds; the box is a folder and a subprocess.
 
-`AIR_PROCESS_BOX` chooses one of them (`auto`, the default, takes the best that works); a mode that
-does not work is then an error instead of a worse one. What a box sees of the host, read-only: the
-system's folders, the Python environment of this process, the folders of `LD_LIBRARY_PATH`, and
-those named in `AIR_PROCESS_SHOW` (separated by `:`), such as a cluster's software tree.
+`AIR_PROCESS_BOX` chooses a mode (`auto`, the default, takes the best that works); if a chosen mode does
+not work, that is an error, never a weaker box. A box sees these parts of the host, read-only: the
+system's folders, the Python environment of this process, the folders of `LD_LIBRARY_PATH`, and the
+folders in `AIR_PROCESS_SHOW` (separated by `:`), such as a cluster's software tree.
 """
 
 # ruff: noqa: PTH110, PTH114, PTH115, PTH117, PTH118, PTH120
@@ -41,7 +41,7 @@ from air.sandbox.wire.connection import interpreter
 Mode = Literal["root", "user", "plain"]
 SETTING, SHOW = "AIR_PROCESS_BOX", "AIR_PROCESS_SHOW"
 HOST_IDS = 0x7000_0000
-"""As root, ids 0 to 65535 in a box are this and more on the host: a range that nothing else uses."""
+"""In mode `root`, ids 0 to 65535 of a box are the host's ids from here on: a range with no other use."""
 MIB = 1 << 20
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix")
 _ELSEWHERE = "/box"
@@ -53,45 +53,47 @@ _LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Found:
+class Detection:
     """The mode of process boxes on this machine."""
 
     mode: Mode
     reason: str
-    """Why it is this one, as half a line."""
+    """Why this mode, as half a line."""
 
 
-def found() -> Found:
-    """The mode of process boxes here; tried out once for each setting. Blocks for about 0.2 s then.
+def detect() -> Detection:
+    """Detects the mode of process boxes here, by a trial, once per setting. That blocks for about 0.2 s.
 
     Raises:
-        ConfigError: `AIR_PROCESS_BOX` names no mode, or one that does not work here, or
-            `AIR_PROCESS_SHOW` names no folder.
+        ConfigError: `AIR_PROCESS_BOX` names no mode, or a mode that does not work here;
+            `AIR_PROCESS_SHOW` names a folder that does not exist.
     """
     with _LOCK:
-        return _found(os.environ.get(SETTING, "auto"), os.environ.get(SHOW, ""))
+        return _detected(os.environ.get(SETTING, "auto"), os.environ.get(SHOW, ""))
 
 
 @cache
-def _found(wanted: str, _show: str) -> Found:
+def _detected(wanted: str, _show: str) -> Detection:
     modes = get_args(Mode)
     if wanted not in ("auto", *modes):
         remedy = f"set it to auto, {', '.join(modes[:-1])} or {modes[-1]}"
-        raise ConfigError(f"{wanted!r} is no kind of process box", where=SETTING, remedy=remedy)
+        raise ConfigError(
+            f"{wanted!r} is not a mode of process boxes", where=SETTING, remedy=remedy
+        )
     if wanted == "plain":
-        return Found("plain", f"{SETTING}=plain")
+        return Detection("plain", f"{SETTING}=plain")
     mode: Mode = "root" if _is_root() else "user"
     problem = _problem(mode) if wanted in ("auto", mode) else f"this user's is {mode!r}"
     if problem and wanted != "auto":
         remedy = "set it to auto or plain"
         raise ConfigError(f"{wanted!r} does not work here: {problem}", where=SETTING, remedy=remedy)
     if problem:
-        return Found("plain", f"no namespaces: {problem}")
-    return Found(mode, "namespaces as root" if mode == "root" else "namespaces of a user's own")
+        return Detection("plain", f"no namespaces: {problem}")
+    return Detection(mode, "namespaces as root" if mode == "root" else "namespaces of a user's own")
 
 
 def _is_root() -> bool:
-    """Whether this process is root, and may give the box ids that nobody uses."""
+    """Whether this process is root and may use `HOST_IDS` for a box."""
     if os.geteuid():
         return False
     lines = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
@@ -100,7 +102,7 @@ def _is_root() -> bool:
 
 
 def _problem(mode: Mode) -> str:
-    """Why no box of this mode can start here; empty where one can. Starts one."""
+    """Why no box of this mode starts here; empty if a trial box starts."""
     folder = tempfile.mkdtemp(prefix=ownership.folder_prefix())
     try:
         where, shown = places(("/workspace", "/tmp"))
@@ -128,14 +130,15 @@ def _problem(mode: Mode) -> str:
 
 
 def program() -> bytes:
-    """The launcher and the guest, for this interpreter; its first frame is a `layout`."""
+    """The launcher and the guest, compiled for this interpreter; the first frame must be a `layout`."""
     return connection.compiled((*connection.GUEST, "namespaces"))
 
 
 def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Where a box's writable folders are, and what of the host it sees: path in the box -> on the host.
+    """Maps a box's writable folders to their paths in it, and visible host paths to their sources.
 
-    A writable folder is where it is in a container, unless something of the host is there.
+    A writable folder has the same path as in a container, or one below `/box` if a visible path of the
+    host is in its way.
     """
     shown = _shown()
     where = {}
@@ -179,20 +182,20 @@ def _named(variable: str) -> list[str]:
 def gpu_devices(
     uuids: Collection[str], *, driver: str = "/proc/driver/nvidia/gpus", dev: str = "/dev"
 ) -> list[str]:
-    """The device files through which the NVIDIA GPUs of these UUIDs are used; none where there are none.
+    """The device files of the NVIDIA GPUs with these UUIDs, shared files included; empty without GPUs.
 
     Args:
-        driver: where the driver tells of its GPUs.
-        dev: where the device files are.
+        driver: the folder where the driver lists its GPUs.
+        dev: the folder of the device files.
     """
-    found = []
+    own = []
     for file in sorted(Path(driver).glob("*/information")):
         rows = (line.partition(":") for line in file.read_text(encoding="utf-8").splitlines())
-        told = {name.strip(): value.strip() for name, _, value in rows}
-        if told.get("GPU UUID") in uuids:
-            found.append(f"{dev}/nvidia{told['Device Minor']}")
+        fields = {name.strip(): value.strip() for name, _, value in rows}
+        if fields.get("GPU UUID") in uuids:
+            own.append(f"{dev}/nvidia{fields['Device Minor']}")
     shared = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps")
-    devices = [*found, *(f"{dev}/{name}" for name in shared)] if found else []
+    devices = [*own, *(f"{dev}/{name}" for name in shared)] if own else []
     return [path for path in devices if os.path.exists(path)]
 
 
@@ -204,12 +207,12 @@ def layout(
     folder: str,
     devices: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What the launcher makes a box of; see `air.sandbox.guest.namespaces`.
+    """The launcher's description of a box; see `air.sandbox.guest.namespaces`.
 
     Args:
-        where, shown: see `places`.
-        folder: an empty folder of the host, which the launcher removes at the end.
-        devices: device files of the host, and folders of them, that the box may use.
+        where, shown: from `places`.
+        folder: an empty folder of the host; the launcher removes it at the end.
+        devices: device files of the host, or folders of them, that the box may use.
     """
     limits, root = spec.limits, mode == "root"
     second_user = spec.second_user and root
@@ -240,9 +243,9 @@ def layout(
 
 
 def counts_by_namespace() -> bool:
-    """Whether the kernel limits the processes of a user for each user namespace by itself.
+    """Whether the kernel counts a user's processes per user namespace (Linux 5.14).
 
-    Where it does not, `pids` cannot be held: the user's other processes would count, too.
+    If it does not, `pids` cannot be enforced: the user's other processes would count, too.
     """
     release = re.match(r"(\d+)\.(\d+)", platform.release())
     return release is not None and tuple(map(int, release.groups())) >= _COUNTED_BY_NAMESPACE

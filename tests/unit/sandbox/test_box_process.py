@@ -22,7 +22,7 @@ from air.sandbox.process import namespaces
 from air.sandbox.process.box import ProcessBox
 
 SPEC = BoxSpec(provider="process")
-MODES = list(dict.fromkeys([namespaces.found().mode, "plain"]))
+MODES = list(dict.fromkeys([namespaces.detect().mode, "plain"]))
 KEPT = [
     pytest.param(mode, check, id=f"{mode}-{check.name}")
     for mode in MODES

@@ -92,7 +92,7 @@ def test_a_whole_uuid_that_another_begins_with_is_that_one() -> None:
         (["GPU-"], f"gpus: there is no GPU 'GPU-' — {THERE}"),
         (["GPU-aa"], f"gpus: 'GPU-aa' fits several GPUs — {THERE}"),
         (["0", "GPU-aa11"], f"gpus: names a GPU twice — {THERE}"),
-        ("7", 'gpus: \'7\' is no list — write "auto" or ["0"]'),
+        ("7", 'gpus: \'7\' is not a list — write "auto" or ["0"]'),
     ],
 )
 def test_what_cannot_be_selected(wanted: gpus.Wanted, said: str) -> None:

@@ -21,7 +21,7 @@ from air.sandbox.wire.connection import interpreter
 
 SPEC = BoxSpec(provider="process")
 REPOSITORY = Path(air.__file__).parents[1]
-MODE = namespaces.found().mode
+MODE = namespaces.detect().mode
 isolated = pytest.mark.skipif(MODE == "plain", reason=f"{process.namespaces()}")
 as_root = pytest.mark.skipif(MODE != "root", reason=f"needs root: {process.namespaces()}")
 SAY = """
@@ -54,7 +54,7 @@ def test_the_setting_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         ConfigError, match=r"AIR_PROCESS_BOX: 'best' is no kind .* set it to auto, root"
     ):
-        namespaces.found()
+        namespaces.detect()
     monkeypatch.setenv(namespaces.SETTING, "plain")
     assert process.namespaces() == "plain: AIR_PROCESS_BOX=plain"
     other = "user" if os.geteuid() == 0 else "root"
@@ -62,7 +62,7 @@ def test_the_setting_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         ConfigError, match=f"'{other}' does not work here: .* — set it to auto or plain"
     ):
-        namespaces.found()
+        namespaces.detect()
 
 
 @as_root
