@@ -1,7 +1,7 @@
-"""Where an image's base comes from: here, pulled, or bootstrapped from Debian's packages.
+"""Finds the base of an image: already here, pulled, or bootstrapped from Debian's packages.
 
-Bootstrapping needs root, `debootstrap` (installed if apt can) and a package server; the result is
-kept as the image `air-bootstrap`, so that a later build starts at once.
+Bootstrapping needs root, `debootstrap` (installed with apt if possible) and a package server. The result
+is kept as the image `air-bootstrap`, so that later builds start at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def find_base(wanted: str, *, say: Say) -> str:
     """The image to build on: `wanted` if it is here or can be pulled, else a bootstrapped one.
 
     Raises:
-        BoxStartError: it can be neither pulled nor bootstrapped; says why for both.
+        BoxStartError: it can be neither pulled nor bootstrapped; gives both reasons.
     """
     if _here(wanted):
         return wanted
@@ -52,10 +52,10 @@ def find_base(wanted: str, *, say: Say) -> str:
 
 
 def apt_install(*packages: str) -> None:
-    """Installs packages of the distribution, without questions. Needs root and apt-get.
+    """Installs packages of the distribution without questions. Needs root and apt-get.
 
     Raises:
-        BoxStartError: apt failed; says its last error and what to do.
+        BoxStartError: apt failed; names its last error and the remedy.
     """
     run(["apt-get", "update", "-q"], "apt-get update")
     options = ["-qy", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"]
@@ -63,10 +63,10 @@ def apt_install(*packages: str) -> None:
 
 
 def run(argv: list[str], doing: str) -> None:
-    """Runs a program to its end, quietly; a failure says the line of its output to blame.
+    """Runs a program to its end, quietly.
 
     Raises:
-        BoxStartError: it cannot be started or ends with a status other than 0.
+        BoxStartError: it cannot be started, or failed; quotes the line of its output that says why.
     """
     try:
         done = subprocess.run(
@@ -117,11 +117,11 @@ def _pull(tag: str) -> str:
                 return _short(event["error"])
     except engine.FOREIGN as error:
         return _short(engine.reason(error))
-    return "" if _here(tag) else "nothing came"
+    return "" if _here(tag) else "the engine sent nothing"
 
 
 def _short(text: str) -> str:
-    """The last clause of an engine's nested error."""
+    """The last clause of a nested error of the engine."""
     return text.strip().rsplit(": ", 1)[-1][:120]
 
 
@@ -160,13 +160,13 @@ def _made(folder: Path) -> Path:
 
 
 def _keyring() -> list[str]:
-    """Trusts the machine's Debian keys where it has them; debootstrap's own default else."""
+    """Arguments for the machine's Debian keys; none if it has none, then debootstrap uses its default."""
     keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     return [f"--keyring={keyring}"] if keyring.is_file() else []
 
 
 def _mirror() -> list[str]:
-    """The server from which this machine's apt already takes the suite, if it does."""
+    """The server from which this machine's apt takes the suite; empty if it takes it from none."""
     argv = ["apt-get", "indextargets", "--format", "$(SITE)"]
     argv += ["Created-By: Packages", f"Codename: {SUITE}", "Component: main"]
     try:

@@ -1,12 +1,12 @@
 """The Docker box: closed by default (see `container_spec`), gone with its harness.
 
-Its first process is the guest, on the attached stream: when the stream closes, for whatever reason,
-the guest ends, and the engine removes the container. If the image has no Python that runs the guest,
-one is mounted (see `portable_python`). Names that `BoxSpec.network` lists are reached through a proxy
-that the harness answers (`egress_proxy`).
+Its first process is the guest, on the attached stream. When the stream closes, for whatever reason, the
+guest ends and the engine removes the container. If the image has no Python for the guest, one is mounted
+(see `portable_python`). Hosts in `BoxSpec.network` are reached through the harness's proxy
+(`egress_proxy`).
 
-`second_user` boxes run as root with SETUID, SETGID and KILL only; the workspace belongs to root and
-is readable by the second user, scratch folders are closed to it.
+`second_user` boxes run as root with SETUID, SETGID and KILL only. Their workspace belongs to root; the
+second user may read it, but not enter scratch folders.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class DockerBox(GuestBox):
     async def start(
         cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
     ) -> DockerBox:
-        """Starts a box; nothing is left of one that does not start, or whose caller is cancelled.
+        """Starts a box. If that fails, or the caller is cancelled, nothing of it remains.
 
         Raises:
             MissingError: no engine answers, or the image is not built.
-            EngineAwayError: the engine answered before, and does not now.
-            TransientStartError: it failed for another reason that may pass.
-            BoxStartError: it failed for good.
+            EngineAwayError: the engine answered before, but does not now.
+            TransientStartError: the start failed for another reason that may pass.
+            BoxStartError: the start failed, and would fail again.
         """
         python = await portable_python.interpreter_of(spec.image, run)
         try:
@@ -64,7 +64,7 @@ class DockerBox(GuestBox):
         try:
             await box._start(python)
             await limit_check.say_once(box._attached.container)
-        except BaseException as error:  # cancellation too: no container is left
+        except BaseException as error:  # cancellation too: leave no container
             await abandon(box)
             if isinstance(error, engine.FOREIGN) and not isinstance(error, TimeoutError):
                 raise engine.translated(error, image=spec.image) from error
@@ -91,18 +91,18 @@ class DockerBox(GuestBox):
             await self.forward(egress_proxy.PORT, egress_proxy.Proxy(self.spec.network).serve)
 
     async def snapshot(self) -> Snapshot:
-        """Freezes the workspace; see `Box.snapshot`. Costs the same for a workspace of any size."""
+        """Freezes the workspace; see `Box.snapshot`. Takes the same time for any size."""
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
             keeper = await snapshot_service.hold(self._run)
             try:
                 return await keeper.take(await self._tenant())
-            except BaseException:  # cancellation too: nobody else lets go of it
+            except BaseException:  # cancellation too: nobody else releases it
                 await keeper.release()
                 raise
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Lays a frozen workspace over this box's; see `Box.restore`."""
+        """Mounts a copy of a frozen workspace over this box's; see `Box.restore`."""
         if not isinstance(snapshot, snapshot_service.KeptSnapshot):
             raise ConfigError("a container starts only from a snapshot of a container")
         self._keeper = snapshot.keeper.again()

@@ -1,9 +1,9 @@
 """The arguments of `create_container` for a box.
 
-A box's container has no network, no capabilities, no new privileges, a read-only root, one non-root
-user, and limits on processes, memory, CPU and every writable folder. The writable folders are tmpfs:
-they live in memory, so the container may use `memory_mb` for processes plus the sizes of these
-folders, and filling them takes nothing from the processes. Swap is not added.
+A box's container has no network, no capabilities, no new privileges, a read-only root, one non-root user,
+and limits on processes, memory, CPU and every writable folder. The writable folders are tmpfs, in memory:
+the container's limit is `memory_mb` for processes plus the sizes of these folders, so filling them takes
+nothing from the processes. Swap is not added.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Python(NamedTuple):
     """The interpreter that runs a box's guest."""
 
     command: tuple[str, ...] = ("python3",)
-    """How it starts: the image's own, or a mounted one with its loader."""
+    """The command that starts it: the image's own, or a mounted one with its loader."""
     mounts: tuple[docker.types.Mount, ...] = ()
-    """What it needs mounted."""
+    """The mounts that it needs."""
 
 
 def container(
@@ -44,7 +44,7 @@ def container(
     """The arguments of `create_container` for a box of `spec`.
 
     Args:
-        python: what runs the guest; the image's own Python if None.
+        python: the interpreter of the guest; the image's own if None.
     """
     gpus, python = gpus or GpuLease(), python or Python()
     limits, extra = spec.limits, len(spec.scratch)
@@ -58,7 +58,7 @@ def container(
         read_only=True,
         init=False,
         ipc_mode="private",
-        # Shared memory of the System V kind would outlive its processes, and count for ever.
+        # Otherwise System V shared memory outlives its processes, and counts for ever.
         sysctls={"kernel.shm_rmid_forced": "1"},
         pids_limit=limits.pids + 1,
         mem_limit=memory,
@@ -79,7 +79,7 @@ def container(
         "command": [],
         "working_dir": WORKSPACE,
         "stdin_open": True,
-        "stop_signal": "SIGKILL",  # an engine that ends does not wait for a guest, which ignores SIGTERM
+        "stop_signal": "SIGKILL",  # the guest ignores SIGTERM: an engine that stops need not wait
         "environment": _environment(spec, gpus),
         "labels": labels(run, limits.seconds)
         | ({ownership.GPU_LABEL: gpus.label} if gpus.gpus else {}),
@@ -90,7 +90,7 @@ def container(
 
 
 def labels(run: str, seconds: float) -> dict[str, str]:
-    """The labels that say whose a container is, and until when it may live."""
+    """The labels that name a container's run, its owner, and the time it expires."""
     return {
         ownership.RUN_LABEL: run or ownership.run_id(),
         ownership.OWNER_LABEL: ownership.owner(),
@@ -99,19 +99,19 @@ def labels(run: str, seconds: float) -> dict[str, str]:
 
 
 def inodes(size: int) -> int:
-    """How many files a folder of `size` MiB may hold."""
+    """The most files in a folder of `size` MiB."""
     return max(1024, size * _INODES_PER_MIB)
 
 
 def _environment(spec: BoxSpec, gpus: GpuLease) -> dict[str, str]:
     second = {SECOND_UID_ENV: str(SECOND_UID)} if spec.second_user else {}
-    # Where NVIDIA's runtime is the default one, an image may ask it for all GPUs by itself.
+    # If NVIDIA's runtime is the default, an image could request all GPUs by itself.
     none = {} if gpus.gpus else {"NVIDIA_VISIBLE_DEVICES": "void"}
     return {"HOME": WORKSPACE} | second | none
 
 
 def _devices(gpus: GpuLease) -> list[Any] | None:
-    """The request for these very GPUs; inside, CUDA counts them from 0."""
+    """The device request for exactly these GPUs; inside, CUDA counts them from 0."""
     if not gpus.gpus:
         return None
     capabilities = [["gpu", "compute", "utility"]]

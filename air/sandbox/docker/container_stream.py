@@ -21,10 +21,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class Closable(Protocol):
-    """What can be closed."""
+    """An object that can be closed."""
 
     async def close(self) -> None:
-        """Takes it away; BoxDiedError if something stays."""
+        """Removes it; raises BoxDiedError if something remains."""
 
 
 class Attached:
@@ -39,11 +39,11 @@ class Attached:
         self._pid = 0
 
     async def start(self, arguments: dict[str, Any], first: bytes) -> Connection:
-        """Starts the container and speaks to it; whatever it raises, `close` takes all away.
+        """Starts the container and connects to its program. After any error, call `close`.
 
         Args:
             arguments: of `create_container`.
-            first: what the program is told first.
+            first: the first bytes for the program.
         """
         await engine.in_thread(lambda: self._launch(arguments, first))
         assert self._socket is not None
@@ -52,17 +52,17 @@ class Attached:
         return self._connection
 
     def _launch(self, arguments: dict[str, Any], first: bytes) -> None:
-        """Creates, attaches, starts, speaks. The program hears its first word from this thread: its
-        patience is shorter than what an event loop may be busy for."""
+        """Creates, attaches, starts, and sends `first`. Sent from this thread, since the program waits for
+        a shorter time than an event loop may be busy."""
         client = engine.client()
         try:
             self.container = create(arguments)
         except requests.RequestException as error:
-            if not engine_missing(str(error)):  # it was asked, and only its answer is lost
+            if not engine_missing(str(error)):  # it may exist: only the answer was lost
                 self.container = self.name
             raise
         params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-        self._socket = taken(client.attach_socket(self.container, params=params))
+        self._socket = detach_socket(client.attach_socket(self.container, params=params))
         client.start(self.container)
         self._socket.settimeout(START_SECONDS)
         self._socket.sendall(first)
@@ -92,18 +92,18 @@ class Attached:
 
 
 async def abandon(what: Closable) -> None:
-    """Closes what did not start: why it did not matters more than what is left, if anything is."""
+    """Closes an object that did not start; only logs its error, since the caller has a better one."""
     try:
         await what.close()
-    except BoxDiedError as left:
-        _LOG.warning("%s", left)
+    except BoxDiedError as error:
+        _LOG.warning("%s", error)
 
 
-def taken(stream: Any) -> socket.socket:
-    """The socket under a stream of the engine's client. Closes the stream, but not the socket.
+def detach_socket(stream: Any) -> socket.socket:
+    """Takes the socket out of a stream of the client, and closes the stream.
 
     Raises:
-        BoxStartError: the way to the engine is encrypted (TLS, SSH), and its socket would go past that.
+        BoxStartError: the connection to the engine is encrypted (TLS, SSH), so its socket cannot be used.
     """
     try:
         if type(getattr(stream, "_sock", stream)) is not socket.socket:
@@ -118,7 +118,7 @@ def taken(stream: Any) -> socket.socket:
 
 
 def create(arguments: dict[str, Any]) -> str:
-    """Creates a container, as this engine has to be told; returns its id. Blocks."""
+    """Creates a container, by Docker or by Podman; returns its id. Blocks."""
     client = engine.client()
     if podman.answers(client):
         arguments = podman.adapted(arguments)

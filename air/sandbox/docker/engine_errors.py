@@ -46,18 +46,18 @@ _NO_PYTHON = re.compile(
 
 
 class TransientStartError(BoxStartError):
-    """A start that failed for a reason that may pass: worth another try."""
+    """A start failed for a reason that may pass: another attempt may succeed."""
 
 
 class EngineAwayError(TransientStartError):
-    """The engine does not answer, though it did before: it is being restarted, perhaps."""
+    """The engine answered before, but does not now: it may be restarting."""
 
 
 def classify(status: int | None, text: str) -> Kind:
-    """Tells what a failed request to the engine was.
+    """Classifies a failed request to the engine.
 
     Args:
-        status: the HTTP status of the engine's answer; None where no answer came.
+        status: the HTTP status of the engine's answer; None if no answer came.
         text: the error's text.
     """
     low = text.lower()
@@ -73,23 +73,22 @@ def classify(status: int | None, text: str) -> Kind:
 
 
 def engine_missing(text: str) -> str:
-    """Why no engine can be asked, as half a line; empty where the text does not say so."""
+    """Why no engine can be reached, as half a line; empty if the text has another meaning."""
     low = text.lower()
     return next((why for sign, why in _NO_ENGINE if sign in low), "")
 
 
 def no_engine(text: str) -> MissingError:
-    """The error that tells a user why there is no engine at all; `text` is the failure to reach it."""
+    """The error for an engine that has never answered; `text` is the failure to reach it."""
     return MissingError(
         f"no Docker engine answers: {engine_missing(text)}", remedy="run `air setup`"
     )
 
 
 def lacks_python(text: str) -> str | None:
-    """Why the image of a box that did not start has no Python that runs the guest; None where the
-    failure was another one."""
-    found = _NO_PYTHON.search(text)
-    return found[0] if found else None
+    """The part of a start's failure that says that the image has no Python for the guest, else None."""
+    match = _NO_PYTHON.search(text)
+    return match[0] if match else None
 
 
 def start_error(status: int | None, text: str, image: str, *, doing: str = "") -> AirError:

@@ -1,7 +1,7 @@
 """A helper: a container of ours beside the boxes, which does for them what they may not do themselves.
 
-It runs a program from `air.sandbox.guest` as root in the base image, and never runs or reads what an
-agent wrote. Like a box it ends with this process: its stream closes.
+It runs a program from `air.sandbox.guest` as root in the base image. It never runs or reads an agent's
+files. Like a box it ends with this process: its stream closes.
 """
 
 from __future__ import annotations
@@ -23,33 +23,35 @@ _MEMORY = 256 * MIB
 async def start(
     name: str, run: str, modules: tuple[str, ...], *, ready: float, life: float, **host: Any
 ) -> tuple[Attached, Connection]:
-    """Starts a helper and waits until it is ready; nothing is left of one that does not start.
+    """Starts a helper and waits until it is ready. If that fails, nothing of it remains.
 
     Args:
         modules: its program.
-        ready: seconds that it may take to be ready.
+        ready: seconds within which it must be ready.
         life: seconds that it may live.
-        host: what it needs of the engine's host, as `create_host_config` takes it.
+        host: further arguments of `create_host_config`.
 
     Raises:
         TransientStartError: it did not start, for a reason that may pass.
-        BoxStartError: it did not start, for good.
+        BoxStartError: it did not start, and another attempt would fail too.
     """
     attached = Attached(name)
     try:
         made = await engine.in_thread(lambda: _arguments(name, run, modules, life, host))
         connection = await attached.start(made, opening({}, modules))
         await connection.ready(seconds=ready)
-    except BaseException as error:  # cancellation too: no container is left
+    except BaseException as error:  # cancellation too: leave no container
         await abandon(attached)
         if not isinstance(error, (AirError, *engine.FOREIGN)):
             raise
-        raise _failure(error)(f"helper {name} did not start: {error or 'it is silent'}") from error
+        raise _failure(error)(
+            f"helper {name} did not start: {error or 'it does not answer'}"
+        ) from error
     return attached, connection
 
 
 def _failure(error: Exception) -> type[BoxStartError]:
-    """What a start that failed with `error` raises."""
+    """The type of error to raise for a start that failed with `error`."""
     if isinstance(error, (TimeoutError, BoxDiedError)):
         return TransientStartError
     meant = (

@@ -1,14 +1,12 @@
 """Docker images: built from `images/<name>/Dockerfile`, tagged `air-<name>`, rebuilt when stale.
 
-A name is that of a shipped folder (`base`, or its tag `air-base`) or, with a slash, the path of a
-folder of the user's own. An image carries the digest of its folder as the label `air.recipe`;
-`ensure` rebuilds it when the two differ. The Dockerfile's `ARG BASE` names an ordinary image:
-taken if it is here, pulled if it can be, and bootstrapped from the distribution's packages
-(`air-bootstrap`) if not. A CA bundle and the proxies of the environment are inputs of the build
-and do not stay in the image.
+A name is that of a shipped folder (`base`, or its tag `air-base`) or, with a slash, the path of a user's
+own folder. An image carries the digest of its folder as the label `air.recipe`; `ensure` rebuilds it if
+the two differ. The Dockerfile's `ARG BASE` names an ordinary image; see `base_image` for how it is found.
+A CA bundle and the proxies of the environment are inputs of the build and do not stay in the image.
 
-Every function may raise `MissingError` where no Docker engine answers, and `BoxStartError` where
-the engine, the network or the disk fails it. The `docker` SDK is imported on first use.
+Every function may raise `MissingError` if no Docker engine answers, and `BoxStartError` if the engine,
+the network or the disk fails. The `docker` SDK is imported on first use.
 """
 
 from __future__ import annotations
@@ -44,15 +42,15 @@ class Image:
     name: str
     """Tag, as in `BoxSpec.image`."""
     id: str
-    """The engine's content digest, `sha256:…`; empty where it is not built."""
+    """The engine's id, `sha256:…`; empty if it is not built."""
     size: int
-    """Bytes on disk; 0 where it is not built."""
+    """Bytes on disk; 0 if it is not built."""
     current: bool
-    """Whether it was built from the Dockerfile as it is now."""
+    """Whether it was built from its folder as it is now."""
 
 
 def unready(name: str = "air-base") -> str:
-    """Why boxes of image `name` cannot be started here, as one line; empty where they can."""
+    """Why boxes of image `name` cannot be started here, as one line; empty if they can."""
     try:
         return "" if look(name).id else f"image {_tag(name)} is not built"
     except (UsageError, InfrastructureError) as error:
@@ -73,7 +71,7 @@ def recipe(name: str) -> str:
 
 
 def look(name: str) -> Image:
-    """What the engine has of an image; it need not be built."""
+    """Describes an image as the engine has it, built or not."""
     from air.sandbox.docker import engine
 
     tag, wanted = _tag(name), recipe(name)
@@ -90,40 +88,39 @@ def ls() -> list[Image]:
 
 
 def digest(name: str) -> str:
-    """The engine's content digest of a built image, for a run's record.
+    """The engine's id of a built image, for a run's record.
 
     Raises:
         MissingError: it is not built.
     """
-    if not (found := look(name).id):
+    if not (image_id := look(name).id):
         remedy = f"run `air images build {_tag(name).removeprefix(_PREFIX)}`"
         raise MissingError("image is not built", where=_tag(name), remedy=remedy)
-    return found
+    return image_id
 
 
 def ensure(name: str, *, say: Say = print) -> str:
-    """Builds an image unless it is here and current; returns its digest.
+    """Builds an image unless it is current; returns its id.
 
-    Of several processes that ask at once, one builds and the others wait for it.
+    If several processes ask at once, one builds and the others wait.
     """
-    if (found := look(name)).current:
-        return found.id
+    if (image := look(name)).current:
+        return image.id
     with _locked():
-        if (found := look(name)).current:
-            return found.id
+        if (image := look(name)).current:
+            return image.id
         return _build(name, base=None, ca_bundle=trusted(), say=say)
 
 
 def build(
     name: str, *, base: str | None = None, ca_bundle: Path | None = None, say: Say = print
 ) -> str:
-    """Builds an image in any case; returns its digest.
+    """Builds an image in any case; returns its id.
 
     Args:
         base: the image to start from, instead of the Dockerfile's.
-        ca_bundle: PEM file of certificate authorities that the build trusts; else `trusted()`. Not left
-            in the image.
-        say: told, one line each, what is being done.
+        ca_bundle: PEM file of certificate authorities that the build trusts; else `trusted()`.
+        say: called with each line of progress.
     """
     with _locked():
         return _build(name, base=base, ca_bundle=ca_bundle or trusted(), say=say)
@@ -151,7 +148,7 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
             decode=True,
         )
         _follow(stream, f"building {tag}")
-        for ours in (STAGE_LABEL, RECIPE_LABEL):  # the build's stage, and what it replaced
+        for ours in (STAGE_LABEL, RECIPE_LABEL):  # the build's stage, and the image it replaced
             client.prune_images(filters={"dangling": True, "label": ours})
         return str(client.inspect_image(tag)["Id"])
 
@@ -179,8 +176,10 @@ def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:
 
 
 def trusted() -> Path | None:
-    """The certificate authorities that a build trusts: the bundle that `AIR_CA_BUNDLE` names, else those of
-    this machine, by `SSL_CERT_FILE` or where Debian and Red Hat keep them; None where there are none."""
+    """The bundle of certificate authorities that a build trusts; None if there is none.
+
+    It is `AIR_CA_BUNDLE`, else this machine's: `SSL_CERT_FILE`, or where Debian and Red Hat keep it.
+    """
     if given := os.environ.get("AIR_CA_BUNDLE"):
         return Path(given).expanduser()
     own = [os.environ.get("SSL_CERT_FILE", ""), *_SYSTEM_BUNDLES]
@@ -194,10 +193,10 @@ def _proxies() -> dict[str, str]:
 
 def _declared_base(folder: Path) -> str:
     text = (folder / "Dockerfile").read_text(encoding="utf-8")
-    found = re.search(r"^ARG BASE=(\S+)", text, re.MULTILINE)
-    if found is None:
+    line = re.search(r"^ARG BASE=(\S+)", text, re.MULTILINE)
+    if line is None:
         raise MissingError("no `ARG BASE=…` line", where=str(folder / "Dockerfile"))
-    return found[1]
+    return line[1]
 
 
 def _tag(name: str) -> str:
@@ -222,7 +221,7 @@ def _folder(name: str) -> Path:
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    """Holds the right to build; one build at a time, since each prunes what it leaves behind."""
+    """Holds the lock of image builds: one build at a time, since each prunes dangling images."""
     folder = paths.cache() / "locks"
     with boundary(BoxStartError, "locking image builds", OSError):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Whether an engine holds boxes to their limits; what it does not is said once for each engine.
+"""Checks that the engine enforces the limits of boxes, and warns once per engine if it does not.
 
-Rootless engines, and kernels without a controller, take a limit and drop it.
+Rootless engines, and kernels without a controller, accept a limit and ignore it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def unheld(container: Mapping[str, Any]) -> list[str]:
-    """The limits that an engine does not hold a container to, by its description of one that was
-    given them all."""
+    """The limits that the engine ignored, by its description of a container created with all of them."""
     host = container["HostConfig"]
     limits = {
         "memory": host.get("Memory"),
@@ -29,7 +28,7 @@ def unheld(container: Mapping[str, Any]) -> list[str]:
 
 
 async def say_once(container: str) -> None:
-    """Warns of what the engine does not hold this box to, unless another box was looked at before.
+    """Warns of limits that the engine does not enforce for this box, once per process and engine.
 
     Raises:
         BoxDiedError: the box is gone.

@@ -5,8 +5,8 @@ once for each build of the base image (`air.sandbox.guest.copy_python`); boxes s
 place in every image. It brings its own loader and libraries, so it needs nothing of the image, and no
 variable of the environment, which commands would inherit.
 
-That an image has no Python is learnt when a box of it does not start, and remembered by the image's
-digest as long as this process lives. Boxes of other images pay nothing for this.
+A box of an image without Python does not start the first time; this process then remembers the image's
+id. Boxes of other images pay nothing for this.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ LABEL = "air.python"
 _COPY_SECONDS = 600.0
 _LOG = logging.getLogger(__name__)
 _WITHOUT: set[str] = set()
-"""The digests of images that were found to have no Python."""
+"""The ids of images without Python."""
 _READY: set[tuple[str, str]] = set()
-"""The engines and volumes that were seen to hold the copy."""
+"""The engines and volumes that hold the copy."""
 _LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
 _LOCKS = weakref.WeakKeyDictionary()
 
 
 async def interpreter_of(image: str, run: str) -> Python | None:
-    """The mounted Python, if `image` is known to have none; None if it runs the guest by its own.
+    """The Python to mount if `image` is known to have none; else None.
 
     Raises:
         MissingError: the base image is not built.
@@ -54,7 +54,7 @@ async def interpreter_of(image: str, run: str) -> Python | None:
 
 
 async def mounted(run: str) -> Python:
-    """The copy of the base image's Python, ready to be mounted; `run` is who asks.
+    """The copy of the base image's Python, ready to be mounted, for the run `run`.
 
     Raises: as `interpreter_of`.
     """
@@ -70,13 +70,13 @@ async def mounted(run: str) -> Python:
 
 
 async def learn(image: str, python: Python | None, failure: str) -> bool:
-    """Takes note of why a box of `image` did not start; says whether another try may help.
+    """Remembers why a box of `image` did not start; returns whether another attempt may help.
 
     Args:
-        python: what was mounted in that box.
-        failure: the words of the engine.
+        python: the Python that was mounted in that box.
+        failure: the engine's error.
     """
-    if python is not None:  # somebody may have removed the volume since it was filled
+    if python is not None:  # the volume may have been removed since it was filled
         _READY.clear()
         return f"{copy_python.HOME}/" in failure
     why, digest = lacks_python(failure), await _digest(image)
@@ -89,10 +89,10 @@ async def learn(image: str, python: Python | None, failure: str) -> bool:
 
 
 async def _copy(volume: str, base: str, run: str) -> None:
-    """Returns when the volume holds the copy."""
+    """Fills the volume with the copy."""
     name = f"air-python-{secrets.token_hex(4)}"
     mount = _mount(volume, base, read_only=False)
-    try:  # now, since an engine other than Docker may drop the labels of a mount
+    try:  # not by the mount: Podman may drop the labels of a mount
         await engine.in_thread(lambda: engine.client().create_volume(volume, labels={LABEL: base}))
     except engine.FOREIGN as error:
         raise engine.translated(error, image=helper.BASE_IMAGE) from error
@@ -105,9 +105,9 @@ async def _copy(volume: str, base: str, run: str) -> None:
 def _remove_others(volume: str) -> None:
     """Removes the volumes of older base images, except those that boxes use. Blocks."""
     client = engine.client()
-    with contextlib.suppress(*engine.FOREIGN):  # what stays, the next base image's copy removes
-        found = client.volumes(filters={"label": LABEL})["Volumes"] or []
-        for other in {row["Name"] for row in found} - {volume}:
+    with contextlib.suppress(*engine.FOREIGN):  # the next base image's copy removes the rest
+        volumes = client.volumes(filters={"label": LABEL})["Volumes"] or []
+        for other in {row["Name"] for row in volumes} - {volume}:
             with contextlib.suppress(*engine.FOREIGN):
                 client.remove_volume(other)
 
@@ -118,9 +118,8 @@ def _mount(volume: str, base: str, *, read_only: bool) -> Mount:
 
 
 async def _digest(image: str) -> str:
-    """The engine's id of an image; empty if it has none of that name, or does not answer."""
+    """The engine's id of an image; empty if it has none of that name, or fails."""
     try:
-        found = await engine.in_thread(lambda: engine.client().inspect_image(image))
+        return str((await engine.in_thread(lambda: engine.client().inspect_image(image)))["Id"])
     except engine.FOREIGN:
         return ""
-    return str(found["Id"])

@@ -1,8 +1,8 @@
-"""Snapshots of containers: one keeper per process, as long as somebody needs it.
+"""Snapshots of containers, by one helper container (the keeper) per process while it is needed.
 
 The keeper is a container of its own, in the host's process namespace and with SYS_ADMIN, since it
 mounts in the namespaces of other containers; see `air.sandbox.guest.snapshots`. It never runs or
-reads what an agent wrote, and it ends with this process like a box: its stream closes.
+reads an agent's files, and it ends with this process like a box: its stream closes.
 A keeper belongs to one event loop.
 """
 
@@ -32,8 +32,8 @@ CAPABILITIES = [
     "FSETID",
     "MKNOD",
 ]
-"""What it takes to mount in another namespace, to reach a guest, which is not dumpable, and (the last
-five) what an overlay does in the name of whoever mounted it, after it has checked the caller."""
+"""For mounts in another namespace; for access to a guest, which is not dumpable; and (the last five) for
+what an overlay does in the name of the process that mounted it, after it has checked the caller."""
 _LIFE_SECONDS = 30 * 86_400.0
 
 
@@ -43,20 +43,20 @@ class Tenant(NamedTuple):
     id: str
     """The box's own id."""
     container: str
-    """The engine's id of its container, by which the keeper knows its mount namespace."""
+    """The engine's id of its container; the keeper checks the mount namespace against it."""
     pid: int
     """Its first process, as the engine's host sees it."""
 
     @property
     def place(self) -> dict[str, Any]:
-        """Where its workspace is, for the keeper."""
+        """The place of its workspace, for a request to the keeper."""
         return {"pid": self.pid, "container": self.container, "path": WORKSPACE}
 
 
 class Keeper:
-    """Keeps frozen workspaces, and lays copies of them over those of boxes.
+    """Keeps frozen workspaces, and mounts copies of them over the workspaces of boxes.
 
-    `hold` gives one; every holder gives it back with `release`, and the last one ends it.
+    `hold` returns it; every holder calls `release`, and the last one ends it.
     """
 
     def __init__(self, attached: Attached, connection: Connection) -> None:
@@ -65,7 +65,7 @@ class Keeper:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether its connection is open."""
         return not self._connection.reason
 
     def again(self) -> Keeper:
@@ -74,29 +74,29 @@ class Keeper:
         return self
 
     async def release(self) -> None:
-        """Gives it back; it ends when nobody holds it."""
+        """Gives it back; it ends with its last holder."""
         self._holders -= 1
         if not self._holders:
             await self._attached.close()
 
     async def take(self, box: Tenant) -> KeptSnapshot:
-        """Keeps the workspace of a box that is frozen; the snapshot takes over the holder's part."""
+        """Keeps the workspace of a frozen box; the snapshot becomes the holder in the caller's place."""
         name = f"snapshot-{secrets.token_hex(6)}"
         try:
             await self._ask({"op": "take", "name": name, "box": box.id, **box.place})
-        except BaseException:  # a cancelled caller: it may have been taken all the same
+        except BaseException:  # cancellation too: it may have been taken all the same
             await self.drop(name)
             raise
         return KeptSnapshot(name, self)
 
     async def fork(self, box: Tenant, snapshot: KeptSnapshot, *, disk_mb: int) -> None:
-        """Lays a copy of a snapshot over the workspace of a box, until `drop`."""
+        """Mounts a copy of a snapshot over the workspace of a box, until `drop`."""
         room = {"disk_mb": disk_mb, "inodes": inodes(disk_mb)}
         request = {"op": "fork", "name": box.id, "of": snapshot.id, **box.place, **room}
         await self._ask(request)
 
     async def drop(self, name: str) -> None:
-        """Forgets a snapshot, or the fork of a box; fine where there is none, or no keeper."""
+        """Forgets a snapshot, or the fork of a box; harmless if there is none, or if the keeper is gone."""
         if self.alive:
             await self._ask({"op": "drop", "name": name})
 
@@ -108,14 +108,14 @@ class Keeper:
 
 
 class KeptSnapshot(Snapshot):
-    """A workspace that a keeper holds."""
+    """A frozen workspace that a keeper holds."""
 
     def __init__(self, name: str, keeper: Keeper) -> None:
         self.id, self.keeper = name, keeper
         self._closed = False
 
     async def close(self) -> None:
-        """Gives up what it holds; see `Snapshot.close`."""
+        """Drops the workspace and releases the keeper; see `Snapshot.close`."""
         if not self._closed:
             self._closed = True
             await self.keeper.drop(self.id)
@@ -123,18 +123,18 @@ class KeptSnapshot(Snapshot):
 
 
 async def hold(run: str) -> Keeper:
-    """This event loop's keeper, started if there is none; give it back with `release`.
+    """This event loop's keeper, started if there is none; the caller must `release` it.
 
     Raises:
-        BoxStartError: it does not start, because the engine allows no privileged container, say.
+        BoxStartError: it did not start, for example because the engine allows no privileged container.
     """
     loop = asyncio.get_running_loop()
     lock = _LOCKS.setdefault(loop, asyncio.Lock())
     async with lock:
-        found = _KEEPERS.get(loop)
-        if found is None or not found.alive:
-            found = _KEEPERS[loop] = await _started(run)
-        return found.again()
+        keeper = _KEEPERS.get(loop)
+        if keeper is None or not keeper.alive:
+            keeper = _KEEPERS[loop] = await _start(run)
+        return keeper.again()
 
 
 _KEEPERS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Keeper] = weakref.WeakKeyDictionary()
@@ -142,7 +142,7 @@ _LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
 _LOCKS = weakref.WeakKeyDictionary()
 
 
-async def _started(run: str) -> Keeper:
+async def _start(run: str) -> Keeper:
     name = f"air-keeper-{secrets.token_hex(4)}"
     host: dict[str, Any] = {
         "cap_add": CAPABILITIES,
@@ -150,7 +150,7 @@ async def _started(run: str) -> Keeper:
         "pid_mode": "host",
         "tmpfs": {"/k": "size=16m,mode=0700"},
     }
-    started = await helper.start(
+    attached, connection = await helper.start(
         name, run, PROGRAM, ready=START_SECONDS, life=_LIFE_SECONDS, **host
     )
-    return Keeper(*started)
+    return Keeper(attached, connection)
