@@ -41,7 +41,7 @@ def test_a_machine_on_which_boxes_work(capsys: pytest.CaptureFixture[str]) -> No
     assert found["limits"] == {
         "check": "limits",
         "state": "ok",
-        "seen": "kept: 1408 MiB, 129 processes",
+        "seen": "enforced: 1408 MiB, 129 processes",
         "remedy": "",
     }
     assert found["one box"]["state"] in ("ok", "warn")

@@ -1,7 +1,7 @@
-"""Checks that a box holds against what runs in it, and goes on answering.
+"""Checks that a box withstands its commands, and still answers.
 
-Most need a container. Whatever a command does, it must not end the box: a box that dies is our
-failure and masks the episode, so an agent must not be able to choose it.
+Most need a container. Whatever a command does, it must not end the box: a dead box is an infrastructure
+failure, which masks the episode, so an agent must not be able to cause it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CHECKS = Checks()
 
 
 async def _answers(box: Box) -> None:
-    """The box still runs commands and serves files, promptly."""
+    """Checks that the box still runs commands and serves files, promptly."""
     begun = time.monotonic()
     same(await line(box, "echo alive"), "alive")
     await box.write("/tmp/alive", b"1")

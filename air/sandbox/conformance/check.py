@@ -1,4 +1,4 @@
-"""One check, and the few words that checks are written in."""
+"""A conformance check, and the helpers in which checks are written."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ Play = Callable[[Box], Awaitable[None]]
 
 
 class Unmet(AssertionError):
-    """A box did not hold to the contract."""
+    """A box broke the contract."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that a box must hold to."""
+    """One promise of the contract."""
 
     name: str
-    """What holds, as words joined by `-`."""
+    """The promise, as words joined by `-`."""
     play: Play
-    """Plays it in a fresh box; raises `Unmet`."""
+    """Checks it in a fresh box; raises `Unmet`."""
     container: bool = False
     """Whether it needs the isolation of a container."""
     second_user: bool = False
-    """Whether it is about a grader's box."""
+    """Whether it needs a grader's box."""
     limits: Mapping[str, Any] = field(default_factory=dict)
     """Limits that differ from the default."""
 
 
 class Checks(list[Check]):
-    """A list that functions add themselves to."""
+    """A list of checks, to which `add` registers functions."""
 
     def add(
         self, *, container: bool = False, second_user: bool = False, **limits: Any
@@ -50,7 +50,7 @@ class Checks(list[Check]):
 
 
 def expect(holds: object, what: object) -> None:
-    """Raises `Unmet` unless `holds`; `what` is shown."""
+    """Raises `Unmet`, with `what` as its text, unless `holds`."""
     if not holds:
         raise Unmet(f"{what!r:.2000}")
 
@@ -62,7 +62,7 @@ def same(actual: object, wanted: object) -> None:
 
 @contextmanager
 def refused(*words: str) -> Iterator[None]:
-    """Holds when the block raises BoxFileError with one of the words in its text."""
+    """Raises `Unmet` unless the block raises BoxFileError with one of the words in its text."""
     try:
         yield
     except BoxFileError as error:
@@ -79,5 +79,5 @@ async def sh(box: Box, script: str, *, timeout: float = 20.0) -> ExecResult:  # 
 
 
 async def line(box: Box, script: str) -> str:
-    """What a script that must succeed prints, without white space around."""
+    """The output of a script that must succeed, stripped."""
     return (await sh(box, script)).stdout.decode().strip()

@@ -1,4 +1,4 @@
-"""Checks of `exec`: what a command gets, what becomes of it, and that nothing of it stays."""
+"""Checks of `exec`: the input and the result of a command, and that nothing of it remains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from air.sandbox.contract.box import Box
 
 CHECKS = Checks()
 _NAP = secrets.randbelow(80_000) + 10_000
-"""Seconds that nobody else sleeps: without a namespace, a box sees the processes of other runs, too."""
+"""A number of seconds that no other run sleeps: without a namespace, a box sees other runs' processes."""
 
 
 @CHECKS.add()

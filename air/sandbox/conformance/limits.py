@@ -1,4 +1,4 @@
-"""Checks of what binds a box: what the kernel keeps, and what a command is given to begin with."""
+"""Checks of a box's limits, and of the state in which a command begins."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ CHECKS = Checks()
 
 
 async def _says(shell: Shell, script: str) -> str:
-    """What a script prints that must succeed, without white space around it."""
+    """The output of a script that must succeed, stripped."""
     result = await shell.exec(script, timeout=30)
     expect(result.ok, (script, result))
     return result.text.strip()

@@ -1,8 +1,8 @@
-"""A command of a person's own in somebody's live container, for `air box exec`.
+"""Runs a person's command in a live container, whoever owns it, for `air box exec`.
 
-It goes through the engine, past the guest: as the box's user, in the workspace, without network, under
-the container's limits, which it shares with the agent; out of memory ends it before the guest. The
-variables of `BoxSpec.env` are known to nobody but the box's owner and are not set.
+The command goes through the engine, not the guest. It runs as the box's user, in the workspace, without
+network, under the container's limits, which it shares with the agent; out of memory ends it before the
+guest. Only the box's owner knows the variables of `BoxSpec.env`, so they are not set.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 from air.sandbox.wire.guest_box import MOST_FILES, base_env
 
 BOUND = f"{{ ulimit -Sn {MOST_FILES} && ulimit -Hn {MOST_FILES}; ulimit -Sc 0; ulimit -Hc 0; }} 2>/dev/null"
-"""The guest's `BOUNDS` for a shell and all that it starts. A soft limit above the hard one is refused,
-so the soft one comes first; a hard one that is lower already stays."""
+"""Sets the guest's `BOUNDS` in a shell, for all that it starts. A soft limit above the hard limit is an
+error, so the soft limit is set first; a lower hard limit stays."""
 _MARK = "AIR_VISIT"
 _BECOME = f'{BOUND}; {{ echo 1000 >/proc/self/oom_score_adj; }} 2>/dev/null; exec "$@"'
 _END = (
@@ -44,18 +44,19 @@ def run(
     interactive: bool = False,
     show: Callable[[int, bytes], None] | None = None,
 ) -> int:
-    """Runs a command, passing what it prints on as it comes; returns its exit code.
+    """Runs a command and passes its output on as it comes; returns its exit code.
 
-    Interrupted, it kills the command and raises KeyboardInterrupt.
+    On an interrupt it kills the command and raises KeyboardInterrupt.
 
     Args:
-        interactive: pass standard input on; as a terminal where standard input and output are one.
-        show: is given what it prints, with 2 for its standard error, else 1; None: it is printed.
+        interactive: pass standard input on, as a terminal if standard input and output are one.
+        show: called with each piece of output: 1 for standard output or 2 for standard error, and the
+            bytes; None prints them.
 
     Raises:
         MissingError: no engine answers.
-        UsageError: the container does not run.
-        BoxDiedError: the box ended meanwhile.
+        UsageError: the container is not running.
+        BoxDiedError: the box ended before the command.
         BoxStartError: the engine failed.
     """
     from air.sandbox.docker import engine
@@ -64,10 +65,10 @@ def run(
     mark = secrets.token_hex(8)
     with engine.translating("running a command in a box"):
         client = engine.client()
-        looked = client.inspect_container(container)
-        name = looked["Name"].lstrip("/")
-        if not looked["State"]["Running"]:
-            state = looked["State"]["Status"]
+        description = client.inspect_container(container)
+        name = description["Name"].lstrip("/")
+        if not description["State"]["Running"]:
+            state = description["State"]["Status"]
             raise UsageError(f"box {name} does not run ({state})", remedy="see `air box ls`")
         created = client.exec_create(
             container,
@@ -75,14 +76,14 @@ def run(
             stdin=interactive,
             tty=terminal,
             workdir=WORKSPACE,
-            environment=_env(looked) | {_MARK: mark},
+            environment=_env(description) | {_MARK: mark},
         )
         attached = client.exec_start(created["Id"], tty=terminal, socket=True)
         try:
             show = show or _show
             with _raw(client, created["Id"]) if terminal else nullcontext():
                 _talk(attached, show, interactive=interactive, terminal=terminal)
-        except BaseException:  # an interrupt above all: the command would go on without us
+        except BaseException:  # an interrupt above all: otherwise the command goes on
             end = ["sh", "-c", _END, "air", f"{_MARK}={mark}"]
             client.exec_start(client.exec_create(container, end)["Id"], detach=True)
             raise
@@ -92,9 +93,9 @@ def run(
         return _code(client, created["Id"], name)
 
 
-def _env(looked: dict[str, Any]) -> dict[str, str]:
-    """What every command of the box finds in its environment, as far as the container tells."""
-    cpus = looked["HostConfig"].get("NanoCpus") or 1e9
+def _env(description: dict[str, Any]) -> dict[str, str]:
+    """The environment of every command of the box, as far as the container's description tells."""
+    cpus = description["HostConfig"].get("NanoCpus") or 1e9
     return base_env(BoxSpec(limits=BoxLimits(cpus=cpus / 1e9)))
 
 
@@ -116,7 +117,7 @@ def _talk(
 ) -> None:
     """Carries bytes both ways until the command's output ends.
 
-    What the command printed at once may lie in the buffer of the answer's head: that is read on.
+    The first output may lie in the buffer from which the HTTP head was read, so that buffer is read.
     """
     attached._sock.settimeout(None)  # a command may be silent for hours
     output = attached._response.raw._fp.fp
@@ -139,20 +140,20 @@ def _show(number: int, data: bytes) -> None:
 
 @contextmanager
 def _fed(sock: Any) -> Iterator[None]:
-    """Standard input is passed on while the block runs; what is typed afterwards is not taken."""
-    over, said = os.pipe()
+    """Passes standard input on while the block runs; reads nothing that is typed afterwards."""
+    over, end = os.pipe()
     thread = threading.Thread(target=_feed, args=(sock, over), daemon=True)
     thread.start()
     try:
         yield
     finally:
-        os.close(said)
+        os.close(end)
         thread.join()
         os.close(over)
 
 
 def _feed(sock: Any, over: int) -> None:
-    """Passes standard input on, and its end, until the other end of `over` is closed."""
+    """Passes standard input on, and its end, until the other end of the pipe `over` is closed."""
     stdin = sys.stdin.fileno()
     try:
         while over not in (ready := select.select([stdin, over], [], [])[0]):
@@ -167,7 +168,7 @@ def _feed(sock: Any, over: int) -> None:
 
 @contextmanager
 def _raw(client: Any, ident: str) -> Iterator[None]:
-    """The terminal passes every key on, and tells its size, while the block runs."""
+    """Sets the terminal to pass on every key, and its size, while the block runs."""
 
     def resize(*_: object) -> None:
         rows, columns = termios.tcgetwinsize(sys.stdout.fileno())
@@ -176,7 +177,7 @@ def _raw(client: Any, ident: str) -> Iterator[None]:
     before = termios.tcgetattr(sys.stdin.fileno())
     handler = signal.signal(signal.SIGWINCH, resize)
     try:
-        tty.setraw(sys.stdin.fileno(), termios.TCSADRAIN)  # what was typed ahead stays
+        tty.setraw(sys.stdin.fileno(), termios.TCSADRAIN)  # keeps what was typed ahead
         resize()
         yield
     finally:

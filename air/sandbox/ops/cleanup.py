@@ -1,8 +1,8 @@
-"""Removes what dead owners left behind.
+"""Removes boxes whose owner is dead.
 
-A running box ends with its harness by itself: its stream closes. This module collects what cannot
-end by itself: containers that were created and never started, containers past their time, and
-folders of process boxes. It touches only what carries our labels or names.
+A running box ends with its harness by itself: its stream closes. This module collects boxes that cannot end
+by themselves: containers that were created and never started, containers past their time, and folders of
+process boxes. It touches only what carries our labels or names.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from air.sandbox.ops import command_log
 
 
 def collect() -> list[str]:
-    """Removes what dead owners left; returns the names. Blocks for as long as the engine takes.
+    """Removes boxes of dead owners; returns their names. Blocks for as long as the engine takes.
 
-    Records of what was run in boxes go too, where they are old or many; they are not named.
-
-    Without an engine there are no containers to look for, and only folders are collected.
+    It also removes command logs that are old or too many, without naming them. Without an engine it
+    collects only folders.
 
     Raises:
         BoxStartError: the engine answers, but fails.
@@ -35,7 +34,7 @@ def collect() -> list[str]:
 
 
 def collect_folders() -> list[str]:
-    """Removes folders of process boxes whose owner is dead."""
+    """Removes the folders of process boxes whose owner is dead; returns their paths."""
     removed = []
     for folder, label in ownership.box_folders():
         if ownership.is_dead(label):

@@ -1,12 +1,12 @@
-"""What was run in a box: one file of JSON lines a box, `<cache>/boxes/<box>.jsonl`, for `air box logs`.
+"""Logs the commands of a box: one file of JSON lines, `<cache>/boxes/<box>.jsonl`, for `air box logs`.
 
-Written by the process that holds the box, readable by its user alone, appended to and never synced.
-A file is bounded; what no longer fits is only counted. A record that cannot be written is said once
-and costs no box anything. Commands are recorded as they were given, so they may hold secrets.
+The process that holds the box writes it, only for its user, by appending; it is never synced. A file is
+bounded: later commands are only counted. If a record cannot be written, one warning says so, and the box
+goes on. Commands are recorded as given, so they may hold secrets.
 
-Lines, each with `t` in seconds since the epoch: `start`; for every command `run` (when it begins) and
-`done` (when its answer is there), joined by `n`; `end`. A box without an `end` is live, or its
-process was killed.
+Every line has `t`, in seconds since the epoch. Lines are `start`; for every command `run` (when it begins)
+and `done` (when it is answered), joined by `n`; and `end`. A box without `end` is live, or its process was
+killed.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from air.errors import MissingError
 from air.sandbox.contract.box import BoxSpec, Command, ExecResult
 
 MAX_BYTES = 1_000_000
-"""Size of one file, its `end` aside."""
+"""The most bytes of one file, without its `end`."""
 MAX_COMMAND = 300
-"""Characters that are kept of a command."""
+"""The most characters of a recorded command."""
 KEEP_FILES = 300
 KEEP_SECONDS = 3 * 86400.0
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOG = logging.getLogger(__name__)
 _ended: deque[Path] = deque()
-_said = False
+_warned = False
 
 
 def folder() -> Path:
-    """Where the files lie; not created."""
+    """The folder of the files; not created."""
     return paths.cache() / "boxes"
 
 
 class Events:
-    """The record of one box. Never raises: a box does not fail for its record."""
+    """The log of one box. Its methods never raise: a box must not fail because of its log."""
 
     def __init__(self, box: str) -> None:
         self._box = box
@@ -52,40 +52,40 @@ class Events:
         self._size = self._commands = self._unwritten = 0
 
     def start(self, spec: BoxSpec, *, run: str, owner: str, workspace: str) -> None:
-        """Opens the file: the box is ready."""
+        """Records that the box is ready; opens the file."""
         try:
             folder().mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(self._file, _OPEN, 0o600)
         except (OSError, MissingError) as error:
             _say(error)
             return
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "box": self._box,
             "provider": spec.provider,
             "image": spec.image,
             "run": run,
         }
-        told |= {"owner": owner, "workspace": workspace, "limits": spec.limits.model_dump()}
-        self._write("start", told)
+        fields |= {"owner": owner, "workspace": workspace, "limits": spec.limits.model_dump()}
+        self._write("start", fields)
 
     def run(self, command: Command) -> int:
-        """A command begins; returns its number."""
+        """Records the begin of a command; returns its number."""
         self._commands += 1
         self._write("run", {"n": self._commands, "command": shown(command)})
         return self._commands
 
     def done(self, number: int, result: ExecResult) -> None:
-        """A command was answered."""
-        told = {"n": number, "code": result.code, "seconds": round(result.seconds, 4)}
-        told |= {"timed_out": result.timed_out, "truncated": result.truncated}
-        self._write("done", told | {"bytes": [len(result.stdout), len(result.stderr)]})
+        """Records the result of a command."""
+        fields = {"n": number, "code": result.code, "seconds": round(result.seconds, 4)}
+        fields |= {"timed_out": result.timed_out, "truncated": result.truncated}
+        self._write("done", fields | {"bytes": [len(result.stdout), len(result.stderr)]})
 
     def failed(self, number: int, error: BaseException) -> None:
-        """A command was cancelled, or its box died."""
+        """Records that a command was cancelled, or that its box died."""
         self._write("done", {"n": number, "error": f"{type(error).__name__}: {error}"[:300]})
 
     def end(self, reason: str) -> None:
-        """Closes the file: the box is gone. Calling it twice is harmless."""
+        """Records that the box is gone; closes the file. Calling it twice is harmless."""
         counts = {"commands": self._commands, "unwritten": self._unwritten}
         self._write("end", {"reason": reason[:300]} | counts, last=True)
         if self._fd < 0:
@@ -93,20 +93,20 @@ class Events:
         os.close(self._fd)
         self._fd = -1
         _ended.append(self._file)
-        if len(_ended) > KEEP_FILES:  # a long run leaves no more than a collection would
+        if len(_ended) > KEEP_FILES:  # bounds the files of a long run, as `collect` does
             _remove(_ended.popleft())
 
     @property
     def _file(self) -> Path:
         return folder() / f"{self._box}.jsonl"
 
-    def _write(self, kind: str, told: dict[str, Any], *, last: bool = False) -> None:
+    def _write(self, kind: str, fields: dict[str, Any], *, last: bool = False) -> None:
         if self._fd < 0:
             return
         if self._size > MAX_BYTES and not last:
             self._unwritten += 1
             return
-        line = json.dumps({"t": round(time.time(), 3), "type": kind} | told).encode() + b"\n"
+        line = json.dumps({"t": round(time.time(), 3), "type": kind} | fields).encode() + b"\n"
         try:
             self._size += os.write(self._fd, line)
         except OSError as error:
@@ -115,11 +115,11 @@ class Events:
 
 
 def shown(command: Command) -> str:
-    """The first characters of a command, as it could be typed."""
+    """The beginning of a command, quoted for a shell."""
     if isinstance(command, str):
         return command[:MAX_COMMAND]
     text = ""
-    for part in command:  # one of 50,000 arguments is not quoted to the end
+    for part in command:  # there may be 50,000 arguments
         text += (" " if text else "") + shlex.quote(part[:MAX_COMMAND])
         if len(text) > MAX_COMMAND:
             break
@@ -127,17 +127,17 @@ def shown(command: Command) -> str:
 
 
 def _say(error: Exception) -> None:
-    global _said
-    if not _said:
-        _LOG.warning("what runs in boxes is not recorded: %s", error)
-        _said = True
+    global _warned
+    if not _warned:
+        _LOG.warning("commands in boxes are not recorded: %s", error)
+        _warned = True
 
 
 F = TypeVar("F", bound=Callable[..., Awaitable[ExecResult]])
 
 
 def recorded(method: F) -> F:
-    """Decorates a box's `exec`: what it runs goes into `box.events`."""
+    """Decorates a box's `exec`: records its commands in `box.events`."""
 
     @functools.wraps(method)
     async def exec_(box: Any, command: Command, **options: Any) -> ExecResult:
@@ -154,15 +154,14 @@ def recorded(method: F) -> F:
 
 
 def read(file: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """The events of a file from a byte offset on, and the offset behind them.
+    """Reads the events of a file from a byte offset on; returns them and the offset after them.
 
-    A last line that is not complete yet is left for the next time; one that a full disk cut is
-    left out.
+    An incomplete last line is not read; a line that a full disk cut is skipped.
 
     Raises:
         OSError: the file cannot be read.
     """
-    found = []
+    events = []
     with file.open("rb") as lines:
         lines.seek(offset)
         for line in lines:
@@ -170,27 +169,30 @@ def read(file: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
                 break
             offset += len(line)
             try:
-                found.append(json.loads(line))
+                events.append(json.loads(line))
             except ValueError:
                 continue
-    return found, offset
+    return events, offset
 
 
 def find(name: str) -> list[Path]:
-    """The files of boxes whose name, with or without `air-`, begins with `name`; latest first."""
+    """The files of boxes whose name, with or without `air-`, begins with `name`; newest first."""
     short = name.removeprefix("air-")
     files = folder().glob("air-*.jsonl")
-    found = [f for f in files if f.stem.removeprefix("air-").startswith(short)]
-    return [file for _, file in sorted(_aged(found), reverse=True)]
+    matching = [f for f in files if f.stem.removeprefix("air-").startswith(short)]
+    return [file for _, file in sorted(_aged(matching), reverse=True)]
 
 
 def collect(*, now: float | None = None) -> list[str]:
-    """Removes files that are old, or beyond the number that is kept, oldest first; returns them.
+    """Removes files that are older than `KEEP_SECONDS`, and all but the newest `KEEP_FILES`.
 
     A user without a home folder has none.
 
     Args:
-        now: seconds since the epoch; None: the present.
+        now: seconds since the epoch; None means the present.
+
+    Returns:
+        The paths of the removed files.
     """
     now = time.time() if now is None else now
     removed = []
@@ -198,8 +200,8 @@ def collect(*, now: float | None = None) -> list[str]:
         files = list(folder().glob("air-*.jsonl"))
     except MissingError:
         return []
-    latest_first = sorted(_aged(files), reverse=True)
-    for index, (changed, file) in enumerate(latest_first):
+    newest_first = sorted(_aged(files), reverse=True)
+    for index, (changed, file) in enumerate(newest_first):
         if index >= KEEP_FILES or now - changed > KEEP_SECONDS:
             _remove(file)
             removed.append(str(file))

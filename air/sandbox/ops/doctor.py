@@ -1,12 +1,13 @@
-"""Looks whether boxes can work on this machine, for `air doctor`: one finding a line, with its remedy.
+"""The checks of `air doctor`: whether boxes can work on this machine, one finding per line, with a remedy.
 
-It starts one box, which it removes; beside that it only looks. What an engine says is judged by pure
-functions (`judge_…`), so that engines that are not here can be tested on what they said.
+It starts one box and removes it; otherwise it only reads. Pure functions (`judge_…`) judge what an engine
+says, so that the answers of other engines can be tested.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import ipaddress
 import os
@@ -27,7 +28,6 @@ from air.sandbox.ops import listing, orphans
 from air.sandbox.pool import file_locks
 
 State = Literal["ok", "warn", "fail"]
-"""Where locks lie that hold between users."""
 SLOW_SECONDS = 5.0
 _GB = 1e9
 _BASE = "air-base"
@@ -35,26 +35,26 @@ _DEFAULT_POOLS: tuple[dict[str, Any], ...] = (
     *({"Base": f"172.{second}.0.0/16", "Size": 16} for second in range(17, 32)),
     {"Base": "192.168.0.0/16", "Size": 20},
 )
-"""What an engine takes networks from that does not say it."""
+"""The address pools of an engine that does not name its own."""
 _FEW_NETWORKS = 5
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check saw."""
+    """The result of one check."""
 
     check: str
-    """A word or two: what was looked at."""
+    """The name of the check, in a word or two."""
     state: State
-    """`warn`: boxes work, yet something wants attention. `fail`: they do not, or soon will not."""
+    """`warn`: boxes work, but something needs attention. `fail`: they do not work, or soon will not."""
     seen: str
-    """Half a line."""
+    """The observation, as half a line."""
     remedy: str = ""
-    """A command that mends it; empty where nothing is to be mended."""
+    """A command that fixes it; empty if there is nothing to fix."""
 
 
 def examine() -> Iterator[Finding]:
-    """Plays every check, and yields each finding when it is there. Blocks, mostly for one box."""
+    """Runs every check, and yields each finding as it comes. Blocks, mostly while one box starts."""
     from air.sandbox.docker import engine
 
     info: dict[str, Any] | None = None
@@ -82,7 +82,7 @@ def examine() -> Iterator[Finding]:
 
 
 def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding:
-    """The engine by what it says of itself."""
+    """Judges the engine by its description of itself."""
     name = "Podman" if "podman" in str(version.get("Components", "")).lower() else "Docker"
     driver, cgroups = info.get("Driver", "?"), info.get("CgroupVersion", "?")
     rootless = ", rootless" if _rootless(info) else ""
@@ -104,7 +104,7 @@ def _rootless(info: Mapping[str, Any]) -> bool:
 
 
 def _limits(info: Mapping[str, Any]) -> str:
-    """The command that lets an engine limit what it cannot."""
+    """The command that lets an engine enforce all limits."""
     if _rootless(info):
         return (
             "sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu "
@@ -134,7 +134,7 @@ def _images() -> Iterator[Finding]:
 
 
 def judge_networks(networks: Sequence[Mapping[str, Any]], info: Mapping[str, Any]) -> Finding:
-    """How many of the engine's address pools its bridge networks use; boxes use none."""
+    """Judges how many of the engine's address pools its bridge networks use; boxes use none."""
     pools = [
         (ipaddress.ip_network(pool["Base"]), int(pool["Size"]))
         for pool in info.get("DefaultAddressPools") or _DEFAULT_POOLS
@@ -172,7 +172,7 @@ def _boxes() -> Finding:
 
 
 def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
-    """Volumes that carry our labels, by whether their owner is gone."""
+    """Judges the volumes with our labels: whether their owners are dead."""
     now, stale = time.time(), []
     for volume in volumes:
         labels = volume.get("Labels") or {}
@@ -199,18 +199,22 @@ def _disks(info: Mapping[str, Any] | None) -> Iterator[Finding]:
     root = Path(str((info or {}).get("DockerRootDir") or "/nowhere"))
     if os.environ.get("DOCKER_HOST", "unix://").startswith("unix://") and root.is_dir():
         yield judge_disk("docker", root, 10, 1, "docker system prune")
-    cache, outputs, tmp = paths.cache(), Path("outputs").absolute(), Path(tempfile.gettempdir())
-    yield judge_disk("cache", cache, 2, 0.2, f"du -sh {cache}/*")
+    try:
+        cache = paths.cache()
+        yield judge_disk("cache", cache, 2, 0.2, f"du -sh {cache}/*")
+    except MissingError as error:
+        yield Finding("disk cache", "fail", _without_remedy(error), "export AIR_CACHE=/var/tmp/air")
+    outputs, tmp = Path("outputs").absolute(), Path(tempfile.gettempdir())
     yield judge_disk("outputs", outputs, 2, 0.2, f"du -sh {outputs}/*")
     yield judge_disk("tmp", tmp, 2, 0.2, f"du -sh {tmp}/*")
 
 
 def judge_disk(name: str, folder: Path, few: float, least: float, remedy: str) -> Finding:
-    """Whether a folder, there or not yet, has room and may be written.
+    """Judges whether a folder, which need not exist yet, has room and may be written.
 
     Args:
-        few, least: gigabytes free below which it warns, and fails.
-        remedy: the command that shows or frees what is there.
+        few, least: free gigabytes below which it warns, or fails.
+        remedy: the command that lists or frees the used space.
     """
     there = next(place for place in (folder, *folder.parents) if os.access(place, os.F_OK))
     disk = os.statvfs(there)
@@ -220,16 +224,16 @@ def judge_disk(name: str, folder: Path, few: float, least: float, remedy: str) -
         remedy = f"sudo chown -R {os.getuid()}:{os.getgid()} {there}"
         return Finding(check, "fail", f"{there} cannot be written by this user", remedy)
     if disk.f_files and disk.f_favail < disk.f_files / 100:
-        return Finding(check, "fail", f"{seen}, but {disk.f_favail} files' room left", remedy)
+        return Finding(check, "fail", f"{seen}, but room for only {disk.f_favail} files", remedy)
     state: State = "fail" if free < least else "warn" if free < few else "ok"
     return Finding(check, state, seen, "" if state == "ok" else remedy)
 
 
 def _processes() -> Finding:
-    if left := orphans.processes():
-        numbers = " ".join(str(process.pid) for process in left)
-        command = " ".join(left[0].command.split())[:120]
-        seen = f"{len(left)} outlived the process of ours that started them: {command}"
+    if processes := orphans.processes():
+        numbers = " ".join(str(process.pid) for process in processes)
+        command = " ".join(processes[0].command.split())[:120]
+        seen = f"{len(processes)} outlived the process of ours that started them: {command}"
         return Finding("processes", "warn", seen, f"kill -9 {numbers}")
     return Finding("processes", "ok", "none of ours outlived its owner")
 
@@ -241,10 +245,13 @@ def _locks() -> Iterator[Finding]:
         seen = f"{len(closed)} cannot be opened by this user, the first {closed[0]}"
         yield Finding("locks", "fail", seen, f"sudo chmod 0666 {folder}/*")
         return
-    held = orphans.locks(paths.cache(), folder)
-    if left := [lock for lock in held if lock.left]:
-        numbers = " ".join(dict.fromkeys(str(lock.pid) for lock in left))
-        seen = f"{left[0].file} is held by a child of a dead process"
+    folders = [folder]
+    with contextlib.suppress(MissingError):  # no home folder: `_disks` says so
+        folders.append(paths.cache())
+    held = orphans.locks(*folders)
+    if stale := [lock for lock in held if lock.orphaned]:
+        numbers = " ".join(dict.fromkeys(str(lock.pid) for lock in stale))
+        seen = f"{stale[0].file} is held by a child of a dead process"
         yield Finding("locks", "warn", seen, f"kill -9 {numbers}")
         return
     yield Finding("locks", "ok", f"{len(held)} held, by live processes" if held else "none held")
@@ -271,7 +278,7 @@ def _gpus(info: Mapping[str, Any] | None) -> Finding:
 
 
 def judge_gpu_runtime(seen: str, info: Mapping[str, Any] | None) -> Finding:
-    """Whether the engine can give GPUs to a container; `seen` is what NVML says of them."""
+    """Judges whether the engine can give GPUs to a container; `seen` describes them, from NVML."""
     if info is None:
         return Finding("gpus", "ok", seen)
     specs = [Path(folder) for folder in info.get("CDISpecDirs") or []]
@@ -324,11 +331,11 @@ async def _try_box() -> tuple[tuple[float, float, float], str]:
 
 
 def judge_limits(text: str, most_memory: int, most_pids: int, info: Mapping[str, Any]) -> Finding:
-    """Whether the kernel holds a box to its limits, by the lines `file value` that it printed.
+    """Judges whether the kernel enforces a box's limits, by the lines `file value` from inside.
 
     Args:
-        most_memory: bytes that were asked for.
-        most_pids: processes that were asked for.
+        most_memory: the limit that was requested, in bytes.
+        most_pids: the limit that was requested, in processes.
     """
     values = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)
     memory = values.get("memory.max") or values.get("memory.limit_in_bytes")
@@ -345,9 +352,9 @@ def judge_limits(text: str, most_memory: int, most_pids: int, info: Mapping[str,
         if not value.isdigit() or int(value) > most
     ]
     if loose:
-        seen = f"set, but not kept by the kernel: {', '.join(loose)}"
+        seen = f"set, but not enforced by the kernel: {', '.join(loose)}"
         return Finding("limits", "fail", seen, _limits(info))
-    return Finding("limits", "ok", f"kept: {int(memory) >> 20} MiB, {pids} processes")
+    return Finding("limits", "ok", f"enforced: {int(memory) >> 20} MiB, {pids} processes")
 
 
 def _some(boxes: Sequence[listing.Live]) -> str:

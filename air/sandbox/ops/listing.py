@@ -1,4 +1,4 @@
-"""The boxes that are on this machine, of whatever provider and owner, and one of them by its name."""
+"""Lists the boxes on this machine, of every provider and owner, and finds one of them by its name."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class Live:
     owner: str
     """The owner's label; see `ownership.owner`."""
     seconds_left: float | None
-    """Seconds until it may be collected; None where it does not say."""
+    """Seconds until it may be collected; None if unknown."""
     where: str
-    """The container's id, or where this machine finds the workspace."""
+    """The container's id, or the path of the workspace on this machine."""
 
     @property
     def pid(self) -> str:
-        """The owner's process."""
+        """The owner's pid."""
         return self.owner.rsplit(":", 2)[-2] if self.owner.count(":") > 1 else "?"
 
     @property
     def dead(self) -> bool:
-        """Whether its owner is certainly gone."""
+        """Whether its owner is certainly dead."""
         return ownership.is_dead(self.owner)
 
 
 def containers() -> list[Live]:
-    """Boxes that are containers, by name.
+    """The boxes that are containers, sorted by name.
 
     Raises:
         MissingError: no engine answers.
@@ -47,48 +47,48 @@ def containers() -> list[Live]:
     """
     from air.sandbox.docker import engine
 
-    now, found = time.time(), []
-    for one in engine.boxes():
-        labels = one["Labels"]
+    now, live = time.time(), []
+    for container in engine.boxes():
+        labels = container["Labels"]
         try:
             left = float(labels[ownership.EXPIRES_LABEL]) - now
         except ValueError:
             left = None
         box = Live(
-            name=one["Names"][0].lstrip("/"),
+            name=container["Names"][0].lstrip("/"),
             provider="docker",
-            state=one["State"],
+            state=container["State"],
             run=labels.get(ownership.RUN_LABEL, ""),
             owner=labels[ownership.OWNER_LABEL],
             seconds_left=left,
-            where=one["Id"],
+            where=container["Id"],
         )
-        found.append(box)
-    return sorted(found, key=lambda box: box.name)
+        live.append(box)
+    return sorted(live, key=lambda box: box.name)
 
 
 def folders() -> list[Live]:
-    """Process boxes, by name."""
-    found = []
+    """The process boxes, sorted by name."""
+    live = []
     for folder, owner in ownership.box_folders():
         token = folder.name.rpartition("-")[2]
         if not re.fullmatch("[0-9a-f]{12}", token):
-            continue  # a folder of ours, but no box's
+            continue  # a folder of ours, but not of a box
         name = f"air-{token}"
         run, left, workspace = _recorded(name)
         where = workspace or str(folder / "workspace")
-        found.append(Live(name, "process", "running", run, owner, left, where))
-    return sorted(found, key=lambda box: box.name)
+        live.append(Live(name, "process", "running", run, owner, left, where))
+    return sorted(live, key=lambda box: box.name)
 
 
 def _recorded(name: str) -> tuple[str, float | None, str]:
-    """The run of a process box, its seconds left and its workspace, from its record; a folder has no
-    labels."""
+    """The run, the seconds left and the workspace of a process box, from its record, since its folder has
+    no labels."""
     try:
-        found, _ = command_log.read(command_log.folder() / f"{name}.jsonl")
+        events, _ = command_log.read(command_log.folder() / f"{name}.jsonl")
     except (OSError, MissingError):  # recorded elsewhere, another user's, or there is no home
         return "", None, ""
-    if not found or (start := found[0])["type"] != "start":
+    if not events or (start := events[0])["type"] != "start":
         return "", None, ""
     ends = start["t"] + start["limits"]["seconds"] + ownership.WARM_SECONDS
     return str(start["run"]), ends - time.time(), str(start["workspace"])
@@ -98,8 +98,8 @@ def find(name: str) -> Live:
     """The one live box whose name, with or without `air-`, begins with `name`.
 
     Raises:
-        MissingError: there is none, or no engine answers and it is no process box.
-        UsageError: there are several.
+        MissingError: there is none; or no process box fits and no engine answers.
+        UsageError: several fit.
         BoxStartError: the engine failed.
     """
     short = name.removeprefix("air-")
@@ -107,16 +107,16 @@ def find(name: str) -> Live:
     def named(box: Live) -> bool:
         return box.name.removeprefix("air-").startswith(short)
 
-    found = [box for box in folders() if named(box)]
+    boxes = [box for box in folders() if named(box)]
     try:
-        found += [box for box in containers() if named(box)]
+        boxes += [box for box in containers() if named(box)]
     except MissingError:
-        if not found:
+        if not boxes:
             raise
-    if not found:
+    if not boxes:
         raise MissingError(f"there is no live box `{name}`", remedy="see `air box ls`")
-    if len(found) > 1:
-        names = ", ".join(box.name for box in found[:4])
-        begins = f"the names of {len(found)} boxes begin with `{name}`"
+    if len(boxes) > 1:
+        names = ", ".join(box.name for box in boxes[:4])
+        begins = f"the names of {len(boxes)} boxes begin with `{name}`"
         raise UsageError(begins, remedy=f"name one: {names}")
-    return found[0]
+    return boxes[0]

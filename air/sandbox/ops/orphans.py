@@ -1,9 +1,9 @@
-"""Processes and locks that outlived whoever they belonged to. Only looks; ends and removes nothing.
+"""Finds processes and locks that outlived their owner. It only reads: it ends and removes nothing.
 
-A process counts as ours only by what one of ours gave it: `ownership.OWNER_ENV` in its environment, the
-mark of a box's command together with the box's folder, or a guest's own command line in such a
-folder. Its name alone says nothing. Other users' processes cannot be read, and are left out, as are
-those of other pid namespaces, containers above all.
+A process counts as ours only by marks that our processes leave: `ownership.OWNER_ENV` in its environment,
+the mark of a box's command together with the box's folder, or a guest's own command line in such a folder.
+Its name proves nothing. Other users' processes cannot be read, and are left out, as are those of other
+pid namespaces, containers above all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from air.sandbox.wire.connection import interpreter
 
 @dataclass(frozen=True)
 class Process:
-    """A process of ours whose owner is gone."""
+    """A process of ours whose owner is dead."""
 
     pid: int
     command: str
@@ -31,8 +31,8 @@ class Process:
 
 
 def processes() -> list[Process]:
-    """Processes that one of ours started, and that outlived it."""
-    found = []
+    """The processes of ours that outlived the process that started them."""
+    orphans = []
     for entry in _processes():
         try:
             owner = _owner(entry)
@@ -40,12 +40,12 @@ def processes() -> list[Process]:
         except OSError:  # it has ended, or is another user's
             continue
         if owner and ownership.is_dead(owner):
-            found.append(Process(int(entry.name), " ".join(command)[:80], owner))
-    return found
+            orphans.append(Process(int(entry.name), " ".join(command)[:80], owner))
+    return orphans
 
 
 def _processes() -> Iterator[Path]:
-    """The processes of this pid namespace but ourselves."""
+    """The processes of this pid namespace, except this one."""
     here = Path("/proc/self/ns/pid").readlink()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -56,10 +56,10 @@ def _processes() -> Iterator[Path]:
 
 
 def _owner(entry: Path) -> str:
-    """Whose process this is, by what one of ours gave it; empty if it is nobody's of ours."""
+    """The owner of a process, by our marks on it; empty if it has none."""
     variables = dict(word.partition("=")[::2] for word in _words(entry / "environ"))
-    if given := variables.get(ownership.OWNER_ENV):
-        return given
+    if owner := variables.get(ownership.OWNER_ENV):
+        return owner
     if MARK in variables:
         return _box_owner(variables.get("HOME", ""))
     bootstrap = interpreter("")[1:-1]
@@ -69,7 +69,7 @@ def _owner(entry: Path) -> str:
 
 
 def _box_owner(path: str) -> str:
-    """The owner of the process box in whose folder a path lies."""
+    """The owner of the process box whose folder contains `path`; empty if none does."""
     owners = (ownership.folder_owner(part) for part in Path(path).parts)
     return next((owner for owner in owners if owner), "")
 
@@ -84,19 +84,19 @@ class Lock:
 
     file: str
     pid: int
-    """Who has it open."""
-    left: bool
-    """Whether its taker is gone, and a process that merely inherited the file keeps it."""
+    """A process that has it open."""
+    orphaned: bool
+    """Whether the process that locked it is dead, and one that inherited the file keeps the lock."""
 
 
 def locks(*folders: Path) -> list[Lock]:
-    """The locks that are held on files below `folders`, by processes of this user.
+    """The locks on files below `folders` that processes of this user hold.
 
-    A lock ends with the last process that has the file open: one whose taker is dead is held by a
-    child that outlived it.
+    A lock ends with the last process that has the file open, so a child that outlived the locking
+    process may hold it.
     """
     roots = [str(folder.resolve()) + "/" for folder in folders]
-    found = []
+    held = []
     for entry in _processes():
         try:
             descriptors = list((entry / "fd").iterdir())
@@ -107,11 +107,11 @@ def locks(*folders: Path) -> list[Lock]:
                 file = str(descriptor.readlink())
                 if not file.startswith(tuple(roots)):
                     continue
-                told = (entry / "fdinfo" / descriptor.name).read_text()
+                info = (entry / "fdinfo" / descriptor.name).read_text()
             except OSError:
                 continue
-            if taken := re.search(r"^lock:.*\bFLOCK\b.* (-?\d+) \S+:\d+ ", told, re.MULTILINE):
-                taker, pid = int(taken[1]), int(entry.name)
-                left = taker != pid and not Path(f"/proc/{taker}").exists()
-                found.append(Lock(file, pid, left or taker <= 0))
-    return sorted(found, key=lambda lock: (lock.file, lock.pid))
+            if lock := re.search(r"^lock:.*\bFLOCK\b.* (-?\d+) \S+:\d+ ", info, re.MULTILINE):
+                locker, pid = int(lock[1]), int(entry.name)
+                dead = locker != pid and not Path(f"/proc/{locker}").exists()
+                held.append(Lock(file, pid, dead or locker <= 0))
+    return sorted(held, key=lambda lock: (lock.file, lock.pid))

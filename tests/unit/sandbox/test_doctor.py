@@ -272,13 +272,13 @@ def test_a_lock_that_a_child_keeps(tmp_path: Path) -> None:
         assert holder.stdout is not None
         child = int(holder.stdout.readline())
         try:
-            held = {(lock.pid, lock.left) for lock in orphans.locks(tmp_path)}
+            held = {(lock.pid, lock.orphaned) for lock in orphans.locks(tmp_path)}
             assert held == {(holder.pid, False), (child, False)}
             assert orphans.locks(tmp_path / "elsewhere") == []
             holder.kill()
             holder.wait()
             (lock,) = orphans.locks(tmp_path)
-            assert (lock.file, lock.pid, lock.left) == (str(file), child, True)
+            assert (lock.file, lock.pid, lock.orphaned) == (str(file), child, True)
         finally:
             _kill(child)
 
