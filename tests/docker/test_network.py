@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from air.sandbox import open_box
-from air.sandbox.conformance.ports import ECHO, echo, program, said
+from air.sandbox.conformance.ports import ECHO, echo, output_of, program
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec
 from air.sandbox.docker import engine as daemon
@@ -280,7 +280,7 @@ async def test_a_box_that_closes_frees_what_was_open(site: Site) -> None:
             while site.hits < before + 8:
                 await box.exec(["true"], timeout=60)
             port = await box.forward(0, echo)
-            assert await said(box, port, ECHO) == "hello"
+            assert await output_of(box, port, ECHO) == "hello"
             kept = "kept = [socket.create_connection(here) for _ in range(8)]\ntime.sleep(600)"
             running = asyncio.create_task(box.exec(program(port, kept), timeout=600))
             await box.exec(["true"], timeout=60)

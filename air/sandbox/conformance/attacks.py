@@ -52,10 +52,10 @@ async def processes_that_fork_and_leave_are_ended(box: Box) -> None:
         result = await box.exec(chain, timeout=0.5)
         expect(result.timed_out and result.seconds < 10, result)
         for _ in range(100):  # on a busy machine, what was killed takes a while to be gone
-            left = await line(box, "grep -l '[f] & exit' /proc/[0-9]*/cmdline | wc -l")
-            if left == "0":
+            running = await line(box, "grep -l '[f] & exit' /proc/[0-9]*/cmdline | wc -l")
+            if running == "0":
                 break
-        same(left, "0")
+        same(running, "0")
     await _answers(box)
 
 

@@ -22,12 +22,12 @@ def _folder() -> Iterator[Path]:
 
 
 def _tree(folder: Path) -> dict[str, tuple[bytes | None, bool]]:
-    """Every path below: contents (None for a folder), and whether it may be executed."""
-    found = {}
+    """Every path below a folder, with its contents (None for a folder) and whether it is executable."""
+    tree = {}
     for path in folder.rglob("*"):
         data = path.read_bytes() if path.is_file() else None
-        found[str(path.relative_to(folder))] = (data, data is not None and os.access(path, os.X_OK))
-    return found
+        tree[str(path.relative_to(folder))] = (data, data is not None and os.access(path, os.X_OK))
+    return tree
 
 
 def _grow(folder: Path, files: dict[str, bytes]) -> None:

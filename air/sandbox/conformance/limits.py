@@ -26,17 +26,19 @@ _FOLDERS = "df -Pk /workspace /scratch /tmp /dev/shm | awk 'NR > 1 {print $2}'"
 @CHECKS.add(container=True, cpus=0.5, pids=32, memory_mb=64, disk_mb=16)
 async def the_kernel_keeps_the_limits(box: Box) -> None:
     rows = [row.split() for row in (await line(box, _CGROUP)).splitlines()]
-    found = {name: values for name, *values in rows}
-    quota, period = found.get("cpu.max") or found["cpu.cfs_quota_us"] + found["cpu.cfs_period_us"]
-    expect(quota.isdigit() and int(quota) == int(period) // 2, found)
-    (memory,) = found.get("memory.max") or found["memory.limit_in_bytes"]
+    values = {name: rest for name, *rest in rows}
+    quota, period = (
+        values.get("cpu.max") or values["cpu.cfs_quota_us"] + values["cpu.cfs_period_us"]
+    )
+    expect(quota.isdigit() and int(quota) == int(period) // 2, values)
+    (memory,) = values.get("memory.max") or values["memory.limit_in_bytes"]
     sizes = await line(box, _FOLDERS)  # folders are memory, beside that of processes
     same(int(memory), box.spec.limits.memory_mb * MIB + sum(map(int, sizes.split())) * 1024)
-    (pids,) = found["pids.max"]
-    expect(pids.isdigit() and int(pids) <= 40, found)
-    both = found.get("memory.memsw.limit_in_bytes")
-    none = found.get("memory.swap.max") == ["0"]
-    expect(both == [memory] or none or (both is None and found["swaps"] == ["1"]), found)
+    (pids,) = values["pids.max"]
+    expect(pids.isdigit() and int(pids) <= 40, values)
+    both = values.get("memory.memsw.limit_in_bytes")
+    none = values.get("memory.swap.max") == ["0"]
+    expect(both == [memory] or none or (both is None and values["swaps"] == ["1"]), values)
 
 
 @CHECKS.add(container=True, pids=32)
@@ -56,8 +58,8 @@ async def there_are_no_more_processes_than_allowed(box: Box) -> None:
 
 @CHECKS.add(container=True)
 async def only_the_named_folders_can_be_written(box: Box) -> None:
-    found = await line(box, "find / -xdev -writable ! -type l 2>/dev/null | sort | head")
-    same(found.split(), ["/scratch", "/tmp", "/workspace"])
+    writable = await line(box, "find / -xdev -writable ! -type l 2>/dev/null | sort | head")
+    same(writable.split(), ["/scratch", "/tmp", "/workspace"])
 
 
 @CHECKS.add(container=True)

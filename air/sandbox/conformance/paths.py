@@ -1,4 +1,4 @@
-"""Checks of `read` and `write`: what is served, and that no path leads out."""
+"""Checks of `read` and `write`: which files they serve, and that no path leads out of the box."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loopback ports of a box that the harness answers (`Box.forward`)."""
+"""Checks of `forward`: loopback ports of a box that the harness answers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _SOCKETS = (
 
 
 def program(port: int, script: str) -> list[str]:
-    """The command that runs a script of Python, in which `here` is the port's address."""
+    """The command that runs a Python script in which `here` is the port's address."""
     return ["python3", "-c", _SOCKETS.format(port) + script]
 
 
-async def said(box: Box, port: int, script: str) -> str:
-    """What `program` prints, which must succeed."""
+async def output_of(box: Box, port: int, script: str) -> str:
+    """The output of `program`, which must succeed."""
     result = await box.exec(program(port, script), timeout=_SECONDS)
     expect(result.ok, result)
     return result.text.strip()
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Sends back what comes."""
+    """Sends back every byte."""
     while data := await reader.read(1 << 16):
         writer.write(data)
         await writer.drain()
@@ -43,7 +43,7 @@ c.sendall(b'hello')
 c.shutdown(1)
 print(c.makefile().read())
 """
-"""What an echo makes of `hello`, asked for by halves."""
+"""Sends `hello` to an echo, half-closes, and prints the answer."""
 
 
 @CHECKS.add()
@@ -52,11 +52,11 @@ async def its_ports_are_answered_by_the_harness(box: Box) -> None:
         writer.write((await reader.read()).upper())
 
     first, second = await box.forward(0, echo), await box.forward(0, shout)
-    same(await said(box, first, ECHO), "hello")
-    same(await said(box, second, ECHO), "HELLO")
+    same(await output_of(box, first, ECHO), "hello")
+    same(await output_of(box, second, ECHO), "HELLO")
     async with await asyncio.start_server(_serve_echo, "127.0.0.1", 0) as server:
         third = await box.forward(0, ("127.0.0.1", server.sockets[0].getsockname()[1]))
-        same(await said(box, third, ECHO), "hello")
+        same(await output_of(box, third, ECHO), "hello")
 
 
 async def _serve_echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -86,7 +86,7 @@ print(up.hexdigest(), down.hexdigest())
 
 @CHECKS.add()
 async def ten_megabytes_pass_each_way_while_commands_answer(box: Box) -> None:
-    """Each half of each direction goes on only after a command that came meanwhile has answered."""
+    """Each direction pauses halfway until a command that started meanwhile has ended."""
     halfway, go_on, got = asyncio.Event(), asyncio.Event(), hashlib.sha256()
     sent = [os.urandom(1 << 16) for _ in range(160)]
 
@@ -109,7 +109,7 @@ async def ten_megabytes_pass_each_way_while_commands_answer(box: Box) -> None:
         await receiving
 
     port = await box.forward(0, handler)
-    bulk = asyncio.create_task(said(box, port, _BULK))
+    bulk = asyncio.create_task(output_of(box, port, _BULK))
     waiting = asyncio.create_task(halfway.wait())
     await asyncio.wait([waiting, bulk], timeout=_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     expect(waiting.done(), "half of it came")
@@ -152,7 +152,7 @@ async def two_hundred_connections_at_once_are_bounded_and_all_are_served(box: Bo
         live -= 1
 
     ports = [await box.forward(0, counting) for _ in range(2)]
-    same(await said(box, ports[0], f"ports = {ports}\n{_MANY}"), "200")
+    same(await output_of(box, ports[0], f"ports = {ports}\n{_MANY}"), "200")
     same(most, CONNECTIONS)
 
 
@@ -180,7 +180,7 @@ async def a_program_that_never_reads_stops_its_handler_and_nothing_else(box: Box
         for _ in range(10):
             await box.exec(["true"], timeout=60)
     expect(0 < sent < kernel_bytes(), sent)
-    same(await said(box, await box.forward(0, echo), ECHO), "hello")
+    same(await output_of(box, await box.forward(0, echo), ECHO), "hello")
     running.cancel()  # kills it, which resets the connection
     await asyncio.wait_for(closed.wait(), _SECONDS)
 
@@ -203,11 +203,13 @@ async def what_no_handler_reads_is_not_kept(box: Box) -> None:
         await stop.wait()
 
     port = await box.forward(0, deaf)
-    expect(WINDOW < int(await said(box, port, _FLOOD)) < kernel_bytes(), "bytes that were taken")
+    expect(
+        WINDOW < int(await output_of(box, port, _FLOOD)) < kernel_bytes(), "bytes that were taken"
+    )
     stop.set()
 
 
 def kernel_bytes() -> int:
-    """More than is kept of one connection that nobody reads, most of it by the kernel."""
+    """An upper bound of the bytes that one unread connection holds, most of them in the kernel."""
     limits = [Path(f"/proc/sys/net/ipv4/tcp_{kind}mem").read_text() for kind in ("r", "w")]
     return 2 * sum(int(limit.split()[2]) for limit in limits) + (1 << 22)

@@ -38,8 +38,8 @@ async def a_shell_keeps_nothing_else(box: Box) -> None:
     )
     result = await shell.exec(f"declare -F; {script}", timeout=20)
     same((result.code, result.stdout), (0, b""))
-    told = await _says(shell, "type f a 2>/dev/null; echo ${V-none} $-; umask; declare -F")
-    same(told, "none hBc\n0022")
+    output = await _says(shell, "type f a 2>/dev/null; echo ${V-none} $-; umask; declare -F")
+    same(output, "none hBc\n0022")
     for script, code, out in (
         ("set -eu; echo out; false; echo not", 1, b"out\n"),
         ("set -e; ulimit -f 0; exit 3", 3, b""),

@@ -1,4 +1,4 @@
-"""Checks of `snapshot` and `restore`: what a fork sees, and what it never sees."""
+"""Checks of `snapshot` and `restore`: what a fork sees, and what it must not see."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOW = r"find . -mindepth 1 -printf '%y %m %u %l %P\0' | sort -z | tr '\0' '|'"
 
 @asynccontextmanager
 async def _fork(box: Box, snapshot: Snapshot) -> AsyncIterator[Box]:
-    """One more box of the same spec, which starts with the snapshot."""
+    """Another box of the same spec, started from the snapshot."""
     async with await open_box(box.spec) as fork:
         await fork.restore(snapshot)
         yield fork

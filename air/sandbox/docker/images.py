@@ -180,8 +180,8 @@ def trusted() -> Path | None:
 
     It is `AIR_CA_BUNDLE`, else this machine's: `SSL_CERT_FILE`, or where Debian and Red Hat keep it.
     """
-    if given := os.environ.get("AIR_CA_BUNDLE"):
-        return Path(given).expanduser()
+    if bundle := os.environ.get("AIR_CA_BUNDLE"):
+        return Path(bundle).expanduser()
     own = [os.environ.get("SSL_CERT_FILE", ""), *_SYSTEM_BUNDLES]
     return next((Path(name) for name in own if name and Path(name).is_file()), None)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from air.sandbox.docker import engine
 
-_ASKED: set[tuple[int, str]] = set()
+_CHECKED: set[tuple[int, str]] = set()
 _LOG = logging.getLogger(__name__)
 
 
@@ -33,10 +33,10 @@ async def say_once(container: str) -> None:
     Raises:
         BoxDiedError: the box is gone.
     """
-    asked = (os.getpid(), os.environ.get("DOCKER_HOST", ""))
-    if asked in _ASKED:
+    key = (os.getpid(), os.environ.get("DOCKER_HOST", ""))
+    if key in _CHECKED:
         return
-    _ASKED.add(asked)
+    _CHECKED.add(key)
     if missing := unheld(await engine.inspected(container)):
         _LOG.warning(
             "WARNING: this engine holds no box to its limit of %s — let its user have the controllers "

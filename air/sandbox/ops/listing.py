@@ -51,16 +51,16 @@ def containers() -> list[Live]:
     for container in engine.boxes():
         labels = container["Labels"]
         try:
-            left = float(labels[ownership.EXPIRES_LABEL]) - now
+            seconds_left = float(labels[ownership.EXPIRES_LABEL]) - now
         except ValueError:
-            left = None
+            seconds_left = None
         box = Live(
             name=container["Names"][0].lstrip("/"),
             provider="docker",
             state=container["State"],
             run=labels.get(ownership.RUN_LABEL, ""),
             owner=labels[ownership.OWNER_LABEL],
-            seconds_left=left,
+            seconds_left=seconds_left,
             where=container["Id"],
         )
         live.append(box)

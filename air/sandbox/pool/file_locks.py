@@ -273,5 +273,5 @@ def _parse(text: bytes) -> Holder:
         pid, user, run = int(fields["pid"]), str(fields["user"]), str(fields["run"])
     except (ValueError, KeyError, TypeError):
         return Holder(0, "unknown", "unknown")
-    shown = ("".join(c if c.isprintable() else "?" for c in text)[:60] for text in (user, run))
-    return Holder(pid, *shown)
+    printable = ("".join(c if c.isprintable() else "?" for c in text)[:60] for text in (user, run))
+    return Holder(pid, *printable)

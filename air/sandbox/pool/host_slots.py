@@ -35,14 +35,14 @@ def max_boxes() -> int:
     Raises:
         ConfigError: it is not a positive integer.
     """
-    given = os.environ.get(LIMIT_ENV, "").strip()
-    if not given:
+    text = os.environ.get(LIMIT_ENV, "").strip()
+    if not text:
         return max(128, 8 * (os.cpu_count() or 1))
-    if not given.isdecimal() or int(given) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise ConfigError(
-            f"{given!r} must be a positive integer", where=LIMIT_ENV, remedy="write 64"
+            f"{text!r} must be a positive integer", where=LIMIT_ENV, remedy="write 64"
         )
-    return int(given)
+    return int(text)
 
 
 @dataclass

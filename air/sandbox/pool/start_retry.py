@@ -64,11 +64,11 @@ class Digests:
         if spec.provider != "docker":
             return ""
         async with self._asking:  # one request serves all concurrent callers
-            asked, digest = self._known.get(spec.image, (0.0, ""))
-            if not digest or time.monotonic() - asked > DIGEST_SECONDS:
+            asked_at, digest = self._known.get(spec.image, (0.0, ""))
+            if not digest or time.monotonic() - asked_at > DIGEST_SECONDS:
                 from air.sandbox.docker import engine
 
-                asked = time.monotonic()
+                asked_at = time.monotonic()
                 digest = await patiently(lambda: engine.image_id(spec.image))
-                self._known[spec.image] = (asked, digest)
+                self._known[spec.image] = (asked_at, digest)
             return digest

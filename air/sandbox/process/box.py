@@ -131,9 +131,9 @@ class ProcessBox(GuestBox):
         if self.mode == "plain":
             self._make_folders(root)
         else:
-            self._folders, shown = modes.places(self._folders)
+            self._folders, visible = modes.places(self._folders)
             devices = modes.gpu_devices(self._gpus.uuids)
-            laid = modes.layout(self.spec, self.mode, self._folders, shown, str(root), devices)
+            laid = modes.layout(self.spec, self.mode, self._folders, visible, str(root), devices)
             layouts = [laid]
         self.workspace = self._folders[WORKSPACE]
         return [*layouts, self._config()]

@@ -105,8 +105,8 @@ def _problem(mode: Mode) -> str:
     """Why no box of this mode starts here; empty if a trial box starts."""
     folder = tempfile.mkdtemp(prefix=ownership.folder_prefix())
     try:
-        where, shown = places(("/workspace", "/tmp"))
-        config = layout(BoxSpec(provider="process"), mode, where, shown, folder)
+        where, visible = places(("/workspace", "/tmp"))
+        config = layout(BoxSpec(provider="process"), mode, where, visible, folder)
         config["trial"] = [*_TRIAL, sys.executable]
         sent = program()
         done = subprocess.run(
@@ -140,24 +140,24 @@ def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
     A writable folder has the same path as in a container, or one below `/box` if a visible path of the
     host is in its way.
     """
-    shown = _shown()
+    visible = _visible()
     where = {}
     for folder in folders:
-        taken = deepest(shown, folder) is not None
-        covers = folder != "/tmp" and any(holds(folder, path) for path in shown)
-        where[folder] = _ELSEWHERE + folder if taken or covers else folder
-    return where, shown
+        hidden = deepest(visible, folder) is not None
+        covers = folder != "/tmp" and any(holds(folder, path) for path in visible)
+        where[folder] = _ELSEWHERE + folder if hidden or covers else folder
+    return where, visible
 
 
-def _shown() -> dict[str, str]:
+def _visible() -> dict[str, str]:
     wanted = [path for path in _SYSTEM if not os.path.islink(path)]
     wanted += sorted({*_python(), *_named("LD_LIBRARY_PATH"), *_named(SHOW)}, key=len)
-    shown: dict[str, str] = {}
+    visible: dict[str, str] = {}
     for path in wanted:
-        covered = deepest(shown, path)
+        covered = deepest(visible, path)
         if path.startswith("/") and path != "/" and not covered and os.path.exists(path):
-            shown[path] = os.path.realpath(path)
-    return shown
+            visible[path] = os.path.realpath(path)
+    return visible
 
 
 def _python() -> Iterator[str]:
@@ -203,14 +203,14 @@ def layout(
     spec: BoxSpec,
     mode: Mode,
     where: Mapping[str, str],
-    shown: Mapping[str, str],
+    visible: Mapping[str, str],
     folder: str,
     devices: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The launcher's description of a box; see `air.sandbox.guest.namespaces`.
 
     Args:
-        where, shown: from `places`.
+        where, visible: from `places`.
         folder: an empty folder of the host; the launcher removes it at the end.
         devices: device files of the host, or folders of them, that the box may use.
     """
@@ -234,7 +234,7 @@ def layout(
         "second_user": second_user,
         "links": [(path, os.readlink(path)) for path in _SYSTEM if os.path.islink(path)],
         "writable": sorted(writable.items(), key=lambda item: len(item[0])),
-        "shown": [(source, path) for path, source in shown.items()],
+        "shown": [(source, path) for path, source in visible.items()],
         "devices": list(devices),
         "trial": [],
         "shm_bytes": limits.shm_mb * MIB,

@@ -119,8 +119,8 @@ def test_volumes_of_the_dead_are_named() -> None:
 @pytest.mark.parametrize(
     ("text", "state", "seen"),
     [
-        ("memory.max 1000\npids.max 9\n", "ok", "kept"),
-        ("memory.limit_in_bytes 4096\npids.max 8\n", "ok", "kept"),
+        ("memory.max 1000\npids.max 9\n", "ok", "enforced"),
+        ("memory.limit_in_bytes 4096\npids.max 8\n", "ok", "enforced"),
         ("memory.max max\npids.max 9\n", "fail", "memory"),
         ("memory.limit_in_bytes 9223372036854771712\npids.max max\n", "fail", "memory, pids"),
         ("", "warn", "cannot see"),

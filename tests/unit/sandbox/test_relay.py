@@ -12,7 +12,7 @@ import pytest
 
 from air.errors import BoxDiedError, BoxStartError
 from air.sandbox import open_box
-from air.sandbox.conformance.ports import ECHO, echo, program, said
+from air.sandbox.conformance.ports import ECHO, echo, output_of, program
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.guest.frames import frame, take
 from air.sandbox.wire import port_relay
@@ -32,7 +32,7 @@ async def test_a_target_that_is_not_there_resets_the_connection() -> None:
         gone = server.sockets[0].getsockname()[1]
     async with await open_box(SPEC) as box:
         port = await box.forward(0, ("127.0.0.1", gone))
-        assert await said(box, port, RESET) == "104"
+        assert await output_of(box, port, RESET) == "104"
 
 
 async def test_a_port_that_is_taken_is_one_line() -> None:
@@ -40,14 +40,14 @@ async def test_a_port_that_is_taken_is_one_line() -> None:
         port = await box.forward(0, echo)
         with pytest.raises(BoxStartError, match=f"port {port} cannot be opened: Address already"):
             await box.forward(port, echo)
-        assert await said(box, port, ECHO) == "hello"
+        assert await output_of(box, port, ECHO) == "hello"
 
 
 async def test_a_port_is_reached_from_its_own_machine_only() -> None:
     async with await open_box(SPEC) as box:
         port = await box.forward(0, echo)
         script = f"print(socket.socket().connect_ex(('127.0.0.2', {port})))"
-        assert await said(box, port, script) == str(errno.ECONNREFUSED)
+        assert await output_of(box, port, script) == str(errno.ECONNREFUSED)
 
 
 async def test_a_box_that_is_gone_cannot_listen() -> None:
@@ -65,8 +65,8 @@ async def test_a_handler_at_fault_ends_its_connection_only(
 
     async with await open_box(SPEC) as box:
         bad, good = await box.forward(0, faulty), await box.forward(0, echo)
-        assert await said(box, bad, RESET) == "104"
-        assert await said(box, good, ECHO) == "hello"
+        assert await output_of(box, bad, RESET) == "104"
+        assert await output_of(box, good, ECHO) == "hello"
     assert "at fault" in caplog.text
 
 
@@ -82,7 +82,7 @@ async def test_connections_in_a_loop_are_held_to_a_rate() -> None:
         loop = asyncio.get_running_loop()
         since = loop.time()
         script = f"for _ in range({4 * CONNECTIONS}):\n c = socket.create_connection(here)\n"
-        await said(box, port, f"{script} c.recv(1)\n c.close()")
+        await output_of(box, port, f"{script} c.recv(1)\n c.close()")
         assert opened == 4 * CONNECTIONS
         assert loop.time() - since > 2.9 * SLOT_SECONDS
 
