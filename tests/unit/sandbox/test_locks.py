@@ -247,7 +247,7 @@ def test_a_fifo_is_refused_and_nobody_waits_for_it(folder: Path) -> None:
     folder.mkdir()
     os.mkfifo(folder / "a.0")
     for look in (file_locks.acquire, file_locks.holder, file_locks.wanted):
-        with pytest.raises(ConfigError, match=r"a\.0: .* no regular file — remove it"):
+        with pytest.raises(ConfigError, match=r"a\.0: .* not a regular file — remove it"):
             look("a.0")
 
 
