@@ -15,7 +15,7 @@ import pytest
 from air.errors import BoxFileError, BoxStartError
 from air.sandbox import open_box
 from air.sandbox.contract.box import BoxLimits, BoxSpec
-from air.sandbox.docker.container_stream import taken
+from air.sandbox.docker.container_stream import detach_socket
 from air.sandbox.process.box import ProcessBox
 
 MIB = 1 << 20
@@ -99,4 +99,4 @@ def test_an_encrypted_stream_is_refused() -> None:
     stream = context.wrap_socket(here, server_hostname="x", do_handshake_on_connect=False)
     stream._response = SimpleNamespace(close=lambda: None)  # type: ignore[attr-defined]  # as the SDK
     with there, pytest.raises(BoxStartError, match="encrypted"):
-        taken(stream)
+        detach_socket(stream)
