@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -40,12 +40,11 @@ GIVE_WAY_SECONDS = 1.0
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Shelf:
     """The boxes of one spec and one image that are not lent."""
 
     spec: BoxSpec
-    digest: str = ""
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
     wanted: bool = True
@@ -211,7 +210,7 @@ class Pool:
         """The shelf of a spec and of its current image; marks shelves of older images as old."""
         digest = await self._digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
-        shelf = self._shelves.setdefault(key, _Shelf(spec, digest))
+        shelf = self._shelves.setdefault(key, _Shelf(spec))
         for other in self._shelves.values():
             if other.spec == spec:
                 other.old = other is not shelf
@@ -247,9 +246,11 @@ class Pool:
                 self._waiters.remove(waiter)
                 self._lent.add(box)
                 waiter.box.set_result(box)
+        missing = Counter(waiter.shelf for waiter in self._waiters)
+        missing.subtract({shelf: shelf.starting for shelf in missing})
         for waiter in self._waiters:
-            missing = sum(w.shelf is waiter.shelf for w in self._waiters) - waiter.shelf.starting
-            if missing > 0 and self.stats.live < self._max:
+            if missing[waiter.shelf] > 0 and self.stats.live < self._max:
+                missing[waiter.shelf] -= 1
                 self._start(waiter.shelf)
         self._make_room()
         for shelf in self._shelves.values():
@@ -354,8 +355,7 @@ class Pool:
         except AirError as error:  # its guest has ended; the rest is collected later
             _LOG.warning("%s", error)
         finally:
-            # Not earlier: the box may use its GPUs until it is gone. If its removal failed, the next
-            # lease of these GPUs checks whether its container still exists.
+            # Not earlier: it may use its GPUs until it is gone. Their next lease checks for its container.
             self._held.pop(box).release()
             self.stats.closed += 1
             self.stats.live -= 1

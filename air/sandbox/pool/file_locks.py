@@ -61,7 +61,7 @@ class Lock:
         self.name, self.fd, self._pid = name, fd, os.getpid()
 
     def release(self) -> None:
-        """Frees it, even if a child process still has a copy of the descriptor."""
+        """Frees the lock, even if a child process still has a copy of the descriptor."""
         if self.fd < 0:
             return
         fd, self.fd = self.fd, -1
