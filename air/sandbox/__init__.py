@@ -24,14 +24,14 @@ async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
     """Starts a box and hands it out; use it through `async with`.
 
     Args:
-        spec: what kind of box.
-        run: the run it belongs to, for labels; this process's own if empty.
+        spec: the kind of box.
+        run: the run that it belongs to, for labels; this process's own if empty.
         gpus: the GPUs it uses, `spec.gpus` of them; given back by the caller once it is closed.
 
     Raises:
-        ConfigError: the spec wants other GPUs than are given.
-        MissingError: Docker or the image is not there; says what to do.
-        BoxStartError: it could not be started.
+        ConfigError: `gpus` are not as many as `spec.gpus`.
+        MissingError: Docker or the image is missing; the error says what to do.
+        BoxStartError: it did not start.
     """
     box = await start_box(spec, run=run, gpus=gpus)
     box.hand_out()
@@ -43,7 +43,7 @@ async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = Non
     gpus = gpus or GpuLease()
     if len(gpus.uuids) != spec.gpus:
         raise ConfigError(
-            f"a box that wants {spec.gpus} GPUs is given {len(gpus.uuids)}",
+            f"a box needs {spec.gpus} GPUs, but got {len(gpus.uuids)}",
             where="gpus",
             remedy="take its box from a pool that has GPUs",
         )

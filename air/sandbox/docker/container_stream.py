@@ -1,4 +1,4 @@
-"""A container whose first process is a program of ours on the attached stream: a box or a helper."""
+"""A container whose first process is our program, on the attached stream: a box or a helper."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Closable(Protocol):
 
 
 class Attached:
-    """A container whose first process is a program of ours that reads the attached stream."""
+    """A container whose first process is our program, which reads the attached stream."""
 
     def __init__(self, name: str) -> None:
         self.name = name

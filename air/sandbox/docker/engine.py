@@ -74,7 +74,7 @@ def _knock() -> None:
 
 @contextlib.contextmanager
 def translating(doing: str = "") -> Iterator[None]:
-    """Turns the client's failures inside the block into errors of ours; see `translated`.
+    """Turns the client's failures inside the block into our errors; see `translated`.
 
     Errors of files and sockets that the block handles itself are left alone.
 
@@ -88,7 +88,7 @@ def translating(doing: str = "") -> Iterator[None]:
 
 
 def translated(error: Exception, *, image: str = "", doing: str = "") -> AirError:
-    """The error of ours that says what a failure of the client means.
+    """Our error for a failure of the client.
 
     Args:
         image: the image whose box did not start because of it; empty for other requests.
@@ -202,7 +202,7 @@ def remove(name: str) -> None:
 
 
 def remove_left_behind(*labels: str) -> list[str]:
-    """Removes containers of ours that are expired or whose owner is dead; returns their names.
+    """Removes our containers that are expired or whose owner is dead; returns their names.
 
     Args:
         labels: as `boxes`.

@@ -1,4 +1,4 @@
-"""Translates failures of the Docker engine into errors of ours, by pure functions.
+"""Translates failures of the Docker engine into our errors, by pure functions.
 
 `classify` looks at the HTTP status and the text of an error, nothing else. It tells whether the user must
 act, another try may help, or the failure is final.

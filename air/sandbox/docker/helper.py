@@ -1,4 +1,4 @@
-"""A helper: a container of ours beside the boxes, which does for them what they may not do themselves.
+"""A helper: a container that does for boxes what they may not do themselves.
 
 It runs a program from `air.sandbox.guest` as root in the base image. It never runs or reads an agent's
 files. Like a box it ends with this process: its stream closes.

@@ -73,7 +73,7 @@ def folders() -> list[Live]:
     for folder, owner in ownership.box_folders():
         token = folder.name.rpartition("-")[2]
         if not re.fullmatch("[0-9a-f]{12}", token):
-            continue  # a folder of ours, but not of a box
+            continue  # our folder, but not of a box
         name = f"air-{token}"
         run, left, workspace = _recorded(name)
         where = workspace or str(folder / "workspace")

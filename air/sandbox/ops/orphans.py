@@ -21,7 +21,7 @@ from air.sandbox.wire.connection import interpreter
 
 @dataclass(frozen=True)
 class Process:
-    """A process of ours whose owner is dead."""
+    """One of our processes whose owner is dead."""
 
     pid: int
     command: str
@@ -31,7 +31,7 @@ class Process:
 
 
 def processes() -> list[Process]:
-    """The processes of ours that outlived the process that started them."""
+    """Our processes that outlived the process that started them."""
     orphans = []
     for entry in _processes():
         try:

@@ -1,1 +1,1 @@
-"""Boxes that are processes of this machine, in namespaces where the kernel allows them."""
+"""Boxes that are processes of this machine, in namespaces if the kernel allows them."""

@@ -191,7 +191,7 @@ async def test_a_box_with_gpus_needs_a_pool_that_has_them() -> None:
     async with Pool(1, gpus=GpuPool(GPUS[:1])) as pool:
         with pytest.raises(ConfigError, match="needs 2 GPUs, and the run has 1: 0 = GPU-a"):
             await pool.take(TWO)
-    with pytest.raises(ConfigError, match="a box that wants 1 GPUs is given 0"):
+    with pytest.raises(ConfigError, match="a box needs 1 GPUs, but got 0"):
         await open_box(ONE)
     async with GpuPool(GPUS).lease(1) as gpus, await open_box(ONE, gpus=gpus) as box:
         assert (await box.exec(SHOW, timeout=20)).text == "GPU-a\n"

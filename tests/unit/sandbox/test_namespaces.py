@@ -52,7 +52,7 @@ def _say(
 def test_the_setting_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(namespaces.SETTING, "best")
     with pytest.raises(
-        ConfigError, match=r"AIR_PROCESS_BOX: 'best' is no kind .* set it to auto, root"
+        ConfigError, match=r"AIR_PROCESS_BOX: 'best' is not a mode .* set it to auto, root"
     ):
         namespaces.detect()
     monkeypatch.setenv(namespaces.SETTING, "plain")
