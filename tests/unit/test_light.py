@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import air
 
 ROOT = Path(air.__file__).parent
@@ -31,6 +33,36 @@ HEAVY_ROOMS = ("air.sandbox.docker",)
 LIGHT_MODULES = tuple(
     f"air.sandbox.docker.{name}" for name in ("base_image", "engine_errors", "images", "podman")
 )
+LIGHT_TRAINING = (
+    "air.train",
+    "air.train.algorithms",
+    "air.train.algorithms.episode_baselines",
+    "air.train.algorithms.grpo",
+    "air.train.algorithms.imported",
+    "air.train.config",
+    "air.train.config.model_options",
+    "air.train.config.overrides",
+    "air.train.loop.jsonl",
+    "air.train.loop.progress",
+    "air.train.loop.run_folder",
+    "air.train.model.tokenizer",
+    "air.train.prime_rl.gpu_placement",
+    "air.train.prime_rl.schema",
+    "air.train.prime_rl.throughput",
+)
+"""Modules of a heavy part that commands import before they know what they need."""
+HELP = """
+import sys
+from air.cli import main
+heavy, sys.argv = sys.argv[1].split(","), sys.argv[2:]
+try:
+    getattr(main, sys.argv[0])()
+except SystemExit as end:
+    assert end.code in (0, None), end.code
+loaded = {*heavy, "rich"} & set(sys.modules)
+if loaded:
+    sys.exit(f"--help of {sys.argv} loads {', '.join(sorted(loaded))}")
+"""
 PROBE = """
 import importlib, sys
 for name in sys.argv[2:]:
@@ -42,7 +74,11 @@ for name in sys.argv[2:]:
 
 
 def probe(*modules: str) -> None:
-    argv = [sys.executable, "-W", "error", "-c", PROBE, ",".join(HEAVY), *modules]
+    run(PROBE, *modules)
+
+
+def run(code: str, *words: str) -> None:
+    argv = [sys.executable, "-W", "error", "-c", code, ",".join(HEAVY), *words]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -61,3 +97,15 @@ def test_light_modules_are_light() -> None:
             modules.append(name)
     assert "air.cli.boxes.setup" in modules
     probe(*modules)
+
+
+def test_what_commands_import_of_training_is_light() -> None:
+    probe(*LIGHT_TRAINING)
+
+
+@pytest.mark.parametrize(
+    "words", [("rl",), ("sft",), ("main",), ("main", "eval"), ("main", "view")]
+)
+def test_help_loads_no_package(words: tuple[str, ...]) -> None:
+    """`rl --help`, `sft --help`, `air --help` and `air eval --help` answer at once."""
+    run(HELP, *words, "--help")

@@ -121,8 +121,9 @@ def train(config: RunConfig) -> int:
     from rich.console import Console
 
     from air import tasks
+    from air.train.loop.metrics import summary
     from air.train.loop.progress import Progress, further, last_table
-    from air.train.loop.run import EmbeddedRun, summary
+    from air.train.loop.run import EmbeddedRun
 
     baselines = _baselines(config)
     console = Console()
@@ -137,7 +138,7 @@ def train(config: RunConfig) -> int:
         try:
             outcome = asyncio.run(_cancellable(engine))
         except (KeyboardInterrupt, asyncio.CancelledError):
-            progress.say(f"interrupted; the finished steps are kept; {engine.go_on}")
+            progress.say(f"interrupted; the finished steps are kept; {engine.how_to_resume}")
             return 130
     rows = summary(outcome.rows, baselines)
     last_table(console, rows)

@@ -44,7 +44,7 @@ def train(config: SFTRunConfig) -> Path:
     from air.errors import UsageError
     from air.train.loop import run_folder
 
-    with run_folder.held(config.folder):
+    with run_folder.locked(config.folder):
         if (config.folder / run_folder.CONFIG_FILE).exists():
             raise UsageError(
                 "the folder has a policy already",

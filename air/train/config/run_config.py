@@ -11,13 +11,13 @@ import secrets
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import verifiers.v1 as vf
-from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from renderers import RendererConfig
 
 from air.config import BaseConfig
 from air.env.config import check_history
 from air.train.algorithms import ESTIMATORS, Estimator, imported
+from air.train.config.env_source import EnvSource
 from air.train.config.model_options import (
     AdamWConfig,
     ConstantSchedulerConfig,
@@ -87,27 +87,8 @@ class SamplingConfig(BaseConfig):
     """Longest reply in tokens; a longer one is cut, which ends the episode."""
 
 
-class SourceConfig(BaseConfig):
+class SourceConfig(EnvSource, BaseConfig):
     """`[[orchestrator.train.source]]`"""
-
-    name: str | None = None
-    """Name in logs; None: the taskset's id."""
-    ratio: float = Field(1.0, gt=0)
-    """Weight among the sources."""
-    group_size: int | None = Field(None, ge=1)
-    """Episodes of one prompt; None: `orchestrator.group_size`."""
-    env: SerializeAsAny[vf.EnvConfig] = vf.SingleAgentEnvConfig()
-    """The verifiers environment, with air's own settings."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _resolve_env(cls, data: Any) -> Any:
-        return vf.resolve_env_field(data)
-
-    @property
-    def resolved_name(self) -> str:
-        """The name in logs."""
-        return self.name or self.env.env_id
 
 
 class TrainConfig(BaseConfig):

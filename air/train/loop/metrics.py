@@ -1,8 +1,9 @@
-"""What one step, or one evaluation, amounts to in numbers."""
+"""Metrics of a step, of an evaluation and of a whole run, computed from rollouts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -11,8 +12,44 @@ from air.train.loop.rollout import Group, Rollout
 _TIMES = ("model", "exec", "grading", "queue")
 
 
+@dataclass(frozen=True)
+class StepRow:
+    """One line of `metrics.jsonl`; docs/training.md explains its keys."""
+
+    step: int
+    """The step's number, from 1."""
+    groups: Sequence[Group]
+    """The groups that were played."""
+    samples: int
+    """Training samples made of them."""
+    train: Mapping[str, float]
+    """The report of `Trainer.step`."""
+    seconds_weights: float
+    """Wall time until the server had the present weights."""
+    seconds_rollout: float
+    """Wall time of playing."""
+    seconds_train: float
+    """Wall time of advantages and update."""
+    peak_memory_mb: float
+    """Largest memory of this process so far, in MiB."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The line, by key."""
+        rollouts = [r for g in self.groups for r in g.rollouts]
+        row = {"step": self.step, "samples": self.samples, **of_step(self.groups)}
+        row |= {f"train/{name}": value for name, value in self.train.items()}
+        row["seconds"] = self.seconds_weights + self.seconds_rollout + self.seconds_train
+        row["seconds_weights"] = self.seconds_weights
+        row["seconds_rollout"] = self.seconds_rollout
+        row["seconds_train"] = self.seconds_train
+        row["tokens_per_second"] = row["sampled_tokens"] / max(self.seconds_rollout, 1e-9)
+        row["peak_memory_mb"] = self.peak_memory_mb
+        row["tasks"] = {task: _scores(played) for task, played in by_task(rollouts).items()}
+        return row
+
+
 def mean(values: Iterable[float | None]) -> float | None:
-    """The mean of those that are there; None of none."""
+    """The mean of the values that are not None; None if there is none."""
     present = [v for v in values if v is not None]
     return fmean(present) if present else None
 
@@ -73,3 +110,36 @@ def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
     for rollout in rollouts:
         tasks.setdefault(rollout.task, []).append(rollout)
     return tasks
+
+
+def summary(rows: Sequence[dict[str, Any]], baselines: dict[str, float]) -> list[dict[str, Any]]:
+    """Returns, by task, the mean and best score of the first and the last quarter of the steps.
+
+    Args:
+        rows: lines of `metrics.jsonl`.
+        baselines: the baseline score of each task.
+    """
+    quarter = max(1, len(rows) // 4)
+    parts = {"first": rows[:quarter], "last": rows[-quarter:]}
+    table = []
+    for task in sorted({t for row in rows for t in row["tasks"]}):
+        entry: dict[str, Any] = {"task": task, "baseline": baselines.get(task)}
+        for part, steps in parts.items():
+            cells = [row["tasks"][task] for row in steps if task in row["tasks"]]
+            scores = [score for cell in cells for score in cell["scores"]]
+            best = min if any(cell["direction"] == "lower" for cell in cells) else max
+            entry[f"{part}_mean"] = mean(scores)
+            entry[f"{part}_best"] = best(scores) if scores else None
+            entry[f"{part}_reward"] = mean(cell["reward"] for cell in cells)
+        table.append(entry)
+    return table
+
+
+def _scores(rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    good = [r for r in rollouts if r.ok]
+    return {
+        "direction": good[0].info.get("direction", "higher") if good else "higher",
+        "scores": [s for r in good if (s := r.metric("score")) is not None],
+        "test_scores": [s for r in good if (s := r.metric("test_score")) is not None],
+        "reward": mean(r.reward for r in good),
+    }

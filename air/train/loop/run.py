@@ -1,7 +1,7 @@
-"""The embedded engine: rollouts, advantages, one update, new weights to the server; again.
+"""A run of the embedded engine: play episodes, compute advantages, update the weights, repeat.
 
-One process, one model. Every step plays `batch_size` episodes with the present weights, so training is
-on-policy; the importance ratios of the loss only correct for numerics.
+One process, one model. Each step plays `batch_size` episodes with the present weights, so training is
+on-policy; the loss's importance ratios correct only for numerical differences.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import verifiers.v1 as vf
-
 from air.aio import to_the_end, together
 from air.env.config import ResearchEnvConfig
 from air.errors import InferenceError, InfrastructureError
 from air.sandbox.pool.gpus import Gpu
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig, SourceConfig
-from air.train.loop import group_log, jsonl, metrics, run_folder
+from air.train.loop import group_log, jsonl, run_folder
+from air.train.loop.metrics import StepRow
 from air.train.loop.progress import Progress
 from air.train.loop.rollout import (
     Group,
@@ -41,6 +40,7 @@ from air.train.loop.rollout import (
 from air.train.loop.samples import samples as make_samples
 from air.train.loop.trainer import Sample, Trainer
 from air.train.model import checkpoint, policy
+from air.train.model.policy import Policy
 from air.train.serving import choose_server
 from air.train.serving.choose_server import Choice, Server
 
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Outcome:
-    """What a run leaves behind."""
+    """The results of a run."""
 
     folder: Path
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -58,13 +58,23 @@ class Outcome:
     """The last checkpoint."""
 
 
+@dataclass(frozen=True)
+class Resources:
+    """What a run needs open for its steps."""
+
+    policy: Policy
+    trainer: Trainer
+    server: Server
+    sources: Sequence[Source]
+
+
 class EmbeddedRun:
     """One run of the embedded engine. Use once.
 
     Args:
         config: the run file; must be named.
-        progress: where to show what happens.
-        on_open: called once everything is up and the run's config is in its folder.
+        progress: the display of the run.
+        on_open: called when all resources are open and `config.json` is in the run's folder.
     """
 
     def __init__(
@@ -77,152 +87,152 @@ class EmbeddedRun:
         self._rng = random.Random(config.embedded.seed)
         self._failed_steps = 0
         self._done = 0
-        self._handed = 0
+        """The last step that was done."""
+        self._served = 0
+        """The step whose weights the server has."""
 
     async def run(self) -> Outcome:
         """Trains for `max_steps` steps.
 
         Raises:
             UsageError: the run's folder, the model, vLLM or a port cannot be used.
-            InfrastructureError: too many steps in a row without an episode that ended well, or the
+            InfrastructureError: too many consecutive steps without an episode that ended well, or the
                 inference server did not start or is gone.
         """
-        with run_folder.held(self.folder):
+        with run_folder.locked(self.folder):
             self.outcome.checkpoint = run_folder.start_from(self.config)
-            await self._train()
+            async with AsyncExitStack() as stack:
+                resources = await self._open(stack)
+                run_folder.write_config(self.folder, overrides.dump(self.config))
+                self._on_open()
+                await self._steps(resources)
         return self.outcome
 
-    async def _train(self) -> None:
+    async def _open(self, stack: AsyncExitStack) -> Resources:
+        """Loads the policy and starts the server and the environments; `stack` closes them."""
         choice = await asyncio.to_thread(self._choose)
         self.progress.say(str(choice))
-        config = self.config = self.config.with_inference(choice.name)
-        config.embedded.set_threads()
-        start = str(self.outcome.checkpoint or _expanded(config.model.name))
-        self._policy = await asyncio.to_thread(policy.load, start)
-        self._trainer = Trainer(
-            self._policy,
-            config.trainer.optim,
-            scheduler=config.trainer.scheduler,
-            loss=config.trainer.loss,
-            max_steps=config.max_steps,
-            micro_batch_tokens=config.embedded.micro_batch_tokens,
+        self.config = self.config.with_inference(choice.name)
+        self.config.embedded.set_threads()
+        start = str(self.outcome.checkpoint or _expanded(self.config.model.name))
+        model = await asyncio.to_thread(policy.load, start)
+        trainer = self._trainer(model)
+        self._resume(trainer)
+        server = choose_server.server(
+            choice,
+            model,
+            self.config.embedded,
+            max_model_len=self._context_tokens(model),
+            folder=self.folder,
+            say=self.progress.say,
         )
-        self._resume()
-        async with AsyncExitStack() as stack:
-            server = choose_server.server(
-                choice,
-                self._policy,
-                config.embedded,
-                max_model_len=self._context_tokens,
-                folder=self.folder,
-                say=self.progress.say,
-            )
-            stack.callback(server.stop)
-            await asyncio.to_thread(server.start)
-            sources = await stack.enter_async_context(
-                serving(
-                    [self._settled(s, choice.gpu) for s in config.orchestrator.train.source],
-                    config.orchestrator.group_size,
-                )
-            )
-            run_folder.write_config(self.folder, overrides.dump(config))
-            self._on_open()
-            await self._steps(sources, server)
-
-    async def _steps(self, sources: Sequence[Source], server: Server) -> None:
-        try:
-            for step in range(self._done + 1, self.config.max_steps + 1):
-                await self._step(step, sources, server)
-        except InferenceError as error:
-            raise InferenceError(f"{error}; {self.go_on}") from error
-        finally:
-            self._save(final=True)
+        stack.callback(server.stop)
+        await asyncio.to_thread(server.start)
+        train = self.config.orchestrator.train
+        configs = [self._settled(source, model, choice.gpu) for source in train.source]
+        group_size = self.config.orchestrator.group_size
+        sources = await stack.enter_async_context(serving(configs, group_size))
+        return Resources(model, trainer, server, sources)
 
     def _choose(self) -> Choice:
         envs = [s.env for s in self.config.orchestrator.train.source]
-        wanted = [g for e in envs if isinstance(e, ResearchEnvConfig) for g in e.inference_gpus]
-        return choose_server.choose(self.config.embedded.inference, list(dict.fromkeys(wanted)))
+        named = [g for e in envs if isinstance(e, ResearchEnvConfig) for g in e.inference_gpus]
+        return choose_server.choose(self.config.embedded.inference, list(dict.fromkeys(named)))
 
-    async def _step(self, step: int, sources: Sequence[Source], server: Server) -> None:
-        began = time.monotonic()
-        await asyncio.to_thread(self._hand_over, server)
-        handed = time.monotonic()
-        groups = await self._play(step, sources, server)
-        played = time.monotonic()
-        await asyncio.to_thread(server.ready)  # one that is gone stops the run before it learns
-        self._watch([r for g in groups for r in g.rollouts])
-        embedded = self.config.embedded
-        samples = make_samples(
-            groups,
-            self.config.estimator(),
-            self.config.orchestrator.train.sampling.temperature,
-            by_turn=embedded.reward_to_go,
-            shuffle=self._rng if embedded.shuffle_rewards else None,
-        )
-        group_log.append(self.folder, step, groups)
-        learnt = await to_the_end(asyncio.to_thread(self._learn, step, samples, server))
-        ended = time.monotonic()
-        row = {"step": step, "samples": len(samples), **metrics.of_step(groups)}
-        row |= {f"train/{name}": value for name, value in learnt.items()}
-        row["seconds"] = ended - began
-        row["seconds_weights"] = handed - began
-        row["seconds_rollout"], row["seconds_train"] = played - handed, ended - played
-        row["tokens_per_second"] = row["sampled_tokens"] / max(played - handed, 1e-9)
-        row["peak_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        row["tasks"] = {
-            task: _scores(rollouts)
-            for task, rollouts in metrics.by_task([r for g in groups for r in g.rollouts]).items()
-        }
-        self._log(row)
-        ckpt = self.config.ckpt
-        if ckpt is not None and ckpt.interval and step % ckpt.interval == 0:
-            self._save(final=False)
-
-    async def _play(self, step: int, sources: Sequence[Source], server: Server) -> list[Group]:
-        chosen = draw(sources, self.config.orchestrator.batch_size, self._rng)
-        self.progress.phase(f"step {step}", sum(s.group_size for s in chosen))
-        ctx = self._context(server)
-        tick = self.progress.episode
-        plays = [play_group(source, ctx, lambda _: tick()) for source in chosen]
-        return await together(plays)
-
-    def _context(self, server: Server) -> vf.ModelContext:
-        sampling = self.config.orchestrator.train.sampling
-        return context(
-            self._policy,
-            server.url,
-            temperature=sampling.temperature,
-            max_tokens=sampling.max_completion_tokens,
-            renderer=self.config.orchestrator.renderer,
+    def _trainer(self, model: Policy) -> Trainer:
+        return Trainer(
+            model,
+            self.config.trainer.optim,
+            scheduler=self.config.trainer.scheduler,
+            loss=self.config.trainer.loss,
+            max_steps=self.config.max_steps,
+            micro_batch_tokens=self.config.embedded.micro_batch_tokens,
         )
 
-    def _settled(self, source: SourceConfig, gpu: Gpu | None) -> SourceConfig:
-        """What the source leaves to the run; boxes do not get the GPU that vLLM has."""
+    def _resume(self, trainer: Trainer) -> None:
+        if self.outcome.checkpoint is None:
+            return
+        self._done, state = checkpoint.load_state(self.outcome.checkpoint)
+        self._served = self._done
+        trainer.load_state_dict(state)
+        self.outcome.rows = _read_rows(self.folder / run_folder.METRICS_FILE, self._done)
+        _read_rows(self.folder / group_log.FILE, self._done)
+        self.progress.say(f"going on after step {self._done}")
+
+    def _settled(self, source: SourceConfig, model: Policy, gpu: Gpu | None) -> SourceConfig:
+        """`source` with the settings that it leaves to the run; boxes do not get vLLM's GPU."""
         env = source.env
         if gpu is not None and isinstance(env, ResearchEnvConfig) and not env.inference_gpus:
             env = env.model_copy(update={"inference_gpus": [gpu.uuid]})
         env = settled(
             env,
-            self._policy,
-            max_context_tokens=self._context_tokens,
+            model,
+            max_context_tokens=self._context_tokens(model),
             record_dir=self.folder / "trajectories",
         )
         return source.model_copy(update={"env": env})
 
-    def _learn(self, step: int, samples: Sequence[Sample], server: Server) -> dict[str, float]:
-        with server.exclusive():  # nothing is sampled while the weights change in place
-            learnt = self._trainer.step(samples)
-        self._done = step
-        return learnt
+    def _context_tokens(self, model: Policy) -> int:
+        return min(self.config.seq_len, model.max_length)
 
-    def _hand_over(self, server: Server) -> None:
-        """Makes the server sample with the present weights, once it answers."""
-        if self._handed != self._done:
+    async def _steps(self, resources: Resources) -> None:
+        try:
+            for step in range(self._done + 1, self.config.max_steps + 1):
+                await self._step(step, resources)
+        except InferenceError as error:
+            raise InferenceError(f"{error}; {self.how_to_resume}") from error
+        finally:
+            self._save(resources, final=True)
+
+    async def _step(self, step: int, resources: Resources) -> None:
+        began = time.monotonic()
+        await asyncio.to_thread(self._update_server, resources.server)
+        updated = time.monotonic()
+        groups = await self._play(step, resources)
+        played = time.monotonic()
+        # A server that is gone stops the run before the weights change.
+        await asyncio.to_thread(resources.server.ready)
+        self._count_failures([r for g in groups for r in g.rollouts])
+        samples = self._samples(groups)
+        group_log.append(self.folder, step, groups)
+        report = await to_the_end(asyncio.to_thread(self._learn, step, samples, resources))
+        row = StepRow(
+            step=step,
+            groups=groups,
+            samples=len(samples),
+            train=report,
+            seconds_weights=updated - began,
+            seconds_rollout=played - updated,
+            seconds_train=time.monotonic() - played,
+            peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        )
+        self._log(row.as_dict())
+        ckpt = self.config.ckpt
+        if ckpt is not None and ckpt.interval and step % ckpt.interval == 0:
+            self._save(resources, final=False)
+
+    def _update_server(self, server: Server) -> None:
+        """Makes the server sample with the present weights, and waits until it answers."""
+        if self._served != self._done:
             server.update_weights()
-            self._handed = self._done
+            self._served = self._done
         server.ready()
 
-    def _watch(self, rollouts: Sequence[Rollout]) -> None:
+    async def _play(self, step: int, resources: Resources) -> list[Group]:
+        sources = draw(resources.sources, self.config.orchestrator.batch_size, self._rng)
+        self.progress.phase(f"step {step}", sum(s.group_size for s in sources))
+        sampling = self.config.orchestrator.train.sampling
+        ctx = context(
+            resources.policy,
+            resources.server.url,
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_completion_tokens,
+            renderer=self.config.orchestrator.renderer,
+        )
+        tick = self.progress.episode
+        return await together([play_group(source, ctx, lambda _: tick()) for source in sources])
+
+    def _count_failures(self, rollouts: Sequence[Rollout]) -> None:
         failures = [r.error for r in rollouts if not r.ok]
         for error in failures:
             logger.warning("episode failed: %s", error)
@@ -230,81 +240,57 @@ class EmbeddedRun:
         if self._failed_steps >= self.config.embedded.max_failed_steps:
             raise InfrastructureError(
                 f"no episode of the last {self._failed_steps} steps ended well; the last error: "
-                f"{failures[-1][:300]} — mend that, then {self.go_on}"
+                f"{failures[-1][:300]} — fix this, then {self.how_to_resume}"
             )
 
-    @property
-    def _context_tokens(self) -> int:
-        return min(self.config.seq_len, self._policy.max_length)
+    def _samples(self, groups: Sequence[Group]) -> list[Sample]:
+        embedded = self.config.embedded
+        return make_samples(
+            groups,
+            self.config.estimator(),
+            self.config.orchestrator.train.sampling.temperature,
+            by_turn=embedded.reward_to_go,
+            shuffle=self._rng if embedded.shuffle_rewards else None,
+        )
+
+    def _learn(
+        self, step: int, samples: Sequence[Sample], resources: Resources
+    ) -> dict[str, float]:
+        with resources.server.exclusive():  # nothing is sampled while the weights change in place
+            report = resources.trainer.step(samples)
+        self._done = step
+        return report
 
     @property
-    def go_on(self) -> str:
-        """How to go on with this run; from the start where no step was done."""
+    def how_to_resume(self) -> str:
+        """The command that continues this run; before the first step, that it must start again."""
         if self._done == 0:
             return "start again, nothing was done yet"
-        return f"to go on: rl @ {self.folder / 'config.json'} --resume"
-
-    def _resume(self) -> None:
-        if self.outcome.checkpoint is None:
-            return
-        self._done, state = checkpoint.load_state(self.outcome.checkpoint)
-        self._handed = self._done
-        self._trainer.load_state_dict(state)
-        self.outcome.rows = _read_rows(self.folder / run_folder.METRICS_FILE, self._done)
-        _read_rows(self.folder / group_log.FILE, self._done)
-        self.progress.say(f"going on after step {self._done}")
+        return f"resume with: rl @ {self.folder / 'config.json'} --resume"
 
     def _log(self, row: dict[str, Any]) -> None:
         self.outcome.rows.append(row)
         jsonl.append(self.folder / run_folder.METRICS_FILE, [row])
         self.progress.step(row)
 
-    def _save(self, *, final: bool) -> None:
+    def _save(self, resources: Resources, *, final: bool) -> None:
         root = self.folder / "checkpoints"
         if self._done == 0 or (final and self._done in run_folder.steps(root)):
             return
         keep = self.config.ckpt.keep_last if self.config.ckpt else None
+        state = resources.trainer.state_dict()
         self.outcome.checkpoint = checkpoint.save(
-            root, self._done, self._policy, self._trainer.state_dict(), keep_last=keep
+            root, self._done, resources.policy, state, keep_last=keep
         )
 
 
-def summary(rows: Sequence[dict[str, Any]], baselines: dict[str, float]) -> list[dict[str, Any]]:
-    """Per task: mean and best score of the first and the last quarter of the steps."""
-    quarter = max(1, len(rows) // 4)
-    parts = {"first": rows[:quarter], "last": rows[-quarter:]}
-    table = []
-    for task in sorted({t for row in rows for t in row["tasks"]}):
-        entry: dict[str, Any] = {"task": task, "baseline": baselines.get(task)}
-        for part, of in parts.items():
-            seen = [row["tasks"][task] for row in of if task in row["tasks"]]
-            scores = [s for one in seen for s in one["scores"]]
-            best = min if any(one["direction"] == "lower" for one in seen) else max
-            entry[f"{part}_mean"] = metrics.mean(scores)
-            entry[f"{part}_best"] = best(scores) if scores else None
-            entry[f"{part}_reward"] = metrics.mean(one["reward"] for one in seen)
-        table.append(entry)
-    return table
-
-
-def _scores(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    good = [r for r in rollouts if r.ok]
-    return {
-        "direction": good[0].info.get("direction", "higher") if good else "higher",
-        "scores": [s for r in good if (s := r.metric("score")) is not None],
-        "test_scores": [s for r in good if (s := r.metric("test_score")) is not None],
-        "reward": metrics.mean(r.reward for r in good),
-    }
-
-
 def _read_rows(path: Path, until: int) -> list[dict[str, Any]]:
-    """The rows up to step `until`; later ones, of steps that are played again, are dropped."""
+    """Reads the rows up to step `until` and drops later ones from the file: those steps are played again."""
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    rows = [
-        json.loads(line) for line in lines if line.endswith("\n")
-    ]  # a killed run's last is torn
+    # The last line of a killed run may be incomplete.
+    rows = [json.loads(line) for line in lines if line.endswith("\n")]
     rows = [row for row in rows if row["step"] <= until]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return rows

@@ -69,7 +69,7 @@ def start_from(config: RunConfig) -> Path | None:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Makes the folder and keeps other runs out of it until the block ends; left empty, it goes again.
 
     Raises:

@@ -10,11 +10,12 @@ import os
 from typing import Any, Literal
 
 import verifiers.v1 as vf
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from air.config import first_bad_key
 from air.env.config import ResearchEnvConfig, check_history
 from air.errors import ConfigError
+from air.train.config.env_source import EnvSource
 from air.train.config.overrides import Sources
 from air.train.prime_rl import schema
 from air.train.prime_rl.gpu_placement import Wish
@@ -71,24 +72,10 @@ class SlurmView(_Part):
     template_path: str | None = None
 
 
-class SourceView(_Part):
+class SourceView(EnvSource, _Part):
     """`[[orchestrator.train.source]]` or `[[orchestrator.eval.source]]`"""
 
-    name: str | None = None
-    ratio: float = 1.0
-    group_size: int | None = None
     serve: vf.ServeConfig = vf.ServeConfig()
-    env: SerializeAsAny[vf.EnvConfig] = vf.SingleAgentEnvConfig()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _resolve_env(cls, data: Any) -> Any:
-        return vf.resolve_env_field(data)
-
-    @property
-    def resolved_name(self) -> str:
-        """The name in logs."""
-        return self.name or self.env.env_id
 
     @property
     def elsewhere(self) -> bool:

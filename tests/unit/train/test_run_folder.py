@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from air.errors import UsageError
-from air.train.loop.run_folder import held, write_config
+from air.train.loop.run_folder import locked, write_config
 
 HOLD = """
 import sys
 from pathlib import Path
-from air.train.loop.run_folder import held
-with held(Path(sys.argv[1])):
+from air.train.loop.run_folder import locked
+with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -25,11 +25,11 @@ TAKE_TURNS = """
 import sys
 from pathlib import Path
 from air.errors import UsageError
-from air.train.loop.run_folder import held
+from air.train.loop.run_folder import locked
 folder, got = Path(sys.argv[1]), 0
 while got < 150:
     try:
-        with held(folder):
+        with locked(folder):
             mark = folder / "inside"
             mark.touch(exist_ok=False)  # refused where another is inside
             mark.unlink()
@@ -49,11 +49,11 @@ def test_a_second_run_is_refused_until_the_first_is_gone_however_it_went(tmp_pat
     with start(HOLD, folder) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "held\n"
-        with pytest.raises(UsageError, match="another run is under way") as refused, held(folder):
+        with pytest.raises(UsageError, match="another run is under way") as refused, locked(folder):
             pass
         assert str(folder) in str(refused.value)
         first.kill()
-    with held(folder):
+    with locked(folder):
         pass
 
 
@@ -65,17 +65,17 @@ def test_processes_that_come_and_go_are_never_two_at_once(tmp_path: Path) -> Non
 
 
 def test_what_was_not_begun_leaves_no_folder(tmp_path: Path) -> None:
-    with held(tmp_path / "outputs" / "r"):
+    with locked(tmp_path / "outputs" / "r"):
         assert (tmp_path / "outputs" / "r").is_dir()
     assert not list(tmp_path.iterdir())
-    with held(tmp_path / "r"):
+    with locked(tmp_path / "r"):
         write_config(tmp_path / "r", "{}")
     assert [p.name for p in (tmp_path / "r").iterdir()] == ["config.json"]
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot be written"), held(tmp_path / "file" / "r"):
+    with pytest.raises(UsageError, match="cannot be written"), locked(tmp_path / "file" / "r"):
         pass
 
 
