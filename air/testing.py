@@ -1,8 +1,8 @@
 """Scripted models, for demonstrations and for users' tests.
 
-`ScriptedServer` is a real HTTP server that speaks the chat-completions protocol and, given a tokenizer,
-the token protocol of vLLM that training uses; what it answers is a function of the conversation.
-Everything between it and the box is what a real model would go through.
+`ScriptedServer` is a real HTTP server that speaks the chat-completions protocol and, with a tokenizer, the
+token protocol of vLLM that training uses. A function of the conversation makes its answers. Everything
+between the server and the box is the same as with a real model.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class ScriptedServer:
     """Serves a script as a model on loopback; use through `with`.
 
     Args:
-        script: from the conversation so far to the next reply; called from several threads.
-        tokenizer: of a model that speaks ChatML, as Qwen's do; with it, token ids are answered too, and
-            every reply ends with its end-of-sequence token.
+        script: returns the next reply for a conversation; called from several threads.
+        tokenizer: a tokenizer of a ChatML model, such as Qwen's; with it the server also answers with
+            token ids, and every reply ends with the end-of-sequence token.
     """
 
     def __init__(self, script: Script, tokenizer: Any = None) -> None:
@@ -64,7 +64,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def replies(*texts: str) -> Script:
-    """A script that says these in turn, by how often it has spoken; the last one again and again."""
+    """A script that gives these replies in turn, and then repeats the last one."""
 
     def script(conversation: Sequence[Message]) -> str:
         spoken = sum(1 for message in conversation if message["role"] == "assistant")
@@ -74,7 +74,7 @@ def replies(*texts: str) -> Script:
 
 
 def tool_calls(*commands: str, tool: str = "bash", closing: str = "Done.") -> Script:
-    """A script that has these commands run by a tool, one a turn, and then says `closing`."""
+    """A script that calls a tool with these commands, one each turn, and then replies `closing`."""
 
     def script(conversation: Sequence[Message]) -> str | Message:
         spoken = sum(1 for message in conversation if message["role"] == "assistant")
@@ -102,9 +102,9 @@ def _handler(script: Script, tokenizer: Any) -> type[BaseHTTPRequestHandler]:
                 with lock:
                     self._answer(200, _generation(request, script, tokenizer))
                 return
-            said = script(request["messages"])
+            reply = script(request["messages"])
             tokens = sum(len(str(m.get("content")).split()) for m in request["messages"])
-            completion = _completion(request.get("model", "scripted"), said, tokens)
+            completion = _completion(request.get("model", "scripted"), reply, tokens)
             if request.get("stream"):
                 self._send(200, "text/event-stream", _events(completion))
             else:
@@ -126,9 +126,9 @@ def _handler(script: Script, tokenizer: Any) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _completion(model: str, said: str | Message, prompt_tokens: int) -> dict[str, Any]:
-    message = {"role": "assistant", "content": said} if isinstance(said, str) else said
-    words = len(str(said).split())
+def _completion(model: str, reply: str | Message, prompt_tokens: int) -> dict[str, Any]:
+    message = {"role": "assistant", "content": reply} if isinstance(reply, str) else reply
+    words = len(str(reply).split())
     return {
         "id": "scripted",
         "object": "chat.completion",
@@ -150,7 +150,7 @@ def _completion(model: str, said: str | Message, prompt_tokens: int) -> dict[str
 
 
 def _events(completion: dict[str, Any]) -> bytes:
-    """A completion as the events of a stream: the reply in one piece, then what it took."""
+    """A completion as server-sent events: the reply in one piece, then the token counts."""
     base = {**completion, "object": "chat.completion.chunk"}
     choice, usage = base.pop("choices")[0], base.pop("usage")
     delta = dict(choice["message"])
@@ -168,11 +168,11 @@ def _events(completion: dict[str, Any]) -> bytes:
 
 def _generation(request: dict[str, Any], script: Script, tokenizer: Any) -> dict[str, Any]:
     prompt = tokenizer.decode(request["token_ids"])
-    talk = [{"role": role, "content": said} for role, said in _CHATML.findall(prompt)]
-    said = script(talk)
-    if not isinstance(said, str):
-        raise TypeError("a script says tool calls by chat completions only")
-    ids = [*tokenizer.encode(said, add_special_tokens=False), tokenizer.eos_token_id]
+    conversation = [{"role": role, "content": text} for role, text in _CHATML.findall(prompt)]
+    reply = script(conversation)
+    if not isinstance(reply, str):
+        raise TypeError("a script can make tool calls only with the chat-completions protocol")
+    ids = [*tokenizer.encode(reply, add_special_tokens=False), tokenizer.eos_token_id]
     limit = request["sampling_params"].get("max_tokens")
     cut = limit is not None and len(ids) > limit
     ids = ids[:limit] if cut else ids

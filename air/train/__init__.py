@@ -7,7 +7,7 @@
     config = train.load("configs/quickstart.toml", {"max_steps": 3})
     outcome = train.run(config)
 
-One process, one model. Importing this package loads nothing; its modules load torch.
+One process, one model. Importing this package loads nothing heavy; its modules load torch.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = ["load", "run"]
 
 
 def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
-    """A checked run config, from run files and settings; later sources win over earlier ones.
+    """Builds and checks a run config from run files and settings; later sources win over earlier ones.
 
     Args:
         sources: paths of TOML files (`configs/…` finds the shipped ones from any folder), or nested mappings
             with the same keys. A mapping is merged key by key; a list replaces the whole list.
 
     Raises:
-        MissingError: a file is not there.
-        ConfigError: a key or a value cannot be used, or the plan makes no sense, as `rl` would say.
+        MissingError: a file does not exist.
+        ConfigError: a key or a value cannot be used, or the plan is absurd; the same message as from `rl`.
     """
     from air.train.config import overrides
     from air.train.config.run_config import RunConfig
@@ -64,7 +64,7 @@ def run(config: RunConfig, *, quiet: bool = False) -> Outcome:
     Raises:
         UsageError: the run's folder, the model, a task, vLLM or a port cannot be used.
         InfrastructureError: too many consecutive steps without an episode that ended well, or the inference
-            server did not start or is gone. What is done is kept in the run's folder.
+            server did not start or is gone. The run's folder keeps the finished steps.
     """
     import asyncio
 

@@ -1,4 +1,4 @@
-"""Which engine runs a file."""
+"""Chooses the engine of a run file."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from air.train.prime_rl import handover
 
 Engine = Literal["embedded", "prime-rl"]
 PRIME_TABLES = ("inference", "deployment", "slurm")
-"""Tables that only prime-rl honours, and without which it starts no inference server."""
+"""Tables that only prime-rl reads; without one of them it starts no inference server."""
 
 
 def choose(
     asked: Literal["auto", "embedded", "prime-rl"], sources: Sources, *, dry_run: bool
 ) -> Engine:
-    """The engine for a run file. `auto`: prime-rl where the file is one for it, that is, has one of
-    `PRIME_TABLES` and no `[embedded]`; another would wait there for a server that nobody starts.
+    """Returns the engine of a run file. `auto` is prime-rl if the file has one of `PRIME_TABLES` and no
+    `[embedded]`, else the embedded engine: without such a table, prime-rl would wait for a server.
 
     Raises:
-        MissingError: the file is one for prime-rl, which cannot run here, and more is wanted than a dry run.
+        MissingError: the file is for prime-rl, which cannot run here, and this is not a dry run.
     """
     if asked != "auto":
         return asked

@@ -26,7 +26,7 @@ Rewards = Sequence[Sequence[float] | None]
 
 
 def segments(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
-    """Advantages of segments, in the shape of `rewards`; none for a masked episode.
+    """Returns the advantages of segments, in the shape of `rewards`; empty for a masked episode.
 
     Raises:
         ValueError: an episode has no part, or a reward is not finite.
@@ -34,18 +34,18 @@ def segments(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
     if any(parts is not None and not parts for parts in rewards):
         raise ValueError("an episode has at least one part")
     means = [None if parts is None else math.fsum(parts) / len(parts) for parts in rewards]
-    found: list[list[float]] = []
+    advantages: list[list[float]] = []
     for parts, mean, advantage in zip(rewards, means, estimator(means), strict=True):
         if parts is None or mean is None:
-            found.append([])
+            advantages.append([])
         else:
-            found.append([advantage + (reward - mean) for reward in parts])
-    return found
+            advantages.append([advantage + (reward - mean) for reward in parts])
+    return advantages
 
 
 def reward_to_go(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
-    """Advantages of turns by what was earned from each on, in the shape of `rewards`; none for a masked
-    episode.
+    """Returns the advantages of turns, from the rewards of each turn and later ones, in the shape of
+    `rewards`; empty for a masked episode.
 
     Raises:
         ValueError: a reward is not finite.

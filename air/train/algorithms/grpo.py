@@ -1,4 +1,4 @@
-"""Reward minus the mean of the group, without division by a deviation.
+"""GRPO: reward minus the group's mean, not divided by the standard deviation.
 
 Source: prime-rl 0.8, `prime_rl/orchestrator/algo/grpo.py` (Shao et al. 2024, arXiv 2402.03300, less
 the normalisation that Liu et al. 2025, arXiv 2503.20783, found to bias towards easy groups).
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 
 def grpo(rewards: Sequence[float | None]) -> list[float]:
-    """Advantages of one group.
+    """Returns the advantages of one group.
 
     Args:
-        rewards: one per episode; None masks an episode (we failed to score it): it counts in no
-            mean and gets 0.
+        rewards: one per episode; None masks an episode that could not be scored: the mean leaves it out
+            and its advantage is 0.
 
     Raises:
         ValueError: a reward is not finite.

@@ -1,4 +1,4 @@
-"""The default policy loss of prime-rl, and the log-probabilities it needs, as pure functions.
+"""The default policy loss of prime-rl and the log-probabilities that it needs, as pure functions.
 
 Per trained token, with trainer probability π, sampler probability μ, ratio ρ = π/μ, advantage A:
 
@@ -72,7 +72,7 @@ def default_loss(
         (ρ - log ρ - 1: 0 where trainer and sampler agree, else positive), `is_masked`,
         `is_masked_high`, `is_masked_low`.
     """
-    # What lies outside the mask may be anything; zeroed first, it cannot turn into inf - inf.
+    # Values outside the mask are arbitrary; zeroed first, they cannot become inf - inf.
     log_ratio = torch.where(mask, logprobs - sampler_logprobs, 0.0)
     moved = torch.where(mask, logprobs.exp() - sampler_logprobs.exp(), 0.0).detach()
     high = mask & (advantages > 0) & (moved > config.dppo_mask_high)

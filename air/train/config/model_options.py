@@ -47,7 +47,7 @@ class SGDConfig(_OptimizerConfig):
     nesterov: bool = True
     """Whether the momentum is Nesterov's."""
     momentum: float = Field(0.9, ge=0, lt=1)
-    """How much of the last step is kept."""
+    """Share of the last step that is added to the next one."""
 
 
 class AdamWConfig(_OptimizerConfig):
@@ -141,11 +141,11 @@ class SFTValConfig(BaseConfig):
     eval_on_start: bool = False
     """Evaluate before the first step, too."""
     data: SFTDataConfig = SFTDataConfig()
-    """Where they are, and how many at a time."""
+    """The file and the batch size."""
 
 
 class SFTConfig(BaseConfig):
-    """What a warm start needs to know, beside the model and the demonstrations."""
+    """Settings of a warm start, except the model."""
 
     data: SFTDataConfig = SFTDataConfig()
     """The demonstrations."""

@@ -1,12 +1,12 @@
-"""Run files and flags: later files win over earlier ones, flags over files.
+"""Merges run files and flags: later files win over earlier ones, flags over files.
 
-`rl @ a.toml @ b.toml --max-steps 20 --trainer.optim.lr 1e-4`: prime-rl's way of writing, read by the same
-package (`prime-pydantic-config`). Flags are dotted and kebab-case. `--x` sets a switch and creates an
-optional table, `--no-x` clears both, `--x a b` sets a list, `--x @ FILE` fills a table from a file, and
-`None` is no value.
+The syntax is prime-rl's, read by the same package (`prime-pydantic-config`):
+`rl @ a.toml @ b.toml --max-steps 20 --trainer.optim.lr 1e-4`. Flags are dotted and kebab-case. `--x` sets a
+switch or creates an optional table, `--no-x` clears either, `--x a b` sets a list, `--x @ FILE` fills a
+table from a file, and `None` unsets a value.
 
-Two additions: a number in a path names an element of a list (`--orchestrator.train.source.0.env.delta best`),
-and the value of a key that the schema leaves open is read as TOML if it is TOML, else as text.
+Two additions: a number in a path names an element of a list (`--orchestrator.train.source.0.env.delta best`);
+a value whose type the schema leaves open is read as TOML if it is TOML, else as text.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 @dataclass
 class Sources:
-    """Merged settings, and where each of them came from."""
+    """Merged settings, with the origin of each."""
 
     data: dict[str, Any] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
     origin: dict[tuple[str, ...], str] = field(default_factory=dict)
-    """Dotted path of a leaf to the file or flag that set it."""
+    """Maps the path of a key to the file or flag that set it."""
 
     def where(self, loc: Sequence[str]) -> str:
         """The file or flag that set the key at `loc`, or the nearest one above or below it."""
@@ -56,8 +56,8 @@ def parse(args: Sequence[str], kind: type[BaseModel]) -> Sources:
         kind: the schema that says which flags are switches, lists and tables.
 
     Raises:
-        MissingError: a file that is not there.
-        ConfigError: not TOML, or an argument that is neither a file nor a flag.
+        MissingError: a file does not exist.
+        ConfigError: a file is not TOML, or an argument is neither a file nor a flag.
     """
     sources = read_files(args)
     apply_flags(sources, args, kind)
@@ -68,8 +68,8 @@ def read_files(args: Sequence[str]) -> Sources:
     """Reads the files among the arguments; needs no schema.
 
     Raises:
-        MissingError: a file that is not there.
-        ConfigError: not TOML.
+        MissingError: a file does not exist.
+        ConfigError: a file is not TOML.
     """
     sources = Sources()
     for flag, values in _words(args):
@@ -79,19 +79,19 @@ def read_files(args: Sequence[str]) -> Sources:
 
 
 def put(sources: Sources, settings: Mapping[str, Any], origin: str) -> None:
-    """Puts settings over what is there, key by key; a list replaces the whole list.
+    """Merges settings over those of `sources`, key by key; a list replaces the whole list.
 
     Args:
-        origin: what messages call them.
+        origin: the name of the settings in messages.
     """
     _merge(sources, sources.data, copy.deepcopy(dict(settings)), origin, ())
 
 
 def apply_flags(sources: Sources, args: Sequence[str], kind: type[BaseModel]) -> None:
-    """Puts the flags among the arguments over what the files say; `kind` as in `parse`.
+    """Merges the flags among the arguments over the files' settings; `kind` as in `parse`.
 
     Raises:
-        ConfigError: an argument that is neither a file nor a flag, or a flag that fits nothing.
+        ConfigError: an argument is neither a file nor a flag, or a flag does not fit the schema.
     """
     for flag, values in _words(args):
         if not isinstance(values, Path):
@@ -99,7 +99,7 @@ def apply_flags(sources: Sources, args: Sequence[str], kind: type[BaseModel]) ->
 
 
 def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
-    """The arguments one by one: a flag without its dashes and its values, or the file that is named.
+    """Yields (flag without dashes, its values) or (flag, file) for each argument.
 
     The flag of a file is empty unless the file fills one table.
     """
@@ -133,7 +133,7 @@ def build(kind: type[ConfigT], sources: Sources) -> ConfigT:
     """Validates the merged settings.
 
     Raises:
-        ConfigError: naming the file or flag, the key and the remedy.
+        ConfigError: a key or value is wrong; names the file or flag, the key and the remedy.
     """
     try:
         return kind.model_validate(sources.data)
@@ -147,7 +147,7 @@ def dump(config: BaseModel) -> str:
 
 
 def _merge_file(sources: Sources, path: Path, below: tuple[str, ...]) -> None:
-    path = _found(path)
+    path = _or_shipped(path)
     sources.files.append(path)
     data = read_toml(path)
     for part in reversed(below):
@@ -155,8 +155,8 @@ def _merge_file(sources: Sources, path: Path, below: tuple[str, ...]) -> None:
     _merge(sources, sources.data, data, str(path), ())
 
 
-def _found(path: Path) -> Path:
-    """`path`, or the shipped file of that name where there is none: `configs/…` from any folder."""
+def _or_shipped(path: Path) -> Path:
+    """`path`, or the shipped file of that name if `path` does not exist: `configs/…` from any folder."""
     if path.exists() or path.is_absolute() or path.parts[:1] != ("configs",):
         return path
     shipped = paths.shipped("configs").joinpath(*path.parts[1:])
@@ -198,9 +198,9 @@ def _set_flag(sources: Sources, flag: str, values: list[str], kind: type[BaseMod
     elif isinstance(here, dict):
         here[path[-1]] = value
     else:
-        raise ConfigError("goes below a value", where=f"--{flag}", remedy="check the dotted path")
+        raise ConfigError("leads below a value", where=f"--{flag}", remedy="check the dotted path")
     sources.origin = {k: v for k, v in sources.origin.items() if k[: len(path)] != path}
-    # Flags come last and must be found first when a key is looked up.
+    # A flag wins over files, so a look-up must meet it first.
     sources.origin = {path: f"--{flag}", **sources.origin}
 
 
@@ -226,17 +226,17 @@ def _read_flag(
 
 
 def _typed(raw: Any) -> Any:
-    """Texts as the values that they spell."""
+    """Converts texts to the TOML values that they spell."""
     if isinstance(raw, list):
         return [_typed(one) for one in raw]
     return _value(raw) if isinstance(raw, str) else raw
 
 
 def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
-    """What `prime-pydantic-config` reads from one flag: the tables down to its key, not validated."""
+    """Reads one flag with `prime-pydantic-config`; returns nested tables down to its key, not validated."""
 
     class Unchecked(kind):  # type: ignore[valid-type, misc]
-        """The schema, which the package reads; and no validation, which comes when all is merged."""
+        """The schema without validation: that follows when everything is merged."""
 
         @classmethod
         def model_validate(cls, obj: Any, **_: Any) -> Any:
@@ -256,8 +256,8 @@ def _types_at(
 ) -> tuple[list[Any], type[BaseModel], int]:
     """The types that the schema allows at `path`, none if it does not know the key.
 
-    If the path leads through elements of lists: also the schema of the last element and how many parts of
-    the path lead to it.
+    If the path leads through elements of lists, it also returns the schema of the last element and the
+    number of parts of the path up to that element.
     """
     here: list[Any] = [kind]
     within, start = kind, 0
@@ -278,7 +278,7 @@ def _types_at(
 
 
 def _unpacked(annotation: Any, *, elements: bool = False) -> list[Any]:
-    """The alternatives of a union; with `elements`, what lists of them hold."""
+    """The alternatives of a union; with `elements`, the element types of the lists among them."""
     origin, inner = getattr(annotation, "__origin__", None), get_args(annotation)
     if hasattr(annotation, "__metadata__"):
         return _unpacked(inner[0], elements=elements)
@@ -297,7 +297,7 @@ def _descend(here: Any, part: str, flag: str) -> Any:
     if isinstance(here, list):
         return here[_position(here, part, flag)]
     if not isinstance(here, dict):
-        raise ConfigError("goes below a value", where=f"--{flag}", remedy="check the dotted path")
+        raise ConfigError("leads below a value", where=f"--{flag}", remedy="check the dotted path")
     if here.get(part) is None:
         here[part] = {}
     return here[part]

@@ -1,7 +1,7 @@
-"""The run file as the embedded engine reads it: a subset of prime-rl 0.8's `RLConfig`, same names and
-meanings, plus one table of our own, `[embedded]`.
+"""The run file of the embedded engine: a subset of prime-rl 0.8's `RLConfig`, with the same names and
+meanings, plus the table `[embedded]`, which only this engine reads.
 
-A key outside the subset is refused, so a run never means less here than it says.
+A key outside the subset is refused, so no setting of a run file is ignored silently.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RunNameConfig(BaseConfig):
     """`[run]`"""
 
     name: str | None = None
-    """The run's name; its folder is `output_dir / name`. None: made up anew each time."""
+    """The run's name; its folder is `output_dir / name`. None: a new random name."""
 
 
 class CheckpointConfig(BaseConfig):
@@ -50,14 +50,14 @@ class CheckpointConfig(BaseConfig):
     interval: int | None = Field(None, ge=1)
     """Steps between checkpoints. None: only at the end."""
     keep_last: int | None = Field(None, ge=1)
-    """How many of the latest are kept. None: all."""
+    """Number of the latest checkpoints to keep. None: all."""
 
 
 class ResumeConfig(BaseConfig):
-    """`[resume]`: go on from a checkpoint of the run of that name."""
+    """`[resume]`: continue the run named `run.name` from a checkpoint."""
 
     step: int | None = Field(None, ge=1)
-    """Which; None: the latest."""
+    """Step of the checkpoint; None: the latest."""
 
 
 class TrainerConfig(BaseConfig):
@@ -95,9 +95,9 @@ class TrainConfig(BaseConfig):
     """`[orchestrator.train]`"""
 
     source: list[SourceConfig] = Field(min_length=1)
-    """Where prompts come from."""
+    """Sources of prompts."""
     sampling: SamplingConfig = SamplingConfig()
-    """How replies are drawn."""
+    """How replies are sampled."""
 
 
 class OrchestratorConfig(BaseConfig):
@@ -136,16 +136,16 @@ class EstimatorConfig(BaseConfig):
 
 
 class EmbeddedConfig(BaseConfig):
-    """`[embedded]`: what only the embedded engine knows."""
+    """`[embedded]`: settings of the embedded engine alone."""
 
     threads: int | None = Field(None, ge=1)
-    """CPU threads of torch. None: half the cores, since boxes work on the same ones; threads that wait
-    for each other on busy cores are many times slower than one."""
+    """CPU threads of torch. None: half the cores, because boxes use the same cores; on busy cores, several
+    threads that wait for each other are many times slower than one."""
     inference: Inference = "auto"
-    """Who samples: a vLLM process, or this process with transformers. auto: vLLM where it is installed
-    and a GPU is there. `--inference` on the command line."""
+    """Who samples: a vLLM process, or this process with transformers. auto: vLLM if it is installed and
+    there is a GPU. `--inference` on the command line."""
     inference_start_seconds: float = Field(600.0, gt=0)
-    """How long vLLM may take to get ready."""
+    """Longest time until vLLM is ready, in seconds."""
     port: int = Field(0, ge=0, le=65535)
     """Port of the inference server on loopback; 0: a free one."""
     max_batch: int = Field(64, ge=1)
@@ -153,19 +153,19 @@ class EmbeddedConfig(BaseConfig):
     micro_batch_tokens: int = Field(8192, ge=1)
     """Tokens, padding included, in one forward and backward pass."""
     shuffle_rewards: bool = False
-    """Control experiment: rewards change places within their group, so that nothing can be learnt."""
+    """Control experiment: rewards are shuffled within their group, so that nothing can be learnt."""
     reward_to_go: bool = False
-    """Each turn is paid by what was earned from it on, compared with the same turn of the group's other
-    episodes; off: each trace by its whole reward. For `credit = "episode"`."""
+    """Pay each turn by the rewards from that turn on, compared with the same turn of the group's other
+    episodes; off: pay each trace by its whole reward. Needs `credit = "episode"`."""
     estimator: EstimatorConfig | None = None
     """Your own advantage estimator, in place of the one that `orchestrator.algo` names."""
     max_failed_steps: int = Field(3, ge=1)
-    """The run stops after so many steps in a row without one episode that ended well."""
+    """The run stops after this many consecutive steps without an episode that ended well."""
     seed: int = 0
-    """Seed of the order of prompts and of the control's shuffling."""
+    """Seed of the order of prompts and of `shuffle_rewards`."""
 
     def set_threads(self) -> None:
-        """Tells torch; before any other thread uses it."""
+        """Sets torch's number of threads; call it before any other thread uses torch."""
         import torch
 
         torch.set_num_threads(self.threads or max(1, (os.cpu_count() or 2) // 2))
@@ -177,7 +177,7 @@ class RunConfig(BaseConfig):
     max_steps: int = Field(ge=1)
     """Updates of the weights."""
     seq_len: int = Field(2048, ge=64)
-    """Longest episode in tokens; an episode ends, and is graded, before it."""
+    """Longest episode in tokens; a longer one is ended before that, and graded."""
     output_dir: Path = Path("outputs")
     """Folder of runs."""
     run: RunNameConfig = RunNameConfig()
@@ -185,9 +185,9 @@ class RunConfig(BaseConfig):
     model: ModelConfig = ModelConfig()
     """The policy."""
     ckpt: CheckpointConfig | None = None
-    """Checkpoints on the way; None: only the final one."""
+    """Checkpoints during the run; None: only the final one."""
     resume: ResumeConfig | None = None
-    """Go on from a checkpoint."""
+    """Continue from a checkpoint."""
     trainer: TrainerConfig = TrainerConfig()
     """Optimiser and loss."""
     orchestrator: OrchestratorConfig
@@ -210,7 +210,7 @@ class RunConfig(BaseConfig):
                     'embedded.reward_to_go pays turns within one trace: it needs credit = "episode"'
                 )
         if self.resume is not None and self.run.name is None:
-            raise ValueError("resume needs run.name, the run to go on with")
+            raise ValueError("resume needs run.name, the run to continue")
         check_schedule(self.trainer.scheduler, self.max_steps)
         return self
 
@@ -223,7 +223,7 @@ class RunConfig(BaseConfig):
         return self.model_copy(update={"run": RunNameConfig(name=name)})
 
     def with_inference(self, inference: Inference) -> RunConfig:
-        """The same run with its inference server settled."""
+        """The same run with this inference server."""
         embedded = self.embedded.model_copy(update={"inference": inference})
         return self.model_copy(update={"embedded": embedded})
 
@@ -236,6 +236,6 @@ class RunConfig(BaseConfig):
 
     @property
     def folder(self) -> Path:
-        """The run's folder. Needs a name."""
+        """The run's folder; the run must be named."""
         assert self.run.name is not None
         return self.output_dir.expanduser() / self.run.name

@@ -15,7 +15,7 @@ class SFTRunConfig(SFTConfig):
     """A whole run file of `sft`."""
 
     output_dir: Path = Path("outputs")
-    """Folder of runs; the policy lands in `output_dir / run.name`."""
+    """Folder of runs; the policy is written to `output_dir / run.name`."""
     run: RunNameConfig = RunNameConfig(name="sft")
     """The run's name."""
     model: ModelConfig = ModelConfig()
@@ -27,5 +27,5 @@ class SFTRunConfig(SFTConfig):
 
     @property
     def folder(self) -> Path:
-        """Where the trained policy lands."""
+        """The folder of the trained policy."""
         return self.output_dir.expanduser() / (self.run.name or "sft")

@@ -1,9 +1,9 @@
-"""Demonstrations: scripted agents of mixed quality that really play the tasks in boxes.
+"""Demonstrations for a warm start: scripted agents of mixed quality play the tasks in boxes.
 
-They know only what every shipped task of the quickstart shares: `config` holds `method=M level=L`, both
-from 1 to 4, and `solve.py` makes the artefact. Novices choose at random; experienced ones remember what
-paid on this task in earlier episodes. Some submit whatever came last, some go back to the best that
-they saw. So the policy starts with a faint idea of what is good where, and most is left to learn.
+The agents know only what all tasks of the quickstart share: `config` holds `method=M level=L`, both from 1 to
+4, and `solve.py` makes the artefact. Novices choose at random; experienced agents remember the good choices
+of earlier episodes of the task. Some submit their last choice, some return to the best. So the policy starts
+with a weak preference for good choices, and most remains to be learnt.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _SCORE = re.compile(r"^\[(\w+)\] (-?[\d.]+)", re.MULTILINE)
 
 
 class ScriptedAgent:
-    """Agents of mixed quality behind one script; who plays is drawn anew at every turn.
+    """A script that plays agents of mixed quality; the kind of agent is drawn anew at every turn.
 
     Args:
-        seed: of the draws.
-        experienced: how often a choice is one of the four that paid best on this task so far.
-        careful: how often it goes back to the episode's best one before submitting.
-        stop: chance to submit at a turn; a quarter of it at the first.
+        seed: seed of the draws.
+        experienced: probability that a choice is one of the four best on this task so far.
+        careful: probability to return to the episode's best choice before submitting.
+        stop: probability to submit at a turn; a quarter of it at the first.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class ScriptedAgent:
 
     def __call__(self, conversation: Sequence[Message]) -> str:
         """The next reply."""
-        seen = _seen(conversation)
-        left = _turns_left(conversation)
+        seen = _scored_choices(conversation)
+        turns = _turns_left(conversation)
         task = str(conversation[1]["content"]).split(maxsplit=1)[0]
         with self._lock:
             known = self._known.setdefault(task, {})
             known.update(seen)
             fresh = self._choose(known)
             stop = self._stop if seen else self._stop / 4
-            last = left == 1 or self._rng.random() < stop
+            last = turns == 1 or self._rng.random() < stop
             careful = self._rng.random() < self._careful
         if last and careful and seen:
             best = max(seen, key=lambda pair: pair[1])[0]
@@ -73,10 +73,10 @@ class ScriptedAgent:
 async def demonstrate(
     tasks: Sequence[str], episodes: int, record_dir: Path, *, seed: int = 0, runtime: str = "docker"
 ) -> list[Rollout]:
-    """Plays `episodes` episodes of each task; the trajectories land in `record_dir`.
+    """Plays `episodes` episodes of each task; their trajectories are written to `record_dir`.
 
     Raises:
-        InfrastructureError: more than one in ten failed.
+        InfrastructureError: more than one in ten episodes failed.
     """
     env = research_env(tasks, runtime=runtime, max_turns=4, record_dir=record_dir)
     with ScriptedServer(ScriptedAgent(seed)) as server:
@@ -98,18 +98,18 @@ def _reply(task: str, word: str, choice: Choice, ending: Any) -> str:
     )
 
 
-def _seen(conversation: Sequence[Message]) -> list[tuple[Choice, float]]:
-    """The choices so far with their scores; every shipped task of the quickstart is better higher."""
-    seen = []
-    for said, shown in itertools.pairwise(conversation):
-        if said["role"] != "assistant":
+def _scored_choices(conversation: Sequence[Message]) -> list[tuple[Choice, float]]:
+    """The choices so far with their scores; on all tasks of the quickstart, a higher score is better."""
+    scored = []
+    for reply, observation in itertools.pairwise(conversation):
+        if reply["role"] != "assistant":
             continue
-        choice, score = _CHOICE.search(said["content"]), _SCORE.search(shown["content"])
+        choice, score = _CHOICE.search(reply["content"]), _SCORE.search(observation["content"])
         if choice and score:
-            seen.append(((int(choice[1]), int(choice[2])), float(score[2])))
-    return seen
+            scored.append(((int(choice[1]), int(choice[2])), float(score[2])))
+    return scored
 
 
 def _turns_left(conversation: Sequence[Message]) -> int | None:
-    found = re.findall(r"\[(\d+) turns left\]", str(conversation[-1]["content"]))
-    return int(found[-1]) if found else None
+    counts = re.findall(r"\[(\d+) turns left\]", str(conversation[-1]["content"]))
+    return int(counts[-1]) if counts else None

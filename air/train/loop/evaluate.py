@@ -1,4 +1,4 @@
-"""Playing a fixed set of episodes with a policy or an endpoint, and what came of it by task."""
+"""Evaluates a policy or an endpoint on a fixed set of episodes; results by task."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def research_env(
     max_context_tokens: int | None = None,
     warm_boxes: int = 0,
 ) -> ResearchEnvConfig:
-    """An environment over these tasks, each once."""
+    """The config of an environment that has each of these tasks once."""
     harness = AirHarnessConfig(tokenizer=tokenizer, max_context_tokens=max_context_tokens)
     agent = vf.AgentConfig.model_validate(
         {"harness": harness.model_dump(), "runtime": {"type": runtime}, "max_turns": max_turns}
@@ -60,7 +60,7 @@ async def evaluate(
 async def served(
     model: Policy, *, temperature: float, max_tokens: int, max_model_len: int
 ) -> AsyncIterator[vf.ModelContext]:
-    """An inference server over `model`, and how verifiers' training client reaches it."""
+    """Starts an inference server for `model`; yields the model context for verifiers' training client."""
     server = InferenceServer(model, max_model_len=min(max_model_len, model.max_length))
     await asyncio.to_thread(server.start)
     try:
@@ -72,7 +72,7 @@ async def served(
 def endpoint(
     url: str, model: str, *, api_key_var: str, temperature: float, max_tokens: int
 ) -> vf.ModelContext:
-    """How verifiers reaches an OpenAI-compatible endpoint; the key is in `api_key_var`."""
+    """The model context of an OpenAI-compatible endpoint; `api_key_var` names the variable with its key."""
     return vf.ModelContext(
         model=model,
         client=vf.EvalClientConfig(base_url=url.rstrip("/"), api_key_var=api_key_var),

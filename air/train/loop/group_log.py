@@ -1,8 +1,9 @@
-"""`groups.jsonl` of a run: which episodes were compared with one another, and what came of it.
+"""`groups.jsonl` of a run: the episodes of each group, with their rewards and advantages.
 
-One line a group: `{"v": 1, "step": …, "group": …, "task": …, "source": …, "episodes": […]}`, groups counted
-from 0 in each step, and for each episode `{"episode": …, "reward": …, "advantage": …, "error": …}`. `episode`
-is the name of the trajectory, null where it failed before its first line; `reward` is null where it failed.
+One line for each group: `{"v": 1, "step": …, "group": …, "task": …, "source": …, "episodes": […]}`; groups
+count from 0 in each step. An episode is `{"episode": …, "reward": …, "advantage": …, "error": …}`. `episode`
+is the name of the trajectory, or null if the episode failed before its first line. `reward` is null if it
+failed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FILE = "groups.jsonl"
 
 
 def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """The lines of one step; advantages are those that the estimator gave the rollouts."""
+    """The lines of one step; the rollouts must have their advantages."""
     return [
         {
             "v": VERSION,

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live table on a terminal, plain lines elsewhere; and the last table."""
+"""The display of a run: a live table on a terminal, plain lines elsewhere, and the final table."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 WIDE = 1000
-"""Columns of a console for final tables: a narrow terminal wraps their lines, and no number is cut."""
+"""Width of final tables, in columns: a narrow terminal wraps their lines, so no number is cut."""
 _SHOWN_STEPS = 8
 Row = Mapping[str, Any]
 
 
 def number(value: float | None, form: str = ".3f") -> str:
-    """A number for a table; a dash where there is none."""
+    """A number for a table; a dash for None."""
     return "–" if value is None else format(value, form)
 
 
 def percent(value: float | None) -> str:
-    """A share for a table."""
+    """A share for a table, in percent; a dash for None."""
     return "–" if value is None else f"{100 * value:.0f}%"
 
 
 def split(row: Row) -> str:
-    """Where the step's episode time went, as shares: model / exec / grading / queue."""
+    """The shares of the step's episode time in percent: model / exec / grading / queue."""
     parts = [
         float(row.get(f"seconds_{name}") or 0) for name in ("model", "exec", "grading", "queue")
     ]
@@ -59,8 +59,8 @@ class Progress:
 
     Args:
         total: steps of the run.
-        done: steps that were done before (a resumed run).
-        title: what runs.
+        done: steps that an earlier part of a resumed run did.
+        title: the table's title.
     """
 
     def __init__(
@@ -96,19 +96,19 @@ class Progress:
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Prints one line that stays."""
         self.console.print(text, highlight=False, soft_wrap=True)
 
     def phase(self, name: str, episodes: int) -> None:
-        """A step begins to play `episodes` episodes."""
+        """Shows that a step begins to play `episodes` episodes."""
         self._bars.update(self._episodes, description=name, completed=0, total=episodes)
 
     def episode(self) -> None:
-        """One episode ended."""
+        """Counts an episode that ended."""
         self._bars.advance(self._episodes)
 
     def step(self, row: Row) -> None:
-        """A step is done."""
+        """Shows the metrics of a step that ended."""
         self._rows.append(row)
         self._done = int(row["step"])
         self._bars.update(self._steps, completed=self._done, note=f"ETA {self.eta}")
@@ -118,12 +118,12 @@ class Progress:
 
     @property
     def eta(self) -> str:
-        """Time left, by the steps so far."""
+        """The remaining time as minutes:seconds, estimated from the steps so far."""
         played = self._done - self._first
         if not played:
             return "–"
-        left = (time.monotonic() - self._began) / played * (self._total - self._done)
-        return f"{int(left) // 60}:{int(left) % 60:02d}"
+        seconds = int((time.monotonic() - self._began) / played * (self._total - self._done))
+        return f"{seconds // 60}:{seconds % 60:02d}"
 
     def _render(self) -> Group:
         table = Table(title=self._title, title_justify="left", expand=False)
@@ -135,12 +135,12 @@ class Progress:
 
 
 def plain_table(title: str = "") -> Table:
-    """A table whose cells stay whole on a narrow terminal, where a console of width `WIDE` prints it."""
+    """A table for a console of width `WIDE`, whose cells stay whole on a narrow terminal."""
     return Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0))
 
 
 def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Per task: baseline, then mean and best score of the first and the last quarter of the steps."""
+    """Prints, by task, the baseline and the mean and best score of the first and last quarter of steps."""
     table = plain_table("scores on the validation split, at the last validate of each episode")
     table.add_column("task", no_wrap=True)
     for name in ("baseline", "first ¼", "best", "last ¼", "best", "reward"):
@@ -161,10 +161,10 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 def further(
     console: Console, folder: Path, checkpoint: Path | None, shipped: Sequence[str]
 ) -> None:
-    """What to look at next, as commands that can be pasted.
+    """Prints commands with which to look at the run, ready to be pasted.
 
     Args:
-        shipped: those of its tasks that air ships.
+        shipped: the run's tasks that air ships.
     """
     run = shlex.quote(str(folder))
     lines = [

@@ -1,4 +1,4 @@
-"""Playing groups of episodes, and making training samples of them."""
+"""Plays groups of episodes: sources, groups, rollouts, and the way to the inference server."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ class Rollout:
     task: str
     """The research task's id."""
     traces: list[Any]
-    """The verifiers traces that train the policy, in turn: one, or one a segment; none where no agent
-    ran."""
+    """The verifiers traces that train the policy, in order: one, or one for each segment; empty if no
+    agent ran."""
     error: str = ""
-    """Why it does not count; empty where it ended well."""
+    """The reason why the episode failed; empty if it ended well."""
     seconds: float = 0.0
+    """Wall time."""
     advantage: float | None = None
-    """What the estimator gave it within its group; None before that."""
+    """The mean of the advantages of its parts; None before they are computed."""
 
     @property
     def ok(self) -> bool:
-        """Whether it ended without a failure of ours; only then has it a reward."""
+        """Whether it ended without an infrastructure failure; only then does it have a reward."""
         return not self.error
 
     @property
     def trace(self) -> Any:
-        """The last trace, which has the episode's metrics; None where no agent ran."""
+        """The last trace, which has the episode's metrics; None if no agent ran."""
         return self.traces[-1] if self.traces else None
 
     @property
@@ -53,26 +54,26 @@ class Rollout:
 
     @property
     def terms(self) -> dict[str, float]:
-        """The reward's terms by name, over all traces; they add up to it."""
-        found: dict[str, float] = {}
+        """The reward's terms by name, over all traces; they add up to the reward."""
+        sums: dict[str, float] = {}
         for trace in self.traces:
             for name, term in trace.rewards.items():
-                found[name] = found.get(name, 0.0) + (0.0 if term is None else float(term.value))
-        return found
+                sums[name] = sums.get(name, 0.0) + (0.0 if term is None else float(term.value))
+        return sums
 
     def metric(self, name: str) -> float | None:
-        """One of the episode's metrics; None where it has none."""
+        """One of the episode's metrics; None if the episode lacks it."""
         value = None if self.trace is None else self.trace.metrics.get(name)
         return None if value is None else float(value)
 
     @property
     def info(self) -> dict[str, Any]:
-        """What air's environment noted of the episode."""
+        """The facts that air's environment recorded of the episode."""
         return {} if self.trace is None else dict(self.trace.info.get("air", {}))
 
     @property
     def sampled_tokens(self) -> int:
-        """Tokens that the policy drew."""
+        """The number of tokens that the policy sampled."""
         return sum(sum(node.mask) for trace in self.traces for node in trace.nodes)
 
 
@@ -84,15 +85,14 @@ class Group:
 
     @property
     def has_spread(self) -> bool:
-        """Whether the traces of episodes that count differ in reward, so that there is something to
-        learn."""
-        counted = [float(t.reward) for r in self.rollouts if r.ok for t in r.traces]
-        return len(counted) > 1 and max(counted) - min(counted) > 1e-9
+        """Whether the traces of episodes that ended well differ in reward; else nothing can be learnt."""
+        rewards = [float(t.reward) for r in self.rollouts if r.ok for t in r.traces]
+        return len(rewards) > 1 and max(rewards) - min(rewards) > 1e-9
 
 
 @dataclass
 class Source:
-    """One environment that prompts are drawn from, live."""
+    """One running environment, from which prompts are drawn."""
 
     name: str
     ratio: float
@@ -105,7 +105,7 @@ class Source:
         self._next = itertools.cycle(self.tasks)
 
     def prompt(self) -> vf.Task:
-        """The next prompt; they come in turn."""
+        """The next prompt, in turn."""
         return next(self._next)
 
 
@@ -117,10 +117,12 @@ def context(
     max_tokens: int | None,
     renderer: Any = None,
 ) -> vf.ModelContext:
-    """How verifiers' training client reaches our server of `policy` at `url`, token-exactly.
+    """The model context with which verifiers' training client asks the server of `policy` at `url`.
+
+    The client sends and receives token ids.
 
     Args:
-        renderer: a `renderers` config; None: by the policy's family.
+        renderer: a `renderers` config; None: the default of the policy's family.
     """
     return vf.ModelContext(
         model=policy.name,
@@ -137,7 +139,7 @@ def context(
 def settled(
     env: vf.EnvConfig, policy: Policy, *, max_context_tokens: int, record_dir: Path | None = None
 ) -> vf.EnvConfig:
-    """`env` with what it leaves to the run: the tokenizer, the context's length, where to record."""
+    """`env` with the settings that it leaves to the run: tokenizer, context length, recording folder."""
     if not isinstance(env, ResearchEnvConfig):
         return env
     harness = env.agent.harness or AirHarnessConfig()
@@ -154,7 +156,7 @@ def settled(
 
 @asynccontextmanager
 async def serving(configs: Sequence[SourceConfig], group_size: int) -> AsyncIterator[list[Source]]:
-    """Brings up the sources' environments for as long as the context is open.
+    """Starts the sources' environments and stops them at the end of the block.
 
     Raises:
         ConfigError: an environment cannot be built, or has no task.
@@ -174,20 +176,20 @@ async def serving(configs: Sequence[SourceConfig], group_size: int) -> AsyncIter
 
 
 def draw(sources: Sequence[Source], episodes: int, rng: random.Random) -> list[Source]:
-    """Sources for one step's groups, `episodes` in all, drawn by ratio."""
+    """Draws the sources of one step's groups by their ratios, until the groups have `episodes` episodes."""
     chosen: list[Source] = []
-    left = episodes
-    while left > 0:
+    remaining = episodes
+    while remaining > 0:
         source = rng.choices(sources, [s.ratio for s in sources])[0]
         chosen.append(source)
-        left -= source.group_size
+        remaining -= source.group_size
     return chosen
 
 
 async def play_group(
     source: Source, ctx: vf.ModelContext, on_done: Callable[[Rollout], None] | None = None
 ) -> Group:
-    """Plays one prompt `group_size` times at once."""
+    """Plays one prompt `group_size` times concurrently."""
     task = source.prompt()
     plays = [play(source, task, ctx, on_done) for _ in range(source.group_size)]
     return Group(await together(plays))
@@ -199,7 +201,7 @@ async def play(
     ctx: vf.ModelContext,
     on_done: Callable[[Rollout], None] | None = None,
 ) -> Rollout:
-    """Plays one prompt once, with the environment's retries. A failed episode is data, not a raise."""
+    """Plays one prompt once, with the environment's retries. A failed episode is returned, not raised."""
     began = time.monotonic()
     episode = await source.env.run_slot(source.env.slots(task)[0], ctx)
     errors = [e for e in (episode.last_error, *(t.last_error for t in episode.traces)) if e]

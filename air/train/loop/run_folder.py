@@ -1,6 +1,6 @@
-"""The folder of a run: what it goes on from, and one process at a time in it.
+"""The folder of a run: its lock, its config, and the checkpoint from which it resumes.
 
-Nothing heavy is imported here: a run that cannot begin says so before a model is loaded.
+This module imports nothing heavy: a run that cannot start fails before a model is loaded.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ def steps(root: Path) -> list[int]:
 
 
 def step_folder(root: Path, step: int) -> Path:
-    """Where the checkpoint of `step` lies."""
+    """The folder of the checkpoint of `step`."""
     return root / f"step_{step}"
 
 
 def start_from(config: RunConfig) -> Path | None:
-    """The checkpoint that a run goes on from; None for a new one. The config must be named.
+    """The checkpoint from which a run resumes; None for a new run. The config must be named.
 
     Raises:
-        UsageError: a run of that name is there already.
-        MissingError: there is no such checkpoint.
+        UsageError: a run of that name exists.
+        MissingError: the checkpoint does not exist.
     """
     resume, root = config.resume, config.folder / "checkpoints"
     if resume is None:
@@ -54,14 +54,14 @@ def start_from(config: RunConfig) -> Path | None:
             raise UsageError(
                 "a run of this name is there already",
                 where=str(config.folder),
-                remedy="give another --run.name, or --resume to go on with it",
+                remedy="give another --run.name, or --resume to continue it",
             )
         return None
     there = steps(root)
     if not there or (resume.step is not None and resume.step not in there):
         known = ", ".join(map(str, there)) or "none"
         raise MissingError(
-            f"no checkpoint to go on from (there: {known})",
+            f"no checkpoint to resume from (there: {known})",
             where=str(root),
             remedy="check run.name and resume.step",
         )
@@ -70,10 +70,10 @@ def start_from(config: RunConfig) -> Path | None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Makes the folder and keeps other runs out of it until the block ends; left empty, it goes again.
+    """Makes the folder and locks it against other runs until the block ends; then removes it if empty.
 
     Raises:
-        UsageError: another process has it, or it cannot be written.
+        UsageError: another process has locked the folder, or it cannot be written.
     """
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -89,7 +89,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # not empty: something was done; how the run ended counts for more
+        with suppress(OSError):  # the folder is not empty; an error of the run matters more
             (folder / _LOCK_FILE).unlink(missing_ok=True)
             for path in missing or [folder]:
                 path.rmdir()
@@ -97,10 +97,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write_config(folder: Path, text: str) -> None:
-    """Writes `config.json`, whole or not at all: a run may be going on from the one that is there.
+    """Replaces `config.json` atomically: a run may be resuming from the old one.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     new = folder / f".{CONFIG_FILE}.new"
     try:
@@ -114,13 +114,13 @@ def write_config(folder: Path, text: str) -> None:
 def _lock(folder: Path) -> int:
     """The descriptor of the folder's lock file, locked."""
     path = folder / _LOCK_FILE
-    # More than once: a run that ends meanwhile removes the file, and an empty folder.
-    for left in reversed(range(100)):
+    # Tried again: a run that ends meanwhile removes the file, and an empty folder.
+    for remaining in reversed(range(100)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except (FileNotFoundError, FileExistsError):
-            if not left:
+            if not remaining:
                 raise
             continue
         try:
@@ -138,7 +138,7 @@ def _lock(folder: Path) -> int:
 
 
 def _is(path: Path, file: int) -> bool:
-    """Whether an open file is the one of that name, and no removed one."""
+    """Whether an open file still has this path; false if the path was removed or replaced."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""From groups of played episodes to training samples with an advantage for every sampled token."""
+"""Turns groups of played episodes into training samples, with an advantage for every sampled token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from air.train.loop.rollout import Group, Rollout
 from air.train.loop.trainer import Sample
 
 NEGLIGIBLE = 1e-9
-"""A smaller advantage is rounding: nothing is learnt from it."""
+"""A smaller advantage is a rounding error and counts as 0."""
 
 
 @dataclass(frozen=True)
@@ -28,27 +28,27 @@ class Part:
 
 
 def parts_of(rollout: Rollout, *, by_turn: bool) -> list[Part]:
-    """The parts of an episode that earned something of their own: its traces, or each of its turns."""
+    """The separately rewarded parts of an episode: its traces, or its turns."""
     if by_turn:
         return [part for trace in rollout.traces for part in turns(trace)]
     return [Part(t, frozenset(range(len(t.nodes))), float(t.reward)) for t in rollout.traces]
 
 
 def turns(trace: Any) -> list[Part]:
-    """One part for each reply, with what arose after it and before the next.
+    """Returns one part for each reply, with the rewards between it and the next reply.
 
-    What the trace's environment does not place (`info["air"]["paid"]`) is earned by the last reply.
+    A reward without a place in `info["air"]["paid"]` belongs to the last reply.
     """
-    said = [index for index, node in enumerate(trace.nodes) if node.sampled]
-    if not said:
+    replies = [index for index, node in enumerate(trace.nodes) if node.sampled]
+    if not replies:
         return [Part(trace, frozenset(), float(trace.reward))]
-    earned = dict.fromkeys(said, 0.0)
+    earned = dict.fromkeys(replies, 0.0)
     placed = 0.0
     for payment in trace.info.get("air", {}).get("paid", []):
         value = sum(payment["terms"].values())
-        earned[max((i for i in said if i < payment["nodes"]), default=said[0])] += value
+        earned[max((i for i in replies if i < payment["nodes"]), default=replies[0])] += value
         placed += value
-    earned[said[-1]] += float(trace.reward) - placed
+    earned[replies[-1]] += float(trace.reward) - placed
     return [Part(trace, frozenset([index]), reward) for index, reward in earned.items()]
 
 
@@ -60,14 +60,14 @@ def samples(
     by_turn: bool = False,
     shuffle: random.Random | None = None,
 ) -> list[Sample]:
-    """One sample a branch; episodes that failed, and branches without advantage, give none.
+    """Returns one sample for each branch; failed episodes and branches without advantage give none.
 
     Args:
-        temperature: at which the replies were drawn.
-        by_turn: each turn is paid by its reward-to-go, instead of each trace by its reward.
-        shuffle: a control experiment: the parts' rewards change places within their group.
+        temperature: the sampling temperature of the replies.
+        by_turn: pay each turn by its reward-to-go, instead of each trace by its reward.
+        shuffle: for a control experiment: shuffles the parts' rewards within their group.
     """
-    found: list[Sample] = []
+    result: list[Sample] = []
     for group in groups:
         played = [parts_of(r, by_turn=by_turn) if r.ok else None for r in group.rollouts]
         rewards = [None if parts is None else [p.reward for p in parts] for parts in played]
@@ -76,16 +76,16 @@ def samples(
         advantages = (reward_to_go if by_turn else segments)(rewards, estimator)
         for rollout, parts, values in zip(group.rollouts, played, advantages, strict=True):
             rollout.advantage = fmean(values) if values else None
-            found += _of_episode(parts or [], values, temperature)
-    return found
+            result += _of_episode(parts or [], values, temperature)
+    return result
 
 
 def _shuffled(
     rewards: Sequence[list[float] | None], rng: random.Random
 ) -> list[list[float] | None]:
     pool = [reward for parts in rewards if parts is not None for reward in parts]
-    left = iter(rng.sample(pool, len(pool)))
-    return [None if parts is None else [next(left) for _ in parts] for parts in rewards]
+    shuffled = iter(rng.sample(pool, len(pool)))
+    return [None if parts is None else [next(shuffled) for _ in parts] for parts in rewards]
 
 
 def _of_episode(
@@ -103,7 +103,7 @@ def _of_episode(
 
 
 def _of_trace(trace: Any, by_node: dict[int, float], temperature: float) -> Iterator[Sample]:
-    """A reply that several branches share is trained in the first, and context in the others."""
+    """One sample for each branch; a reply that branches share is trained in the first branch only."""
     trained: set[int] = set()
     for branch in trace.branches:
         mask: list[bool] = []

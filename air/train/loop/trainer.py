@@ -1,4 +1,4 @@
-"""One policy update per batch of samples: forward, default loss, backward, AdamW."""
+"""The trainer: one update of the policy for each batch of samples."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from air.train.model.policy import Policy
 
 @dataclass(frozen=True)
 class Sample:
-    """One token-exact sequence to learn from; the lists have the same length."""
+    """One sequence to learn from, with the exact tokens of the rollout; the lists have the same length."""
 
     token_ids: list[int]
     """Prompts and replies, as the model saw them."""
@@ -34,7 +34,7 @@ class Sample:
     logprobs: list[float]
     """The sampler's log-probability of each sampled token; any number elsewhere."""
     advantage: float | list[float]
-    """One for all sampled tokens, or one per token (read where `mask` is true)."""
+    """One for all sampled tokens, or one per token (used only where `mask` is true)."""
     temperature: float
     """The sampling temperature."""
 
@@ -58,11 +58,11 @@ class Sample:
 class Trainer:
     """Trains a policy's weights in place.
 
-    Tokens with advantage 0 take no part and do not count in the denominator, as in prime-rl, which
-    drops them before they reach its trainer.
+    Tokens with advantage 0 are not trained and do not count in the denominator, as in prime-rl, which
+    drops them before its trainer.
 
     Args:
-        policy: whose weights are trained.
+        policy: the policy; its weights change in place.
         optim, scheduler, loss: settings.
         max_steps: length of the run in steps; needed by schedules that decay.
         micro_batch_tokens: most tokens (rows x longest) in one forward and backward pass; bounds
@@ -90,10 +90,9 @@ class Trainer:
         self.steps = 0
 
     def step(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Makes one update and returns what happened.
+        """Makes one update and returns its metrics.
 
-        Without any nonzero advantage nothing is learned and the weights stay (`updated` 0); the
-        step counts in the schedule all the same.
+        If all advantages are 0, the weights stay (`updated` is 0), but the step counts in the schedule.
 
         Returns:
             `loss`, `grad_norm`, `lr`, `entropy` and `mismatch_kl` (nats per trained token),
@@ -139,14 +138,14 @@ class Trainer:
         logprobs, entropy = token_statistics(self.policy.model, ids, temperature)
         loss, sums = default_loss(logprobs, sampled, advantages, mask, self.loss)
         (loss / tokens).backward()  # type: ignore[no-untyped-call]
-        found = {name: float(value) for name, value in sums.items()}
-        return {**found, "loss": float(loss.detach()), "entropy": float(entropy[mask].sum())}
+        metrics = {name: float(value) for name, value in sums.items()}
+        return {**metrics, "loss": float(loss.detach()), "entropy": float(entropy[mask].sum())}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs beside the weights."""
+        """The state that a checkpoint needs beside the weights."""
         return {"steps": self.steps, "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes up a state that `state_dict` gave."""
+        """Restores a state that `state_dict` returned."""
         self.steps = int(state["steps"])
         self.optimizer.load_state_dict(state["optimizer"])

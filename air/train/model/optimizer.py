@@ -18,7 +18,7 @@ from air.train.config.model_options import (
 )
 
 _NEARLY_ZERO = 1e-8
-"""The factor with which a linear schedule starts and ends where `min_lr` is 0, as in prime-rl."""
+"""Factor of the learning rate at both ends of a linear schedule with `min_lr` 0, as in prime-rl."""
 
 
 def optimizer(
@@ -44,7 +44,7 @@ def optimizer(
 def learning_rate(
     step: int, lr: float, config: SchedulerConfig, max_steps: int | None = None
 ) -> float:
-    """The learning rate of the update number `step`, counted from 0.
+    """Returns the learning rate of update `step`, counted from 0.
 
     Linear: rises from `min_lr` over `warmup_steps` updates, stays at `lr`, falls to `min_lr` over
     the last `decay_steps` updates. Cosine: the same rise, then half a cosine to `min_lr`.
@@ -85,7 +85,7 @@ def update(
     """Clips the gradients, takes one step, clears them; returns their norm before clipping.
 
     Raises:
-        InfrastructureError: the gradients are not finite; the weights are left as they were.
+        InfrastructureError: the gradients are not finite; the weights are unchanged.
     """
     limit = math.inf if config.max_norm is None else config.max_norm
     norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))

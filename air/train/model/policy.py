@@ -1,7 +1,7 @@
-"""The policy: a causal language model with its tokenizer, built small on the spot or loaded.
+"""The policy: a causal language model with its tokenizer, loaded or built small and untrained.
 
-`build` writes an ordinary Hugging Face folder; `load` takes such a folder or a hub id. The model is
-kept in evaluation mode for good: sampling and training then agree (no dropout anywhere).
+`build` writes an ordinary Hugging Face folder; `load` takes such a folder or a hub id. The model always stays
+in evaluation mode, so that sampling and training agree (no dropout).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Policy:
     tokenizer: Any
     """Its fast tokenizer."""
     name: str
-    """The folder or hub id it came from; also the name under which it is served."""
+    """The folder or hub id of the model; also its name on the inference server."""
     renderer_config: Any = None
     """A `renderers` config; None picks `default_renderer`."""
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         device: torch.device = next(self.model.parameters()).device
         return device
 
@@ -101,10 +101,10 @@ def build(
 ) -> Path:
     """Builds an untrained Qwen3 policy with a tokenizer trained on `texts`; returns `folder`.
 
-    Deterministic in `texts` and `seed`. The folder appears whole or not at all.
+    Deterministic in `texts` and `seed`. The folder is complete or absent.
 
     Args:
-        folder: where to write; must not exist, or be empty.
+        folder: the new folder; must not exist, or be empty.
         vocab: largest number of tokens, special ones included.
         max_length: longest sequence in tokens.
 
@@ -159,9 +159,9 @@ def load(name_or_path: str | Path, *, dtype: str = "float32", device: str = "cpu
     """Loads a policy from a folder or, by id, from the Hugging Face hub (or its local cache).
 
     Raises:
-        MissingError: no such folder, or the hub has no such model, or it cannot be reached.
-        UsageError: the folder does not hold a model that can be loaded, or has attention layers
-            that the embedded engine cannot sample from.
+        MissingError: the folder does not exist, the hub has no such model, or cannot be reached.
+        UsageError: the folder has no model that can be loaded, or the model has attention layers that
+            the embedded engine cannot sample from.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

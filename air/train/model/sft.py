@@ -1,9 +1,9 @@
 """Warm start: supervised training of replies in recorded conversations.
 
-A conversation becomes tokens exactly as in a rollout: each reply is preceded by the prompt that the
-renderer makes for it, and is followed by bridging to the next. Trained are the tokens that the
-policy would have to sample: a reply's text and the stop token, not the role or the empty think
-block that the prompt already holds (a plain render marks that block as sampled, too).
+A conversation becomes the same tokens as in a rollout: the renderer makes the prompt before each reply and
+bridges to the next turn. Only the tokens that the policy would have to sample are trained: a reply's text and
+the stop token, but not the role or the empty think block, which are in the prompt (a plain render marks that
+block as sampled, too).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_examples(path: Path) -> list[list[Message]]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise MissingError("no such file", where=str(path), remedy="check data.name") from None
-    found = []
+    conversations = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -68,20 +68,20 @@ def read_examples(path: Path) -> list[list[Message]]:
                 where=f"{path}:{number}",
                 remedy='each line is {"messages": [{"role": …, "content": …}, …]} with a reply',
             ) from None
-        found.append(messages)
-    return found
+        conversations.append(messages)
+    return conversations
 
 
 def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Example:
-    """Renders a conversation as its rollout would have been, up to its last reply.
+    """Renders a conversation up to its last reply, with the tokens that a rollout would have.
 
     Args:
-        renderer: of the policy; must be able to bridge turns.
-        tokenizer: the renderer's.
+        renderer: the policy's renderer; must be able to bridge turns.
+        tokenizer: the renderer's tokenizer.
         messages: system and user messages and replies; at least one reply.
 
     Raises:
-        ValueError: no reply, or the renderer cannot bridge from one turn to the next.
+        ValueError: there is no reply, or the renderer cannot bridge from one turn to the next.
     """
     stop = renderer.get_stop_token_ids()[0]
     ids: list[int] = []
@@ -124,12 +124,12 @@ def train_sft(
 
     Args:
         on_step: called after each step with `step` (from 1), `loss`, `lr`, `grad_norm`, `tokens`
-            (trained), `train_tokens` (all), `seconds`, and `val_loss` where it was evaluated.
+            (trained), `train_tokens` (all), `seconds`, and `val_loss` at steps with an evaluation.
         held_out: demonstrations for `val_loss`, used when `config.val` is set.
 
     Returns:
-        The last step's metrics, and `examples`, `truncated`, `epochs`, `seconds` of all, and
-        `val_loss_before` if `eval_on_start`.
+        The last step's metrics; `examples`, `truncated`, `epochs` and `seconds` of the whole training;
+        and `val_loss_before` if `eval_on_start`.
 
     Raises:
         UsageError: there are no demonstrations, or a batch cannot hold any.
@@ -195,7 +195,7 @@ def _examples(
 
 
 def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, list[Example]]]:
-    """Endless batches of whole examples, with the number of the epoch (from 1)."""
+    """Yields batches of whole examples without end, each with the number of its epoch (from 1)."""
     budget = config.data.batch_size * config.data.seq_len
     batch: list[Example] = []
     size, epoch = 0, 0
@@ -216,7 +216,7 @@ def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, 
 def _loss(
     policy: Policy, batch: Sequence[Example], micro_batch_tokens: int, *, backward: bool
 ) -> tuple[float, int]:
-    """Mean cross-entropy over trained tokens, and their number; adds gradients if asked."""
+    """Returns the mean cross-entropy over trained tokens and their number; `backward` adds gradients."""
     tokens = sum(sum(e.mask) for e in batch)
     total = 0.0
     for group in micro_batches([len(e.token_ids) for e in batch], micro_batch_tokens):

@@ -1,10 +1,9 @@
-"""A small byte-level BPE tokenizer in Qwen's manner, trained on given texts.
+"""Trains a small byte-level BPE tokenizer like Qwen's on given texts.
 
 Every text can be encoded and decodes to itself: the base alphabet is all 256 bytes and nothing is
-normalised. Special tokens, pre-tokenizer pattern and names are Qwen's, as Qwen3 renderers need.
-The chat template is ChatML with thinking disabled: the empty think block that Qwen3's generation
-prompt puts before a reply is also part of every earlier reply, so a conversation's tokens never
-change when it grows.
+normalised. Special tokens, pre-tokenizer pattern and names are Qwen's, as Qwen3 renderers need. The chat
+template is ChatML with thinking disabled. Earlier replies keep the empty think block that Qwen3's generation
+prompt puts before a reply, so the tokens of a conversation do not change when it grows.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ MARKER_TOKENS = (
     "<tool_response>",
     "</tool_response>",
 )
-"""Single tokens of the grammar; text to a decoder that skips special tokens, as in Qwen3."""
+"""Single tokens of the chat format that a decoder keeps when it skips special tokens, as in Qwen3."""
 SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 """Qwen's pre-tokenizer (letters with one leading character, single digits, punctuation, blanks)."""
 SCAFFOLD = "system\nuser\nassistant\n\n"
-"""Read along with every text, so that what surrounds each message becomes few tokens."""
+"""Added to every training text, so that the text around each message becomes few tokens."""
 SMALLEST_VOCAB = 256 + len(SPECIAL_TOKENS) + len(MARKER_TOKENS)
 
 CHAT_TEMPLATE = (

@@ -1,4 +1,4 @@
-"""Which GPU of a machine is whose: vLLM's, the trainer's, the boxes', or nobody's. Pure.
+"""Places inference, trainer and boxes on the GPUs of a machine. Pure functions.
 
 prime-rl counts GPUs by position among the visible ones: first those of inference, then the trainer's.
 """
@@ -14,31 +14,31 @@ from air.sandbox.pool.gpus import Gpu, Wanted, listed, select
 
 @dataclass(frozen=True)
 class Wish:
-    """What a run file says of GPUs."""
+    """The GPU settings of a run file."""
 
     num_infer: int
-    """How many inference takes (`deployment.num_infer_gpus`)."""
+    """`deployment.num_infer_gpus`."""
     num_train: int
-    """How many the trainer takes."""
+    """`deployment.num_train_gpus`."""
     inference: tuple[str, ...] = ()
-    """Its `inference_gpus`; empty: whatever comes first."""
+    """`inference_gpus` of the environments; empty: the first visible ones."""
     trainer: tuple[str, ...] = ()
-    """Its `trainer_gpus`."""
+    """`trainer_gpus` of the environments."""
     boxes: tuple[Wanted, ...] = ()
-    """`gpus` of each source that names any."""
+    """`gpus` of each source that sets it."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Who has which GPU."""
+    """The users of each GPU."""
 
     inference: tuple[Gpu, ...]
     trainer: tuple[Gpu, ...]
     boxes: tuple[Gpu, ...]
     left: tuple[Gpu, ...]
-    """Those that nobody uses."""
+    """The GPUs without a user."""
     visible: tuple[Gpu, ...]
-    """What prime-rl is shown, in its order."""
+    """The GPUs that prime-rl sees, in its order."""
 
     @property
     def shared(self) -> bool:
@@ -57,7 +57,7 @@ class Placement:
 
 
 def assumed(count: int) -> list[Gpu]:
-    """The GPUs of a machine that is not this one: so many, by index."""
+    """Stand-ins for the GPUs of another machine: `count` of them, by index."""
     return [Gpu(index, f"GPU-{index}") for index in range(count)]
 
 
@@ -68,23 +68,23 @@ def place(
     given: Sequence[str] | None = None,
     visible: Sequence[str] | None = None,
 ) -> Placement:
-    """Gives every GPU to somebody.
+    """Assigns the machine's GPUs.
 
     Args:
-        wish: what the run file says.
+        wish: the settings of the run file.
         found: the machine's GPUs.
-        given: `--gpus`: what prime-rl shall see, in this order; one may be named twice, and is shared.
-        visible: what `CUDA_VISIBLE_DEVICES` leaves; counts where neither `given` nor the file says more.
+        given: `--gpus`: the GPUs that prime-rl sees, in this order; a GPU named twice is shared.
+        visible: the GPUs of `CUDA_VISIBLE_DEVICES`; used if neither `given` nor the file names GPUs.
 
     Raises:
-        ConfigError: too few; one that is not there; `given` and the file disagree; or boxes would get one
-            that vLLM or the trainer has. The last prints the plan.
+        ConfigError: there are too few GPUs; a named one does not exist; `given` and the file disagree; or
+            boxes would get a GPU of vLLM or the trainer (the message has the plan).
     """
     shown = _visible(wish, found, given, visible)
     need = wish.num_infer + wish.num_train
     if len(shown) < need:
         raise ConfigError(
-            f"inference takes {wish.num_infer} GPUs and the trainer {wish.num_train}, and prime-rl is shown "
+            f"inference takes {wish.num_infer} GPUs and the trainer {wish.num_train}, but prime-rl sees "
             f"{len(shown)}: {_indices(shown)}",
             where="deployment",
             remedy=f"change num_infer_gpus and num_train_gpus, or name {need} with --gpus",
@@ -143,7 +143,10 @@ def _agree(declared: Sequence[Gpu], actual: Sequence[Gpu], where: str) -> None:
 
 
 def _auto(wish: Wish, rest: Sequence[Gpu]) -> list[Gpu]:
-    """`auto` means what is visible and not the run's own, which the boxes' process knows by name only."""
+    """The GPUs that `auto` means: visible, and of neither vLLM nor the trainer.
+
+    The process of the boxes knows those two by their names only, so the run file must name them.
+    """
     if not (wish.inference and wish.trainer):
         problem = '"auto" would take those of vLLM and the trainer'
         remedy = "say inference_gpus and trainer_gpus, or name the boxes' own"

@@ -1,8 +1,8 @@
-"""The hand-over to prime-rl: finds it, plans, starts its launcher on the unchanged file, and waits.
+"""Hands a run over to prime-rl: finds its interpreter, plans, runs its launcher on the unchanged file.
 
-Its launcher starts `inference`, `orchestrator`, `env-server` and `torchrun` from the PATH, so the folder of
-its interpreter comes first there. It is asked to end when this process is, and when an environment opens the
-breaker; what is left of its process group after a while is killed.
+The launcher starts `inference`, `orchestrator`, `env-server` and `torchrun` from the PATH, so the folder of
+its interpreter comes first there. The launcher is asked to end when this process is, or when an environment
+opens the failure breaker. The rest of its process group is killed after a grace period.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ print(json.dumps({"prime_rl": there("prime_rl.entrypoints.rl"), "air": there("ai
 
 @dataclass(frozen=True)
 class Plan:
-    """What was found out before anything starts."""
+    """The plan of a run on prime-rl, made before anything starts."""
 
     view: run_file_view.PrimeView
     gpus: gpu_placement.Placement | None
-    """Who has which GPU; None under SLURM, where it is another machine's matter."""
+    """The users of each GPU; None under SLURM, which uses other machines' GPUs."""
     real: bool
-    """Whether these are GPUs of this machine."""
+    """Whether `gpus` are this machine's; else they are assumed."""
     load: throughput.Throughput
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The plan, for people."""
         head = ["engine prime-rl"]
         if self.gpus is None:
             head.append("GPUs: SLURM's nodes have them")
@@ -71,21 +71,22 @@ class Plan:
         return head + self.load.lines()
 
     def check_real(self) -> None:
-        """Before anything is started.
+        """Checks that the planned GPUs exist.
 
         Raises:
-            MissingError: the run is to start here, and there is no GPU.
+            MissingError: the run would start here, and this machine has no GPU.
         """
         if self.gpus is not None and not self.real:
             raise MissingError(NO_GPU, remedy="`nvidia-smi` must list some; --dry-run needs none")
 
 
 def interpreter() -> Path | None:
-    """A Python that has prime-rl: the one that `AIR_PRIME_RL` names, itself or by a checkout's `.venv`, or
-    else this one. None: there is none.
+    """A Python that has prime-rl; None if there is none.
+
+    `AIR_PRIME_RL` names the interpreter, or a checkout with a `.venv`; without it, this Python is taken.
 
     Raises:
-        MissingError: `AIR_PRIME_RL` names none, or one that lacks prime-rl or air.
+        MissingError: `AIR_PRIME_RL` names no interpreter, or one that lacks prime-rl or air.
     """
     named = os.environ.get(PLACE_ENV, "")
     if not named:
@@ -118,10 +119,10 @@ def make_plan(sources: Sources, given: Sequence[str] | None) -> Plan:
 
     Args:
         sources: the merged run file.
-        given: `--gpus`; None: what the file or `CUDA_VISIBLE_DEVICES` say.
+        given: `--gpus`; None: the GPUs that the file or `CUDA_VISIBLE_DEVICES` name.
 
     Raises:
-        ConfigError: see `prime_view.read`, `placement.place`; or a plan that makes no sense, with the reason.
+        ConfigError: as `run_file_view.read` and `gpu_placement.place`; or the plan is absurd.
         MissingError: a task or a SLURM template that does not exist.
     """
     view = run_file_view.read(sources)
@@ -147,8 +148,7 @@ def make_plan(sources: Sources, given: Sequence[str] | None) -> Plan:
 
 
 def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[str]:
-    """What prime-rl is given: files and flags as they were written, `@FILE` as `@ FILE`, and shipped files by
-    their full path."""
+    """prime-rl's arguments: those of `rl`, but `@ FILE` for `@FILE`, and shipped files by full path."""
     files, out, words = iter(sources.files), [], list(rest)
     while words:
         word = words.pop(0)
@@ -176,8 +176,8 @@ def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
     """Runs prime-rl's launcher to its end.
 
     Returns:
-        Its exit code; 128 + N where signal N ended it; 130 where this process was told to end; 1 where the
-        breaker ended it.
+        The launcher's exit code; 128 + N if signal N ended it; 130 if this process was asked to end; 1 if
+        the breaker ended it.
     """
     folder = Path(plan.view.output_dir).expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -199,18 +199,18 @@ def supervise(
         grace: seconds from the first SIGTERM until the group is killed; prime-rl takes up to a minute for
             each of its processes.
     """
-    told: list[int] = []
+    received: list[int] = []
 
-    def tell(number: int, frame: FrameType | None) -> None:
-        told.append(number)
+    def receive(number: int, frame: FrameType | None) -> None:
+        received.append(number)
 
-    ours = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, tell) for number in ours}
+    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, receive) for number in handled}
     child = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL, process_group=0)
     passed, ending, reason = 0, 0.0, ""
     try:
         while child.poll() is None:
-            for number in told[passed:]:
+            for number in received[passed:]:
                 child.send_signal(number)
                 passed, ending = passed + 1, ending or time.monotonic()
             if not reason and (reason := opened(breaker)):
@@ -224,7 +224,7 @@ def supervise(
         _end_group(child)
         for number, handler in before.items():
             signal.signal(number, handler)
-    if told:
+    if received:
         return INTERRUPTED
     if reason:
         return 1
@@ -237,7 +237,7 @@ def _wait(child: subprocess.Popen[bytes]) -> None:
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """Kills what the launcher left: trainers and servers would keep their GPUs."""
+    """Kills the rest of the launcher's group: trainers and servers would keep their GPUs."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -276,7 +276,7 @@ def _check_template(slurm: run_file_view.SlurmView) -> None:
 
 
 def table_note() -> str:
-    """What a dry run without prime-rl has checked."""
+    """Says what a dry run without prime-rl has checked."""
     return (
         f"{NOT_INSTALLED}: keys were compared with {schema.origin()}, rules between them were not"
     )

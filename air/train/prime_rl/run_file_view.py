@@ -1,7 +1,7 @@
-"""What of prime-rl's run file concerns GPUs, boxes and time, read without prime-rl.
+"""Reads, without prime-rl, the keys of its run file that concern GPUs, boxes and time.
 
-Keys are compared with the table of facts (`air.train.prime_rl.schema`), environments are validated by their
-own classes. Rules between keys are prime-rl's own to check.
+Keys are compared with the schema table (`air.train.prime_rl.schema`). Environments are validated by their own
+classes. prime-rl itself checks the rules between keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from air.train.prime_rl.gpu_placement import Wish
 
 
 class _Part(BaseModel):
-    """The keys that matter here; the others are prime-rl's."""
+    """The keys that air reads; other keys are ignored here."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
 
@@ -135,13 +135,13 @@ class PrimeView(_Part):
 
     @property
     def sources(self) -> list[SourceView]:
-        """All, of training and evaluation."""
+        """All sources, of training and evaluation."""
         evaluated = self.orchestrator.eval.source if self.orchestrator.eval else []
         return [*self.orchestrator.train.source, *evaluated]
 
     @property
     def broadcast(self) -> str:
-        """How weights reach inference: as prime-rl resolves it where the file says nothing."""
+        """The way of weights to inference; prime-rl's default if the file does not set it."""
         if self.weight_broadcast is not None:
             return self.weight_broadcast.type
         lora = self.trainer.model.lora is not None
@@ -149,11 +149,11 @@ class PrimeView(_Part):
 
 
 def read(sources: Sources) -> PrimeView:
-    """The view of a merged run file.
+    """Reads a merged run file.
 
     Raises:
-        ConfigError: a key or type that prime-rl does not know, a setting of an environment that cannot be
-            used, or limits that contradict one another; names file and key.
+        ConfigError: a key or type that prime-rl does not know, an unusable setting of an environment, or
+            limits that contradict one another; names file and key.
     """
     shown = str(sources.files[-1]) if sources.files else "command line"
     schema.check(sources.data, "rl", where=shown)
@@ -170,10 +170,10 @@ def read(sources: Sources) -> PrimeView:
 
 
 def wish(view: PrimeView) -> Wish:
-    """What it says of this machine's GPUs.
+    """The GPU settings of a run file, for this machine.
 
     Raises:
-        ConfigError: sources disagree on whose GPUs are whose.
+        ConfigError: sources disagree on the GPUs of inference or of the trainer.
     """
     here = [s.env for s in view.sources if not s.elsewhere]
     envs = [env for env in here if isinstance(env, ResearchEnvConfig)]
@@ -186,14 +186,14 @@ def wish(view: PrimeView) -> Wish:
     )
 
 
-def _same(key: str, said: list[list[str]]) -> tuple[str, ...]:
-    """What sources say of the run's own GPUs; those that say nothing agree."""
-    different = {tuple(names) for names in said if names}
+def _same(key: str, settings: list[list[str]]) -> tuple[str, ...]:
+    """The one value of a setting over all sources; an empty one agrees with every other."""
+    different = {tuple(names) for names in settings if names}
     if len(different) > 1:
         raise ConfigError(
             f"sources disagree: {' and '.join(', '.join(names) for names in sorted(different))}",
             where=key,
-            remedy="say the same in each source",
+            remedy="set the same value in each source",
         )
     return different.pop() if different else ()
 
@@ -217,6 +217,6 @@ def _check_lengths(view: PrimeView, where: str) -> None:
 
 
 def visible_devices() -> list[str] | None:
-    """`CUDA_VISIBLE_DEVICES` by name; None where it is not set."""
+    """The names in `CUDA_VISIBLE_DEVICES`; None if it is not set."""
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

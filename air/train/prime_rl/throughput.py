@@ -1,14 +1,14 @@
-"""What a run's numbers mean in boxes, seconds and staleness, before it starts. Pure.
+"""Plans a run before it starts: boxes at once, seconds of a step, age of episodes. Pure functions.
 
-Steady state with every episode at its limit of time. With n_i episodes of a stream (a task of a source) in a
-step, L_i their seconds, and the places they need (boxes of a source, slots of GPUs, places of the host,
-episodes in flight):
+The plan is the steady state in which every episode takes its whole time limit. A stream is a task of a
+source: it has n_i episodes in a step, each of L_i seconds. Episodes need places: boxes of a source, GPU
+slots, boxes of the host, episodes in flight. Then:
 
     seconds of a step     S = max over places r of  sum_{i in r} n_i L_i u_i / places_r
     busy episodes         sum_i n_i L_i / S;  the rest of those in flight, w, wait for the fullest place r*
-    age of an episode     L_i / S, and w / sum_{j in r*} n_j more where it waits (Little's law), in steps
+    age of an episode     L_i / S, plus w / sum_{j in r*} n_j if it waits (Little's law), in steps
 
-u_i is 1, or with GPUs how many a box takes. Ages depend on ratios alone: they hold as well where all
+u_i is 1; for GPU slots it is the number of GPUs of a box. Ages depend only on ratios: they also hold if all
 episodes are faster than their limits by the same factor.
 """
 
@@ -26,27 +26,27 @@ LONGEST_RUN = 365 * 86_400.0
 
 @dataclass(frozen=True)
 class Task:
-    """A task, as far as it takes time and GPUs."""
+    """The time and the GPUs that a task takes."""
 
     name: str
     seconds: float
-    """Its longest episode."""
+    """The time limit of its episodes."""
     gpus: int = 0
     """GPUs of one box."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where episodes are played."""
+    """A source of episodes, with the boxes and GPUs that it may use."""
 
     name: str
     tasks: tuple[Task, ...]
     ratio: float = 1.0
     group_size: int = 1
     boxes: int | None = None
-    """Boxes at once, over all its processes; None: unknown, as many as there are episodes."""
+    """Boxes at once, over all its processes; None: unknown, taken as one for each episode in flight."""
     gpus: tuple[str, ...] | None = ()
-    """The GPUs of agents' boxes; None: another machine's, unknown."""
+    """The GPUs of agents' boxes; None: unknown, because another machine has them."""
     slots_per_gpu: int = 1
     elsewhere: bool = False
     """Whether its boxes are on another machine."""
@@ -54,7 +54,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Load:
-    """A run, as far as it keeps boxes busy."""
+    """The demand of a run for boxes and time."""
 
     sources: tuple[Source, ...]
     batch_size: int
@@ -64,39 +64,41 @@ class Load:
     host_boxes: int
     """Most boxes at once on this machine."""
     bound: int | None
-    """`max_off_policy_steps`; None: a step waits for its own episodes, so that none grows old."""
+    """`max_off_policy_steps`; None: each step waits for its own episodes, so none is off-policy."""
     max_steps: int | None = None
-    """Steps of the run; None: without end."""
+    """Steps of the run; None: no limit."""
 
 
 @dataclass(frozen=True)
 class Age:
-    """How old, in steps, the episodes of a stream are when they end."""
+    """The age of a stream's episodes at their end."""
 
     name: str
     steps: float
+    """The age, in steps."""
     share: float
-    """Its share of all episodes."""
+    """The stream's share of all episodes."""
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """What came out."""
+    """The plan of a run."""
 
     boxes: int
     """Boxes at once."""
     gpu_slots: int | None
     """Boxes at once that have GPUs; None: unknown."""
     step_seconds: float
+    """Seconds of a step."""
     fullest: str
-    """What the step waits for."""
+    """The kind of place that limits the step."""
     ages: tuple[Age, ...]
     bound: int | None
     max_steps: int | None = None
 
     @property
     def outliving(self) -> tuple[Age, ...]:
-        """Streams whose episodes are older at their end than the bound, and so are dropped."""
+        """Streams whose episodes are older than the bound at their end and are therefore dropped."""
         return () if self.bound is None else tuple(a for a in self.ages if a.steps > self.bound)
 
     def lines(self) -> list[str]:
@@ -104,8 +106,8 @@ class Throughput:
         slots = "unknown" if self.gpu_slots is None else str(self.gpu_slots)
         rows = [
             f"boxes at once {self.boxes}, with a GPU {slots}",
-            f"a step takes at most {_time(self.step_seconds)}, as {self.fullest} allow; less where episodes "
-            "end before their limits",
+            f"a step takes at most {_time(self.step_seconds)}, limited by {self.fullest}; less if episodes "
+            "end before their time limits",
         ]
         if self.bound is None:
             return [*rows, "a step waits for its own episodes: none is off-policy"]
@@ -122,12 +124,12 @@ class Throughput:
         return rows
 
     def absurd(self) -> str:
-        """Why the plan makes no sense; empty where it does."""
+        """The reason to refuse the plan; empty if there is none."""
         run = self.step_seconds * (self.max_steps or 1)
         if self.step_seconds > LONGEST_STEP or run > LONGEST_RUN:
             return (
-                f"a step could take {_time(self.step_seconds)}, and the run {_time(run)}, since "
-                f"{self.fullest} allow no more: give more boxes or GPU slots, shorten "
+                f"a step could take {_time(self.step_seconds)}, and the run {_time(run)}, limited by "
+                f"{self.fullest}: give more boxes or GPU slots, shorten "
                 "agent.timeout.rollout to what episodes need, or lower batch_size"
             )
         lost = sum(age.share for age in self.outliving)
@@ -162,7 +164,7 @@ class _Place:
 
 
 def impossible(load: Load) -> str:
-    """Why an episode could never start; empty where each could."""
+    """The reason why some episode could never start; empty if all can."""
     for source in load.sources:
         for task in source.tasks:
             if source.gpus is not None and task.gpus > len(source.gpus):
@@ -174,7 +176,7 @@ def impossible(load: Load) -> str:
 
 
 def plan(load: Load) -> Throughput:
-    """The steady state. `impossible` must have been asked before."""
+    """The steady state of a load for which `impossible` returns no reason."""
     streams = _streams(load)
     places = _places(load, streams)
     fullest = max(places, key=_Place.seconds)
@@ -198,28 +200,28 @@ def plan(load: Load) -> Throughput:
 
 
 def check(load: Load) -> Throughput:
-    """The steady state of a run that can be started.
+    """Plans a run.
 
     Raises:
-        ConfigError: the plan makes no sense; says why.
+        ConfigError: an episode could never start, or the plan is absurd; gives the reason.
     """
-    if reason := impossible(load) or (found := plan(load)).absurd():
+    if reason := impossible(load) or (throughput := plan(load)).absurd():
         raise ConfigError(reason, where="plan")
-    return found
+    return throughput
 
 
 def workers(*, most: int | None, multiplex: int, in_flight: int) -> int:
-    """Processes of an elastic pool: one more at 90 % of `multiplex` episodes for each.
+    """The processes of an elastic pool, which adds one when each has 90 % of `multiplex` episodes.
 
     Args:
-        most: their bound; None: none.
+        most: the largest number of processes; None: no limit.
     """
     wanted = max(1, math.ceil(in_flight / (0.9 * multiplex)))
     return wanted if most is None else min(wanted, most)
 
 
 def _streams(load: Load) -> list[_Stream]:
-    """Ratios choose prompts, each of which is played `group_size` times; a source's tasks take turns."""
+    """One stream for each task: ratios weigh the prompts, and a source plays its tasks in turn."""
     weights = [source.ratio * source.group_size for source in load.sources]
     return [
         _Stream(

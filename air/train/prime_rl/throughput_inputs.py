@@ -1,4 +1,4 @@
-"""What a run file asks of boxes and time, for `air.train.prime_rl.throughput`: both engines' files."""
+"""Reads the inputs of `air.train.prime_rl.throughput` from the run files of both engines."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from air.train.prime_rl.run_file_view import PrimeView, SourceView
 from air.train.prime_rl.throughput import Load, Source, Task, workers
 
 DEFAULT_BATCH = 128
-"""prime-rl's, where a file names neither `batch_size` nor `token_batch_size`."""
+"""prime-rl's default, for a file with neither `batch_size` nor `token_batch_size`."""
 
 
 def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
-    """A run on prime-rl. With `token_batch_size` a step is taken to have as many episodes as are in flight.
+    """The load of a run on prime-rl. With `token_batch_size` all episodes in flight count as one step.
 
     Args:
-        boxes: how many GPUs `gpus = "auto"` means here; None: unknown.
+        boxes: the number of GPUs that `gpus = "auto"` means here; None: unknown.
 
     Raises:
         MissingError: a task that does not exist.
@@ -46,11 +46,11 @@ def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
 
 
 def of_embedded(config: RunConfig) -> Load:
-    """A run on the embedded engine: one process, and a step waits for its own episodes.
+    """The load of a run on the embedded engine: one process, and a step waits for its own episodes.
 
     Raises:
         MissingError: a task that does not exist.
-        ConfigError: GPUs that are not there; or `AIR_MAX_BOXES` cannot be read.
+        ConfigError: a GPU that this machine lacks, or `AIR_MAX_BOXES` cannot be read.
     """
     orchestrator = config.orchestrator
     return Load(

@@ -1,4 +1,4 @@
-"""Which server samples the replies of a run: vLLM, or the embedded engine's own with transformers."""
+"""Chooses the server that samples a run's replies: vLLM, or the embedded engine's own with transformers."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from air.train.serving.vllm.server import VllmServer
 
 
 class Server(Protocol):
-    """What the engine needs of either server."""
+    """The interface of both inference servers."""
 
     @property
     def url(self) -> str:
         """The root address."""
 
     def start(self) -> None:
-        """Returns once requests are answered; blocks."""
+        """Starts the server and returns when requests are answered; blocks."""
 
     def stop(self) -> None:
-        """Ends it and all that belongs to it."""
+        """Ends the server and its processes."""
 
     def ready(self) -> None:
-        """Returns while requests are answered, and waits for a restart; blocks.
+        """Returns if requests are answered; waits during a restart; blocks.
 
         Raises:
             InferenceError: the server has gone for good.
         """
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Keeps the policy's weights to the caller while the block runs."""
+        """Keeps the server from using the policy's weights while the block runs."""
 
     def update_weights(self) -> int:
-        """Samples with the policy's present weights from now on; returns their version; blocks."""
+        """Makes the server sample with the policy's present weights; returns their version; blocks."""
 
 
 class Choice:
@@ -52,7 +52,7 @@ class Choice:
     Args:
         installed: the vLLM to use; None: the engine's own server.
         gpu: the GPU that vLLM uses; None: the CPU.
-        reason: why, as half a line.
+        reason: the reason of the choice, as half a line.
     """
 
     def __init__(self, installed: Vllm | None, gpu: gpus.Gpu | None, reason: str) -> None:
@@ -60,7 +60,7 @@ class Choice:
 
     @property
     def name(self) -> Literal["vllm", "transformers"]:
-        """As the setting calls it."""
+        """The value of the setting `embedded.inference`."""
         return "transformers" if self.vllm is None else "vllm"
 
     def __str__(self) -> str:
@@ -74,16 +74,16 @@ class Choice:
 
 
 def choose(setting: Inference, wanted: Sequence[str] = ()) -> Choice:
-    """Decides by the setting and by what is there; `auto` is vLLM where it and a GPU for it are.
+    """Chooses a server by the setting; `auto` is vLLM if it is installed and has a GPU.
 
     Args:
-        wanted: the GPUs that the run file leaves to inference, of which the first is used; none: the
-            first that `CUDA_VISIBLE_DEVICES` leaves.
+        wanted: the GPUs that the run file names for inference; the first one is used. Empty: the first
+            visible one.
 
     Raises:
-        MissingError: vLLM was asked for and is not installed, or `AIR_VLLM_PYTHON` is wrong.
-        UsageError: vLLM was asked for and the installed build needs a GPU that is not there.
-        ConfigError: a wanted GPU is not there.
+        MissingError: the setting is vLLM, which is not installed, or `AIR_VLLM_PYTHON` is wrong.
+        UsageError: the setting is vLLM, and the installed build needs a GPU that this machine lacks.
+        ConfigError: this machine has no GPU of a wanted name.
     """
     if setting == "transformers":
         return Choice(None, None, "as asked")
@@ -138,7 +138,7 @@ def server(
     Args:
         max_model_len: longest prompt and reply together, in tokens.
         folder: where vLLM's log and weights go.
-        say: told, in one line, what happens to it.
+        say: called with one line when vLLM is restarted.
     """
     if choice.vllm is None:
         return InferenceServer(

@@ -1,9 +1,8 @@
-"""What the inference server reads and writes: vLLM's request fields, errors and answers.
+"""The protocol of the inference server: vLLM's request fields, errors and answers.
 
-A request field that would change the distribution and is not supported here is refused by name;
-fields that only concern vLLM's own machinery are let pass. Sources of the fields: vLLM's
-OpenAI-compatible server and its token endpoint, as `renderers` 0.1.12 (`renderers/client.py`)
-calls it.
+An unsupported request field that would change the sampled distribution is refused by name; fields that
+concern only vLLM's internals are ignored. Sources of the fields: vLLM's OpenAI-compatible server and its
+token endpoint, as `renderers` 0.1.12 (`renderers/client.py`) calls it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "typical_p": (1,),
     "functions": ([],),
 }
-"""Fields that we cannot honour, with the values (beside null) that ask for nothing."""
+"""Unsupported fields, with the values (beside null) that have no effect and are accepted."""
 
 
 class BadRequest(AirError):
@@ -57,12 +56,12 @@ class BadRequest(AirError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What requests must fit into."""
+    """The limits of requests."""
 
     max_model_len: int
     """Longest prompt and reply together, in tokens."""
     vocab_size: int
-    """Token ids lie below this."""
+    """Token ids are smaller than this."""
     eos_ids: frozenset[int]
     """Tokens that end every reply."""
 
@@ -72,7 +71,7 @@ def sampling_params(
 ) -> SamplingParams:
     """Reads the sampling fields of a request and checks its prompt.
 
-    `max_tokens` is bounded by what the context leaves; without it, the reply may fill the context.
+    `max_tokens` is lowered to the rest of the context, which is also its default.
 
     Raises:
         BadRequest: a field is wrong or not supported, or the prompt is too long.

@@ -1,17 +1,15 @@
 """Batched sampling with a key-value cache in which rows come and go.
 
-Every running request holds one row of the cache, filled from the left; rows 0…n-1 are in use. A
-row that ends is replaced by the last one, so finished requests cost nothing and new ones may join
-at any step. A sampled token comes from a uniform number of the request's own generator through the
-inverse of the cumulative distribution: what a seed draws does not depend on who shares the batch,
-up to the last digits of the logits, which do.
+Every running request holds one row of the cache, filled from the left; rows 0…n-1 are in use. The last
+row replaces a row that ends, so finished requests cost nothing and new requests may join at any step. A
+token is drawn by inverting the cumulative distribution at a uniform number of the request's own generator.
+So the draws of a seed do not depend on the rest of the batch, except through the last digits of the logits.
 
-The reported log-probabilities are those of the distribution that was sampled from: logits divided
-by the temperature, then cut by top_k and top_p. With top_p = 1 and top_k = -1 they are what
-`air.train.algorithms.loss.token_logprobs` computes. At temperature 0 (greedy) they are taken at
-temperature 1.
+The reported log-probabilities belong to the distribution that was sampled from: logits divided by the
+temperature, then cut by top_k and top_p. With top_p = 1 and top_k = -1 they equal those of
+`air.train.algorithms.loss.token_logprobs`. At temperature 0 (greedy) they belong to temperature 1.
 
-Not thread-safe; one `Sampler` belongs to one thread. Prompts are not reused between requests.
+Not thread-safe: one `Sampler` belongs to one thread. Prompts are not reused between requests.
 """
 
 from __future__ import annotations
@@ -71,9 +69,9 @@ class Row:
     params: SamplingParams
     """How to sample."""
     token_ids: list[int] = field(default_factory=list)
-    """Sampled so far."""
+    """The tokens sampled so far."""
     logprobs: list[float] = field(default_factory=list)
-    """Theirs."""
+    """Their log-probabilities, in nats."""
     finish_reason: FinishReason | None = None
     """Set when the row has ended."""
     rng: random.Random = field(init=False)
@@ -107,7 +105,7 @@ class RowCache(Cache):
         self.columns = 0
 
     def aim(self, positions: Tensor) -> None:
-        """Says where the next `update` writes: `positions` [active]."""
+        """Sets the positions, [active], at which the next `update` writes."""
         self.positions = positions
         self.index = torch.arange(len(positions), device=positions.device)
         self.columns = int(positions.max()) + 1
@@ -118,12 +116,12 @@ class RowCache(Cache):
     ) -> tuple[Tensor, Tensor]:
         """Adds [active, kv_heads, 1, head_dim] and returns all columns in use of active rows."""
         rows = len(self.index)
-        found = []
+        in_use = []
         for store, new in ((self.keys, key_states), (self.values, value_states)):
             buffer = store[layer_idx]
             buffer[self.index, :, self.positions] = new[:, :, 0]
-            found.append(buffer[:rows, :, : self.columns])
-        return found[0], found[1]
+            in_use.append(buffer[:rows, :, : self.columns])
+        return in_use[0], in_use[1]
 
     def fill(self, row: int, source: Any, source_row: int, length: int) -> None:
         """Copies the last `length` columns of one row of a finished prefill into `row`."""
@@ -181,14 +179,15 @@ class Sampler:
 
     @property
     def room(self) -> int:
-        """How many more requests may join."""
+        """The number of further requests that may join."""
         return self.max_batch - len(self.rows)
 
     @torch.inference_mode()
     def add(self, rows: Sequence[Row]) -> list[Row]:
-        """Lets requests join and samples their first tokens; returns those that ended already.
+        """Adds requests and samples their first tokens; returns the requests that ended at once.
 
-        Prompts must be shorter than `max_model_len`, and there must be room.
+        Raises:
+            ValueError: there is no room, or a prompt is empty or not shorter than `max_model_len`.
         """
         if len(rows) > self.room:
             raise ValueError(f"{len(rows)} requests, room for {self.room}")
@@ -227,11 +226,11 @@ class Sampler:
         return self._sweep()
 
     def drop(self, row: Row) -> None:
-        """Forgets an active row (its client has gone)."""
+        """Removes an active row whose client has gone."""
         self._remove(self.rows.index(row))
 
     def clear(self) -> None:
-        """Forgets all rows and gives the cache's memory back."""
+        """Removes all rows and frees the cache."""
         self.rows = []
         self.cache = RowCache()
 
@@ -318,7 +317,7 @@ def _cut(scaled: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     ordered, order = scaled.sort(-1, descending=True)
     outside = torch.arange(vocab, device=device) >= top_k[:, None]
     probs = ordered.masked_fill(outside, -torch.inf).softmax(-1)
-    # The likeliest tokens whose sum before them is still below top_p; the first always stays.
+    # A token stays if the sum of all likelier ones is below top_p; the likeliest always stays.
     outside |= (probs.cumsum(-1) - probs >= top_p[:, None]) & (top_p[:, None] < 1)
     outside[:, 0] = False
     return scaled.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)

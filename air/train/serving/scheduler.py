@@ -1,8 +1,8 @@
-"""A worker thread that samples many requests at once.
+"""The scheduler of the embedded server: a worker thread that samples many requests at once.
 
-Requests may be submitted from any thread. While others run, a new one joins at the next token;
-after a pause the worker waits a few milliseconds for company. Weights change only between requests:
-every reply is sampled by one version of them.
+Requests may be submitted from any thread. A new request joins the running ones at the next token. An idle
+worker waits a few milliseconds for further requests. Weights change only between requests: each reply is
+sampled by one version of the weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from air.train.serving.sampler import Completion, Row, Sampler, SamplingParams
 
 @dataclass(frozen=True)
 class Reply:
-    """A completion, and how it came about."""
+    """A completion, with its weights' version and timings."""
 
     completion: Completion
     """What was sampled."""
@@ -40,7 +40,7 @@ class Metrics:
     requests: int = 0
     """Requests that ended well."""
     failed: int = 0
-    """Requests that ended in an error of ours."""
+    """Requests that ended in an infrastructure failure."""
     prompt_tokens: int = 0
     """Prompt tokens of requests that ended well."""
     completion_tokens: int = 0
@@ -63,8 +63,8 @@ class Batcher:
     """Owns a `Sampler` and the thread that runs it.
 
     Args:
-        sampler: used by the worker thread alone from now on.
-        window: seconds to wait for company when a request arrives at an idle worker.
+        sampler: only the worker thread may use it from now on.
+        window: seconds to wait for further requests when one arrives at an idle worker.
     """
 
     def __init__(self, sampler: Sampler, *, window: float = 0.003) -> None:
@@ -97,7 +97,7 @@ class Batcher:
         self._running.clear()
 
     def submit(self, prompt: Sequence[int], params: SamplingParams) -> Future[Reply]:
-        """Queues a request; cancel the future to give it up.
+        """Queues a request; cancelling the future drops it.
 
         Raises:
             InferenceError: the worker has been stopped.
@@ -136,7 +136,7 @@ class Batcher:
                 for row in self._advance():
                     self._deliver(self._running.pop(row))
             except Exception as error:
-                # Whatever the model raises belongs to the requests that were running, not to us.
+                # Broad: whatever the model raises fails the running requests, not the worker.
                 self._fail_running(error)
                 continue
             with self._changed:
@@ -145,7 +145,7 @@ class Batcher:
                 self._changed.notify_all()
 
     def _await_work(self) -> bool:
-        """Sleeps until there is something to do; False when the worker shall end."""
+        """Sleeps until a request can be served; False if the worker must end."""
         with self._changed:
             while not (self._stopping or self._running or (self._waiting and not self._paused)):
                 self._changed.wait()
@@ -157,7 +157,7 @@ class Batcher:
             return not self._stopping
 
     def _advance(self) -> list[Row]:
-        """Lets waiting requests join, or else samples one token each; returns those that ended."""
+        """Adds waiting requests, or samples one token of each running one; returns the rows that ended."""
         for row, job in list(self._running.items()):
             if job.future.cancelled():
                 self.sampler.drop(row)

@@ -52,11 +52,11 @@ class InferenceServer:
 
     Args:
         policy: its model is used as it is, not copied.
-        host, port: where to listen; port 0 takes a free one.
-        max_model_len: longest prompt and reply together, in tokens; None: what the model allows.
+        host, port: the address to listen on; port 0 takes a free one.
+        max_model_len: longest prompt and reply together, in tokens; None: the model's own limit.
         max_batch: most requests that are sampled at a time.
         name: the model's name in requests; None: the policy's.
-        window: seconds to wait for company when a request arrives at an idle server.
+        window: seconds to wait for further requests when one arrives at an idle server.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class InferenceServer:
 
     @property
     def version(self) -> int:
-        """How often the weights have changed."""
+        """The number of times that the weights have changed."""
         return self._batcher.version
 
     def start(self) -> None:
-        """Listens, and returns once requests are answered.
+        """Starts to listen and returns when requests are answered.
 
         Raises:
             UsageError: the address or port cannot be used.
@@ -111,7 +111,7 @@ class InferenceServer:
             lifespan="off",
             ws="none",
             timeout_graceful_shutdown=5,
-            # A client that reuses a connection just as it is closed for idleness sees a failure.
+            # Long: a client that reuses a connection while the server closes it sees a failure.
             timeout_keep_alive=3600,
         )
         self._server = uvicorn.Server(config)
@@ -143,7 +143,7 @@ class InferenceServer:
         self.stop()
 
     def ready(self) -> None:
-        """Returns while requests are answered.
+        """Returns if requests are answered.
 
         Raises:
             InferenceError: the server has ended.
@@ -152,7 +152,7 @@ class InferenceServer:
             raise InferenceError("the inference server has ended")
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Waits until no request is sampled and holds new ones back while the block runs."""
+        """Waits until no request is sampled; new requests wait until the block ends."""
         return self._batcher.exclusive()
 
     def update_weights(self, state: Mapping[str, torch.Tensor] | None = None) -> int:
@@ -257,7 +257,7 @@ class InferenceServer:
         try:
             prompt = self._renderer.render_ids(messages, tools=tools, add_generation_prompt=True)
         except Exception as error:
-            # Renderers check nothing and raise what they stumble over; the messages are at fault.
+            # Broad: renderers do not check messages and raise any exception for malformed ones.
             kind = type(error).__name__
             raise BadRequest(f"The messages cannot be rendered ({kind}: {error})") from error
         reply = await self._sample(request, prompt, body)

@@ -1,8 +1,8 @@
-"""prime-rl's run files as a table of facts: every key, what it takes, and the version it was read from.
+"""The schema table of prime-rl's run files: every key, the types that it takes, and prime-rl's version.
 
-`prime_rl.json` is read by `make schema PRIME_RL=DIR` out of a checkout, so that run files can be compared
-with it where prime-rl is not installed. What it cannot tell: rules between keys, bounds of numbers, and
-what stands under `env`, which is verifiers' (and so ours).
+`make schema PRIME_RL=DIR` reads `prime_rl.json` from a checkout, so run files can be checked without
+prime-rl. The table lacks rules between keys, bounds of numbers, and the keys under `env`, which belong to
+verifiers and air.
 """
 
 from __future__ import annotations
@@ -25,30 +25,31 @@ ANY = "any"
 def table() -> dict[str, Any]:
     """The table: `source`, `version`, `commit`, `verifiers`, and under `keys`, for each kind of file, the
     dotted path of every key and its types. `[]` stands for an element of a list, `*` for any key."""
-    found: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
+    return content
 
 
 def origin() -> str:
-    """What the table was read from, for people."""
+    """The version of prime-rl in the table, for people."""
     return f"{table()['source']} {table()['version']} ({table()['commit'][:7]})"
 
 
 def keys(root: Root) -> dict[str, list[str]]:
     """Every key of a kind of file, and the types that it takes."""
-    found: dict[str, list[str]] = table()["keys"][root]
-    return found
+    types: dict[str, list[str]] = table()["keys"][root]
+    return types
 
 
 def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Every key of a run file with its value: (as in the table, as in the file, value). Tables too; what
-    stands under an environment is left out."""
+    """Yields (name in the table, name in the file, value) for every key of a run file, also for tables.
+
+    Keys under an environment are left out.
+    """
     yield from _leaves(data, "", "")
 
 
 def problems(data: Mapping[str, Any], root: Root) -> list[str]:
-    """What of a run file does not fit the table, one line each: an unknown key, or a value of a type that
-    its key does not take."""
+    """Compares a run file with the table; returns one line for each unknown key or value of a wrong type."""
     known, found = keys(root), []
     below = ""
     for path, shown, value in leaves(data):

@@ -1,8 +1,8 @@
-"""Reads prime-rl's schema out of a checkout into `prime_rl.json`.
+"""Reads prime-rl's schema from a checkout into `prime_rl.json`.
 
 `python -m air.train.prime_rl.schema.read DIR`.
 
-Only its slim package of pydantic models is imported, from its sources; nothing of it is installed or kept.
+It imports only prime-rl's package of pydantic models, from its sources, and installs nothing.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _NAMES: dict[Any, str] = {
 
 
 def walk(model: type[BaseModel]) -> dict[str, list[str]]:
-    """Every key of a pydantic model and of those in it: dotted path to the types that it takes."""
+    """Maps the dotted path of every key of a pydantic model, also nested ones, to the types it takes."""
     found: dict[str, set[str]] = {}
     _model(model, "", found, ())
     return {path: sorted(types) for path, types in sorted(found.items())}
 
 
 def read(checkout: Path) -> dict[str, Any]:
-    """The whole table, out of a checkout of prime-rl.
+    """Reads the whole table from a checkout of prime-rl.
 
     Raises:
-        MissingError: there is none in that folder.
+        MissingError: the folder is not a checkout of prime-rl.
     """
     sources = checkout / "packages" / "prime-rl-configs" / "src"
     if not (sources / "prime_rl" / "configs" / "rl.py").is_file():
@@ -76,7 +76,7 @@ def read(checkout: Path) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """Writes the table; 2 where no checkout is named, or where there is none."""
+    """Writes the table; returns 2 if no checkout is named, or the folder is none."""
     if len(argv) != 1 or not argv[0]:
         print("error: PRIME_RL names no checkout — make schema PRIME_RL=DIR", file=sys.stderr)
         return 2
@@ -92,8 +92,8 @@ def main(argv: list[str]) -> int:
 
 
 def _commit(checkout: Path) -> str:
-    asked = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else "unknown"
 
 
@@ -143,7 +143,7 @@ def _kind(kind: Any, path: str, found: dict[str, set[str]], above: tuple[Any, ..
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """The members of a union, with all that is wrapped around them taken off."""
+    """The members of a union, without type aliases and `Annotated`."""
     while True:
         if hasattr(annotation, "__value__"):  # `type X = …` of Python 3.12
             annotation = annotation.__value__

@@ -1,14 +1,15 @@
-"""Runs one command and ends it, with everything that it started, as soon as standard input closes.
+"""Runs one command and ends it, with all its descendants, when standard input closes.
 
-    python guard.py GRACE FOLDER COMMAND…
+    python die_with_parent.py GRACE FOLDER COMMAND…
 
-Standard input is a pipe whose other end the owner holds: it closes when the owner ends, SIGKILL
-included. Then the command gets SIGTERM; when it has ended, or after GRACE seconds, all its descendants get
-it too (also those that left its process group: as a subreaper this process inherits them), after GRACE
-seconds more SIGKILL, and FOLDER is removed. SIGTERM ends
-them in the same way and keeps FOLDER. When the command ends by itself, its descendants are ended too and
-the exit code is the command's (128 + the signal that killed it); FOLDER stays. SIGKILL of this process
-itself ends the command, but not what the command has started. Standard library only.
+Standard input is a pipe whose other end the owner holds: it closes when the owner ends, even by SIGKILL.
+Then the command gets SIGTERM. When it has ended, or after GRACE seconds, its descendants get SIGTERM too,
+and SIGKILL after GRACE more seconds; descendants that left its process group are included, because this
+process is their subreaper. FOLDER is removed.
+
+SIGTERM to this process does the same, but FOLDER stays. If the command ends by itself, its descendants are
+ended, FOLDER stays, and the exit code is the command's (128 + N if signal N killed it). SIGKILL of this
+process ends the command, but not the command's descendants. Standard library only.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit code, or 0 where it was to be ended."""
+    """Runs the command; returns its exit code, or 0 if this process ended it."""
     grace, folder, command = float(argv[0]), argv[1], argv[2:]
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    told: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_child)
     closed = False
-    while process.poll() is None and not told and not closed:
+    while process.poll() is None and not signals and not closed:
         closed = bool(select.select([0], [], [], _TICK)[0]) and not os.read(0, 1024)
     ended = process.poll()
     if ended is None:
@@ -58,13 +59,13 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _child() -> None:
-    """In the command's process, before it starts: it ends with this guard, and heeds signals as usual."""
+    """Runs in the command's process before the command: ends it with this process, restores SIGINT."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end_all(grace: float) -> None:
-    """Ends every descendant; orphans come to this process, so none is left when it has no child."""
+    """Ends every descendant. This process inherits orphans: without a child it has no descendant."""
     deadline = time.monotonic() + grace
     _send(signal.SIGTERM)
     while True:
@@ -96,10 +97,10 @@ def _descendants(root: int) -> list[int]:
                 parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
         except OSError:  # it has ended
             continue
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
+    tree = [root]
+    for pid in tree:
+        tree += [child for child, parent in parents.items() if parent == pid]
+    return tree[1:]
 
 
 if __name__ == "__main__":

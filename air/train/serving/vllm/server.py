@@ -1,13 +1,13 @@
-"""A vLLM server for the policy, as a process: started, watched, restarted once, given new weights, ended.
+"""A vLLM server for the policy, in a process of its own.
 
-Weights go through a folder: `update_weights` writes the policy there and lets vLLM load it (`POST
-/collective_rpc`, method `reload_weights`, which needs vLLM's development mode); requests are held back and
-the prefix cache is emptied meanwhile. The process belongs to `guard.py` and ends with ours, SIGKILL
-included. Whoever can reach its port on the loopback interface can change its weights, boxes that share
-the machine's network among them.
+Weights go through a folder: `update_weights` writes the policy there and makes vLLM load it (`POST
+/collective_rpc`, method `reload_weights`, which needs vLLM's development mode). Meanwhile requests wait and
+the prefix cache is emptied. `die_with_parent.py` runs the process and ends it with ours, even after SIGKILL.
+Every process that can reach the port on the loopback interface can change the weights, also a box that
+shares the machine's network.
 
-A server that ends, or does not answer `/health` for a minute, is started again once, with the newest
-weights; requests that ran then fail, and their episodes with them. The second time `ready` raises.
+A server that ends, or does not answer `/health` for a minute, is restarted once, with the newest weights.
+Requests that ran at that time fail, and their episodes with them. The second time `ready` raises.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class VllmServer:
 
     Args:
         policy: its weights are copied, at the start and at each `update_weights`.
-        launch: how vLLM is started.
-        folder: where its log (`vllm.log`) and, while it runs, the weights go; must exist.
-        port: where to listen on loopback; 0 takes a free one.
-        start_seconds: how long it may take to get ready.
-        unhealthy_seconds: how long it may leave `/health` unanswered.
-        say: told, in one line, that it is started again.
+        launch: the command that starts vLLM.
+        folder: receives the log (`vllm.log`) and, while the server runs, the weights; must exist.
+        port: the port on loopback; 0 takes a free one.
+        start_seconds: longest time until the server is ready.
+        unhealthy_seconds: longest time without an answer of `/health`.
+        say: called with one line when the server is restarted.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class VllmServer:
         self.version = 0
         self._folder, self._say = folder, say
         self._start_seconds, self._unhealthy_seconds = start_seconds, unhealthy_seconds
-        self._lock = threading.Lock()  # starting a process, and the end of all starting
+        self._lock = threading.Lock()  # after `stop` has held it, no process is started
         self._stopping = threading.Event()
         self._serving = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -90,11 +90,11 @@ class VllmServer:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Starts the server, and returns once it answers.
+        """Starts the server and returns when it answers.
 
         Raises:
             UsageError: the port cannot be used, or the disk is full.
-            InferenceError: it did not get ready, or answers in a way that rollouts cannot use.
+            InferenceError: the server did not get ready, or its answers lack what rollouts need.
         """
         self.port = _free_port(self.port)
         ownership.mark_children()
@@ -110,7 +110,7 @@ class VllmServer:
         self._watcher.start()
 
     def stop(self) -> None:
-        """Ends the server and removes its weights; the log stays. From any thread, also during `start`."""
+        """Ends the server and removes its weights; the log stays. Any thread may call it."""
         with self._lock:
             self._stopping.set()
         if self._watcher.is_alive():
@@ -120,10 +120,10 @@ class VllmServer:
             shutil.rmtree(self._weights, ignore_errors=True)
 
     def ready(self) -> None:
-        """Returns while the server answers; waits for one that is being started again.
+        """Returns if the server answers; waits during a restart.
 
         Raises:
-            InferenceError: it is gone for good, or was stopped.
+            InferenceError: the server is gone for good, or was stopped.
         """
         while True:
             if self._lost:
@@ -135,17 +135,17 @@ class VllmServer:
             time.sleep(_POLL_SECONDS)
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Nothing to wait for: vLLM has a copy of the weights."""
+        """Does nothing: vLLM has its own copy of the weights."""
         return nullcontext()
 
     def update_weights(self) -> int:
-        """Gives the policy's present weights to the server and returns how often that was done.
+        """Makes the server load the policy's present weights; returns their version, counted from 1.
 
-        Running requests are aborted. A server that dies meanwhile comes up again with the new weights.
+        Running requests are aborted. A server that dies meanwhile is restarted with the new weights.
 
         Raises:
             UsageError: the weights could not be written (disk full).
-            InferenceError: the server refused them, or is gone for good.
+            InferenceError: the server refused the weights, or is gone for good.
         """
         self.version += 1
         self._write()
@@ -153,7 +153,7 @@ class VllmServer:
             self.ready()
             starts = self._starts
             try:
-                self._hand_over()
+                self._reload()
                 return self.version
             except httpx.HTTPStatusError as error:
                 text = " ".join(error.response.text.split())[:300]
@@ -164,7 +164,7 @@ class VllmServer:
             except httpx.TransportError as error:
                 self._await_restart(starts, error)
 
-    def _hand_over(self) -> None:
+    def _reload(self) -> None:
         reload = {"method": "reload_weights", "kwargs": {"weights_path": str(self._model)}}
         self._ask("/pause")
         self._ask("/collective_rpc", reload)
@@ -179,7 +179,7 @@ class VllmServer:
             return http.request(method, f"{self.url}{path}", json=body).raise_for_status()
 
     def _await_restart(self, starts: int, error: Exception) -> None:
-        """Returns once the watcher has started it anew, or given it up."""
+        """Returns when the watcher has restarted the server, or has given up."""
         deadline = time.monotonic() + 2 * self._unhealthy_seconds
         while self._starts == starts and not self._lost and not self._stopping.is_set():
             if time.monotonic() > deadline:
@@ -188,11 +188,11 @@ class VllmServer:
 
     def _write(self) -> None:
         assert self._weights is not None
-        # Two are kept: one that is just being started may still read the older.
+        # Two versions are kept: a server that is starting may still read the older one.
         self._model = checkpoint.save(self._weights, self.version, self.policy, keep_last=2)
 
     def _spawn(self) -> None:
-        """Starts the process under its guard, with the newest weights."""
+        """Starts the process under `die_with_parent.py`, with the newest weights."""
         with self._lock, self.log.open("ab") as log:
             if self._stopping.is_set():
                 raise InferenceError("the inference server was stopped")
@@ -235,7 +235,7 @@ class VllmServer:
         self._check_answers()
 
     def _check_answers(self) -> None:
-        """Whether sampled tokens come in the form that `renderers` reads."""
+        """Raises InferenceError unless sampled tokens come in the form that `renderers` reads."""
         token = min(self.policy.eos_ids, default=0)
         sampling = {"max_tokens": 1, "logprobs": 1, "temperature": 1.0}
         body = {"model": self.launch.name, "token_ids": [token], "sampling_params": sampling}
@@ -261,7 +261,7 @@ class VllmServer:
         return True
 
     def _watch(self) -> None:
-        """The watcher's thread: sees that the server lives; starts it again once."""
+        """The watcher's thread: waits for the server to fail and restarts it once."""
         while problem := self._next_problem():
             self._serving.clear()
             if self._starts > 1:
@@ -278,9 +278,9 @@ class VllmServer:
             self._serving.set()
 
     def _next_problem(self) -> str:
-        """Waits for something to be wrong and says what; empty when the server is stopped."""
-        well = time.monotonic()
-        checked = well
+        """Waits until the server fails and returns the reason; empty after `stop`."""
+        healthy = time.monotonic()
+        checked = healthy
         while not self._stopping.wait(_POLL_SECONDS):
             if not self._running():
                 return self._last_words()
@@ -288,14 +288,14 @@ class VllmServer:
             if now - checked < _HEALTH_EVERY:
                 continue
             if self._healthy():
-                well = time.monotonic()
-            elif time.monotonic() - well > self._unhealthy_seconds:
+                healthy = time.monotonic()
+            elif time.monotonic() - healthy > self._unhealthy_seconds:
                 return f"it did not answer for {self._unhealthy_seconds:g} s"
             checked = time.monotonic()
         return ""
 
     def _end(self, *, keep_weights: bool = False) -> None:
-        """Ends the process and all that it started; its guard removes the weights."""
+        """Ends the process and its descendants; `die_with_parent.py` removes the weights."""
         process = self._process
         if process is None:
             return
@@ -307,28 +307,28 @@ class VllmServer:
         try:
             process.wait(2 * _GRACE_SECONDS + 10)
         except subprocess.TimeoutExpired:
-            logger.error("the guard of vLLM (process %d) does not end; it is killed", process.pid)
+            logger.error("the parent of vLLM (process %d) does not end; it is killed", process.pid)
             process.kill()
             process.wait()
         process.stdin.close()
 
     def _last_words(self) -> str:
-        """The exit code, and the last error of this start's log that says something."""
+        """The exit code, and the last informative error in the log since the last start."""
         assert self._process is not None
         with self.log.open("rb") as file:
             file.seek(self._log_offset)
             lines = file.read().decode("utf-8", "replace").splitlines()
         errors = [match[1] for line in lines if (match := _ERROR.search(line))]
-        telling = [e for e in errors if "root cause" not in e]
+        informative = [e for e in errors if "root cause" not in e]
         code = f"exit code {self._process.returncode}"
-        return f"{code}, {telling[-1][:200]}" if telling else code
+        return f"{code}, {informative[-1][:200]}" if informative else code
 
 
 def _free_port(port: int) -> int:
-    """`port`, or a free one where it is 0.
+    """Returns `port`, or a free port if it is 0.
 
     Raises:
-        UsageError: somebody listens there, or this user may not.
+        UsageError: another process listens there, or this user may not.
     """
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
