@@ -2,7 +2,7 @@
 
     python examples/leave_one_out.py
     PYTHONPATH=examples rl @ configs/quickstart.toml \
-        --embedded.estimator.import-path leave_one_out.leave_one_out
+        --embedded.estimator.import-path leave_one_out:leave_one_out
 
 The first command trains nothing: it prints the advantages of a group of four episodes. The second one trains.
 """
@@ -29,7 +29,7 @@ def leave_one_out(rewards: Sequence[float | None], scale: float = 1.0) -> list[f
 def main() -> None:
     from air import train
 
-    estimator = {"import_path": "leave_one_out.leave_one_out", "kwargs": {"scale": 0.5}}
+    estimator = {"import_path": "leave_one_out:leave_one_out", "kwargs": {"scale": 0.5}}
     config = train.load("configs/quickstart.toml", {"embedded": {"estimator": estimator}})
     rewards = [1.0, 0.0, 0.5, None]
     for reward, advantage in zip(rewards, config.estimator()(rewards), strict=True):

@@ -1,18 +1,17 @@
-"""An advantage estimator from outside the package, by its import path.
+"""An advantage estimator from outside the package, named by a run file as `module:function`.
 
-The path is dotted and names a function of a module that this Python can import, as prime-rl's import paths
-do. The function is called as `function(rewards, **kwargs)`; `Estimator` says what it takes and returns.
+The function is called as `function(rewards, **kwargs)`; `Estimator` says what it takes and returns.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from air.errors import ConfigError
+from air.config import plugin
+from air.errors import ConfigError, UsageError
 from air.train.algorithms import Estimator
 
 
@@ -20,23 +19,15 @@ def find(import_path: str) -> Callable[..., Sequence[float]]:
     """Imports the function.
 
     Raises:
-        ValueError: the path has no module, the module cannot be imported, or it has no such function.
+        ValueError: the path is not of the form `module:name`, it cannot be imported, or is no function.
     """
-    module, _, name = import_path.rpartition(".")
-    if not module or not name:
-        raise ValueError(f"{import_path!r} names no function; write `module.function`")
     try:
-        function = getattr(importlib.import_module(module), name, None)
-    except ImportError as error:
-        raise ValueError(
-            f"cannot import {module!r} ({error}); install it, or add its folder to PYTHONPATH"
-        ) from None
-    if function is None:
-        raise ValueError(f"module {module!r} has no function {name!r}")
+        function: Callable[..., Sequence[float]] = plugin(import_path)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
     if not callable(function):
         raise ValueError(f"{import_path!r} is not a function")
-    result: Callable[..., Sequence[float]] = function
-    return result
+    return function
 
 
 def check_kwargs(import_path: str, kwargs: Mapping[str, Any]) -> None:

@@ -119,7 +119,7 @@ class EstimatorConfig(BaseConfig):
     """`[embedded.estimator]`: an advantage estimator from outside the package."""
 
     import_path: str
-    """Dotted path of a function, such as `my_module.leave_one_out`, that this Python can import."""
+    """A function that this Python can import, as `module:name`, such as `my_lab:leave_one_out`."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Further arguments: the function is called as `function(rewards, **kwargs)`."""
 
