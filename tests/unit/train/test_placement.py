@@ -61,7 +61,7 @@ def test_auto_takes_what_is_shown_beyond_the_runs_own() -> None:
         (FULL, ["7", "2", "3", "4", "5", "6"], ["inference_gpus", "says 0", "would be 7"]),
         (Wish(1, 5, boxes=(["4"],)), ["0", "1", "2", "3", "4", "5"], ["GPU 4", "boxes", "6, 7"]),
         (Wish(1, 1, ("0",), ("1",), (["1", "2"],)), None, ["GPU 1", "trainer 1"]),
-        (Wish(1, 5), ["0", "1"], ["trainer 5", "shown 2: 0, 1", "--gpus"]),
+        (Wish(1, 5), ["0", "1"], ["trainer 5", "sees 2: 0, 1", "--gpus"]),
         (Wish(1, 1), ["0", "9"], ["--gpus", "'9'"]),
         (Wish(1, 1, boxes=("auto",)), None, ["auto", "inference_gpus and trainer_gpus"]),
         (Wish(1, 1, ("0",), ("1",), ("auto",)), None, ["auto", "none"]),

@@ -79,7 +79,7 @@ def test_a_dry_run_is_theirs_too(called: Path, capsys: pytest.CaptureFixture[str
     [
         (["--gpus", "7,2,3,4,5,6"], ["inference_gpus", "would be 7"]),
         (["--orchestrator.train.source.0.env.gpus", '["3"]'], ["GPU 3", "boxes", "left alone 1, 7"]),
-        (["--deployment.num-train-gpus", "6"], ["trainer 6", "shown 6"]),
+        (["--deployment.num-train-gpus", "6"], ["trainer 6", "sees 6"]),
         (["--orchestrator.concurrency.max-inflight", "1024"], ["max_inflight", "dropped"]),
         (["--orchestrator.train.source.0.env.taskset.tasks", '["cifar10"]',
           "--orchestrator.train.source.0.env.gpus", "[]"], ["cifar10 takes 1 GPUs", "have 0"]),
