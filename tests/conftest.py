@@ -8,6 +8,7 @@ import ctypes
 import os
 import signal
 import socket
+import tempfile
 import threading
 from collections.abc import Generator
 from functools import cache
@@ -15,6 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from tests.fork_server import FOLDER_ENV
 
 REQUIRED = os.environ.get("AIR_REQUIRE_DOCKER") == "1"
 NAMED = {
@@ -51,6 +54,10 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if worker := os.environ.get("PYTEST_XDIST_WORKER"):
         _be_a_machine_of_its_own(worker)
+    else:
+        folder = tempfile.TemporaryDirectory(prefix="air-test-fork-")
+        os.environ[FOLDER_ENV] = folder.name
+        config.add_cleanup(folder.cleanup)
     if hasattr(config.option, "fold_skipped"):
         config.option.fold_skipped = False
 

@@ -1,8 +1,8 @@
 """Runs `air`, `rl` and `sft` in processes that are forked from one that has imported everything.
 
 A command of its own process imports for about seven seconds before it does anything. The server imports
-once; each command then starts in milliseconds, with its own folder, environment and streams. It starts
-with the first command and ends with the process that started it.
+once; each command then starts in milliseconds, with its own folder, environment, streams and host name.
+All workers of a test run use one server. It starts with the first command and ends with the test run.
 
     server = ForkServer(folder)
     done = server.run(["rl", "@", "run.toml"], cwd=folder, env=dict(os.environ), seconds=300)
@@ -12,11 +12,14 @@ Shell scripts ask the same server: see `tests/docs/command.py`.
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import json
 import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -24,6 +27,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+FOLDER_ENV = "AIR_TEST_FORK_SERVER"
 START_SECONDS = 300.0
 IMPORTED = (
     "air.cli.runs.rl",
@@ -42,15 +46,14 @@ IMPORTED = (
 
 
 class ForkServer:
-    """One server; not thread-safe.
+    """One server for all who name the same folder.
 
     Args:
-        folder: where its socket and its log lie.
+        folder: where its socket and its log lie. The first process that asks starts the server.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._address, self._log = folder / "socket", folder / "log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._folder, self._address, self._log = folder, folder / "socket", folder / "log"
 
     def run(
         self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], seconds: float
@@ -81,37 +84,43 @@ class ForkServer:
         return subprocess.CompletedProcess(list(argv), code, *texts)
 
     def start(self) -> Path:
-        """Starts the server if it does not run; gives its socket."""
+        """Starts the server if it does not run; returns its socket."""
         with socket.socket(socket.AF_UNIX) as link:
             self._connect(link)
         return self._address
 
-    def close(self) -> None:
-        """Ends the server. Calling it twice is harmless."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-
     def _connect(self, link: socket.socket) -> None:
-        if self._process is None:
-            with self._log.open("wb") as log:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "tests.fork_server", str(self._address)],
-                    cwd=Path(__file__).parents[1],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                )
+        with (self._folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self._log.exists():
+                self._launch()
         until = time.monotonic() + START_SECONDS
         while True:
             try:
                 link.connect(str(self._address))
                 return
             except (FileNotFoundError, ConnectionRefusedError):
-                assert self._process.poll() is None, self._log.read_text()
                 assert time.monotonic() < until, self._log.read_text()
+                assert "Traceback" not in self._log.read_text(), self._log.read_text()
                 time.sleep(0.05)
+
+    def _launch(self) -> None:
+        """Starts the server, which ends with the test run: with the parent of pytest-xdist's workers."""
+        run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+        with self._log.open("wb") as log:
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.fork_server", str(self._address), str(run)],
+                cwd=Path(__file__).parents[1],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+
+def of_this_run() -> ForkServer:
+    """The server that all workers of this test run use; `conftest` names its folder."""
+    return ForkServer(Path(os.environ[FOLDER_ENV]))
 
 
 def _exactly(link: socket.socket, size: int) -> bytes:
@@ -124,10 +133,11 @@ def _exactly(link: socket.socket, size: int) -> bytes:
     return data
 
 
-def serve(address: str) -> None:
-    """Answers commands until standard input closes, which is when the tests' process ends."""
+def serve(address: str, run: int) -> None:
+    """Answers commands until the process `run` has ended."""
     import importlib
 
+    alive = os.pidfd_open(run)
     for name in IMPORTED:
         importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who watch
@@ -136,8 +146,8 @@ def serve(address: str) -> None:
         door.listen()
         Path(f"{address}.new").rename(address)
         while True:
-            ready, _, _ = select.select([door, 0], [], [])
-            if 0 in ready and not os.read(0, 1):
+            ready, _, _ = select.select([door, alive], [], [])
+            if alive in ready:
                 return
             if door in ready:
                 link, _ = door.accept()
@@ -149,6 +159,7 @@ def serve(address: str) -> None:
 def _watch(link: socket.socket) -> None:
     """The parent of one command: forks it, waits, and tells its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _take_host_name(link)
     head, files, _, _ = socket.recv_fds(link, 8, 3)
     if not head:  # `start` only asks whether anybody answers
         os._exit(0)
@@ -163,6 +174,16 @@ def _watch(link: socket.socket) -> None:
     _, status = os.waitpid(pid, 0)
     link.sendall(os.waitstatus_to_exitcode(status).to_bytes(8, "big", signed=True))
     os._exit(0)
+
+
+def _take_host_name(link: socket.socket) -> None:
+    """Gives this process the host name of whoever asks: workers have host names of their own (`conftest`)."""
+    asking, _, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    namespace = Path(f"/proc/{asking}/ns/uts")
+    if namespace.readlink() != Path("/proc/self/ns/uts").readlink():
+        with namespace.open() as theirs:
+            libc = ctypes.CDLL(None, use_errno=True)
+            assert libc.setns(theirs.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
 
 
 def _play(request: dict[str, object], out: int, err: int, given: int | None = None) -> None:
@@ -199,4 +220,4 @@ def _play(request: dict[str, object], out: int, err: int, given: int | None = No
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], int(sys.argv[2]))

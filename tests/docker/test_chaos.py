@@ -30,7 +30,7 @@ from tests.docker.supervisor import until
 
 pytestmark = pytest.mark.docker
 ROOT = Path(__file__).parents[2]
-LEASES = 2000 if os.environ.get("AIR_FULL") == "1" else 200
+LEASES = 2000 if os.environ.get("AIR_FULL") == "1" else 50
 END_SECONDS = 5.0
 """Within which nothing of a killed harness may run any more."""
 

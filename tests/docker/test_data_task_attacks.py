@@ -103,7 +103,9 @@ FAILING = {
 }
 
 
-@pytest.mark.parametrize("name", FAILING)
+@pytest.mark.parametrize(
+    "name", [*list(FAILING)[1:], pytest.param("spins", marks=pytest.mark.full)]
+)
 async def test_a_broken_or_cheating_model_is_told_so(grader: Grader, name: str) -> None:
     source, said = FAILING[name]
     text = await message(grader, source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -73,6 +73,22 @@ async def message(grader: Grader, name: str, source: str) -> str:
     return str(caught.value)
 
 
+def by_game(attempts: Iterable[str], everywhere: set[str]) -> list[object]:
+    """Pairs of a game and an attempt.
+
+    One runner plays the code of all games. So every attempt is made in the first game, and in the others only
+    those to which a game's own grader could answer differently. AIR_FULL=1 plays the rest of the matrix.
+    """
+    first = next(iter(HONEST))
+    return [
+        pytest.param(
+            game, attempt, marks=() if game == first or attempt in everywhere else pytest.mark.full
+        )
+        for game in HONEST
+        for attempt in attempts
+    ]
+
+
 FIND_GRADER = (
     "import os, socket, sys\n"
     "PLAYER = open('/proc/%d/stat' % os.getppid()).read().rpartition(')')[2].split()\n"
@@ -92,8 +108,7 @@ SPYING = {
 }
 
 
-@pytest.mark.parametrize("attempt", SPYING)
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize(("name", "attempt"), by_game(SPYING, {"read", "start a process"}))
 async def test_the_graders_things_are_out_of_reach(grader: Grader, name: str, attempt: str) -> None:
     """The attempt must raise inside the agent's code: only then is the failure its own."""
     for hidden in HIDDEN[name] if attempt == "read" else ("",):
@@ -115,8 +130,9 @@ WITHOUT_AN_ANSWER = {
 }
 
 
-@pytest.mark.parametrize("attempt", WITHOUT_AN_ANSWER)
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize(
+    ("name", "attempt"), by_game(WITHOUT_AN_ANSWER, {"crashes", "returns nothing", "returns nan"})
+)
 async def test_code_without_an_answer_is_told_so(grader: Grader, name: str, attempt: str) -> None:
     line, said = WITHOUT_AN_ANSWER[attempt]
     text = await message(grader, name, BROKEN[name].format(line))
@@ -127,7 +143,9 @@ PRINT = 'print(\'{"metrics": {"payoff": 99.0, "accuracy": 99.0}}\', flush=True)\
 NOISE = f"import os\n{PRINT}os.write(1, b'1' * 100)\nos.write(2, b'x' * 200000)\n"
 
 
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.full if i else ()) for i, n in enumerate(HONEST)]
+)
 async def test_what_code_prints_changes_nothing(grader: Grader, name: str) -> None:
     assert await score(grader, name, NOISE + HONEST[name]) == await score(
         grader, name, HONEST[name]

@@ -12,7 +12,7 @@ import pytest
 from air import train
 from air.cli.main import main
 from air.train.model import policy as policies
-from tests.fork_server import ForkServer
+from tests import fork_server
 from tests.once import shared
 
 RUN = "my-run"
@@ -85,15 +85,13 @@ def place(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 @pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for PATH, with `air`, `rl` and `sft` that start quickly."""
-    server = ForkServer(tmp_path_factory.mktemp("fork"))
-    address = server.start()
+    address = fork_server.of_this_run().start()
     folder = tmp_path_factory.mktemp("programs")
     ask = Path(__file__).with_name("command.py")
     for name in ("air", "rl", "sft"):
         file = folder / name
         file.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {ask} {address} {name} "$@"\n')
         file.chmod(0o755)
-    yield folder
-    server.close()
+    return folder

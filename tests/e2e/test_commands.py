@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,8 +13,8 @@ import pytest
 from air import tasks
 from air.testing import ScriptedServer, replies
 from air.trajectories import read
+from tests import fork_server
 from tests.e2e.conftest import attempt
-from tests.fork_server import ForkServer
 
 BIN = Path(sys.executable).parent
 
@@ -26,13 +24,8 @@ def command(
 ) -> subprocess.CompletedProcess[str]:
     """One command of ours, from a folder that is not the checkout; see `fork_server`."""
     argv = [name, *map(str, args)]
-    return _server().run(argv, cwd=cwd, env={**os.environ, **env}, seconds=600)
-
-
-@cache
-def _server() -> ForkServer:
-    """The fork server of this process; ends with it."""
-    return ForkServer(Path(tempfile.mkdtemp(prefix="air-test-fork-")))
+    env = {**os.environ, **env}
+    return fork_server.of_this_run().run(argv, cwd=cwd, env=env, seconds=600)
 
 
 def cold(name: str, *args: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:

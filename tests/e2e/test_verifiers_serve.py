@@ -34,7 +34,10 @@ TIMED = "Wait.\n```bash\necho $CUDA_VISIBLE_DEVICES/ $(date +%s.%N); sleep 0.4; 
 SERVE = """
 import json, sys
 from verifiers.v1.serve import serve_env
-serve_env(max_workers=2, elastic=False, address=sys.argv[1], config_data=json.loads(sys.argv[2]))
+address, config, workers = sys.argv[1:]
+serve_env(
+    max_workers=int(workers), elastic=False, address=address, config_data=json.loads(config)
+)
 """
 
 
@@ -45,6 +48,7 @@ class Source:
     config: ResearchEnvConfig
     address: str
     records: Path
+    workers: int
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +67,11 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def sources(host: Path) -> Iterator[list[Source]]:
-    """Two sources, each served by a static pool of two worker processes."""
+    """Two sources, served by static pools of two worker processes and of one."""
     root = task_root(host)
     servers, made = [], []
     try:
-        for name in ("a", "b"):
+        for name, workers in (("a", 2), ("b", 1)):
             config = research(
                 ["gpuTask", "plainTask", "brokenTask"],
                 "subprocess",
@@ -80,9 +84,10 @@ def sources(host: Path) -> Iterator[list[Source]]:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-            told = json.dumps(env_config_data(config))
-            servers.append(subprocess.Popen([sys.executable, "-c", SERVE, address, told]))
-            made.append(Source(config, address, host / name))
+            settings = json.dumps(env_config_data(config))
+            argv = [sys.executable, "-c", SERVE, address, settings, str(workers)]
+            servers.append(subprocess.Popen(argv))
+            made.append(Source(config, address, host / name, workers))
         yield made
     finally:
         for server in servers:
@@ -141,9 +146,8 @@ async def test_workers_of_two_sources_never_share_a_gpu_nor_exceed_the_places(
             played = await asyncio.gather(*(play(c, s, model.url, names) for c, s in plays))
     for source, episodes in zip(sources, played, strict=True):
         check_episodes(episodes)
-        assert (
-            len({next(iter(read(path)))["worker"] for path in source.records.glob("*.jsonl")}) == 2
-        )
+        workers = {next(iter(read(path)))["worker"] for path in source.records.glob("*.jsonl")}
+        assert len(workers) == source.workers
     spans = [span for source in sources for span in used(source.records)]
     assert len(spans) == 16
     for gpu in ("GPU-serve-a", "GPU-serve-b"):
