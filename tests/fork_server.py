@@ -107,15 +107,18 @@ class ForkServer:
     def _launch(self) -> None:
         """Starts the server, which ends with the test run: with the parent of pytest-xdist's workers."""
         run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
-        with self._log.open("wb") as log:
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.fork_server", str(self._address), str(run)],
-                cwd=Path(__file__).parents[1],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        root = str(Path(__file__).parents[1])
+        os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-m", "tests.fork_server", str(self._address), str(run)],
+            os.environ | {"PYTHONPATH": root},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(self._log), os.O_WRONLY | os.O_CREAT, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+        )
 
 
 def of_this_run() -> ForkServer:
