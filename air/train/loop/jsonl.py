@@ -1,4 +1,4 @@
-"""Files of one JSON object a line, appended to as a run goes."""
+"""Appends to files of one JSON object a line."""
 
 from __future__ import annotations
 

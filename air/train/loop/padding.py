@@ -1,4 +1,4 @@
-"""From ragged token lists to padded tensors, a bounded number of tokens at a time."""
+"""Groups token lists into micro-batches of bounded size and pads them to tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 def pad(
     rows: Sequence[Sequence[float]], fill: float, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """[len(rows), longest], filled up on the right."""
+    """Returns a tensor [len(rows), longest row], padded on the right with `fill`."""
     width = max(len(row) for row in rows)
     padded = [[*row, *([fill] * (width - len(row)))] for row in rows]
     return torch.tensor(padded, dtype=dtype, device=device)

@@ -1,8 +1,8 @@
-"""vLLM's interpreter: where it is, what it is, and how its server is started on each kind of device.
+"""Finds vLLM's interpreter and makes the command line of its server for each kind of device.
 
-vLLM needs versions of torch and transformers of its own, so it lives in a virtual environment of its own
-and is only ever started as a process. It is looked for in `AIR_VLLM_PYTHON` (an interpreter), then in the
-environment `vllm` in the cache folder, which `make vllm` makes, then beside air itself.
+vLLM needs its own versions of torch and transformers, so it has its own virtual environment and always runs
+as a separate process. It is searched for in `AIR_VLLM_PYTHON` (an interpreter), then in the environment
+`vllm` of the cache folder, which `make vllm` makes, then in air's own environment.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Vllm:
 
 
 def find() -> Vllm | None:
-    """The vLLM that runs would use; None where none is installed.
+    """Finds the vLLM that runs would use; None if none is installed.
 
     Raises:
-        MissingError: `AIR_VLLM_PYTHON` is set and is no interpreter with vLLM, or an interpreter is
-            there that cannot be run.
+        MissingError: `AIR_VLLM_PYTHON` is set but names no interpreter with vLLM, or an interpreter
+            cannot be run.
     """
     if given := os.environ.get(PYTHON_ENV):
         python, where = Path(given).expanduser().absolute(), f"{PYTHON_ENV}={given}"
@@ -82,7 +82,7 @@ def _probe(python: Path, where: str) -> Vllm | None:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a server is started."""
+    """The settings with which a vLLM server is started."""
 
     vllm: Vllm
     gpu: str | None
@@ -94,7 +94,7 @@ class Launch:
     max_batch: int
     """Most requests that are sampled at a time."""
     threads: int
-    """CPU threads, where it computes on the CPU."""
+    """CPU threads, if it runs on the CPU."""
 
     def command(self, model: Path, port: int) -> list[str]:
         """The command line that serves the model folder `model` on loopback."""
@@ -116,8 +116,8 @@ class Launch:
         ]
 
     def _device_flags(self) -> list[str]:
-        """What differs by device. float32 on a CPU: the policy's own; bfloat16 rounds on a GPU, and the
-        ratios of the loss correct for it."""
+        """The flags that depend on the device: on a CPU float32, as the policy; on a GPU bfloat16, whose
+        rounding the importance ratios of the loss correct."""
         if self.gpu is None:
             return ["--enforce-eager", "--dtype", "float32"]
         return ["--dtype", "bfloat16"]
