@@ -139,7 +139,7 @@ async def test_a_snapshot_that_fails_closes_its_box() -> None:
 async def test_a_command_in_a_frozen_box_is_a_dead_box() -> None:
     async with await _open("frozen") as box:
         await box._guest.request({"op": "freeze"})
-        with pytest.raises(BoxDiedError, match="it is frozen"):
+        with pytest.raises(BoxDiedError, match="is frozen"):
             await box.exec("true", timeout=60)
 
 

@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "a timeout kills orphans that dropped their mark",
         "air/sandbox/guest/processes.py",
-        "in parts or not any(part.startswith(ours) for part in parts)",
+        "in parts or not any(part.startswith(prefix) for part in parts)",
         "in parts",
         as_process("a-timeout-kills-the-whole-tree"),
         PROCESS_WORKS,

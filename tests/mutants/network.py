@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         "a listed name leads to public addresses only",
         "air/sandbox/network/egress_proxy.py",
-        "if not all(network_rules.permits(address, private=private) for address in found):",
+        "if not all(network_rules.permits(address, private=private) for address in addresses):",
         "if False:",
         ("tests/unit/sandbox/test_allow.py::test_nothing_else_is_reached",),
         "tests/unit/sandbox/test_allow.py::test_a_tunnel_carries_both_ways",
@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "the address that was judged is the one that is reached",
         "air/sandbox/network/egress_proxy.py",
-        "_connect(found, port), None",
+        "_connect(addresses, port), None",
         "_connect([host], port), None",
         (
             "tests/unit/sandbox/test_allow.py::test_a_name_is_resolved_once_and_the_judged_address_is_the_one_reached",

@@ -1,9 +1,8 @@
 """The contract of a box: an isolated place to run commands, with one writable workspace.
 
-Every provider (`docker`, `process`) keeps it and passes the same conformance suite. Commands run
-fresh: each in its own process group, in the workspace, with no state kept from the one before
-except files. A command that fails, times out or floods its output is a result, not an error;
-only a box that is gone raises.
+Every provider (`docker`, `process`) implements it and passes the same conformance suite. Each command
+runs in a new process group, in the workspace; only files remain from earlier commands. A command that
+fails, times out or floods its output is a result, not an error; only a box that is gone raises.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ NOT_ISOLATED = (
     "machine's kernel, is held by no CPU limit and by a memory limit only per process, and unless the "
     "kernel allows namespaces it runs as this user and sees this machine's files, network and processes"
 )
-"""What a person must see once before anything is played in process boxes."""
+"""The warning that a person sees once before episodes are played in process boxes."""
 
 
 class BoxLimits(BaseConfig):
-    """What a box may use; the box is killed or refused beyond it, never slowed silently."""
+    """The resource limits of a box. Beyond them it is killed or refused, never slowed silently."""
 
     cpus: float = Field(1.0, gt=0)
     """CPU cores."""
@@ -53,7 +52,7 @@ class BoxLimits(BaseConfig):
 
 
 class BoxSpec(BaseConfig):
-    """What kind of box is wanted. Boxes of equal specs are interchangeable while untouched."""
+    """The kind of a box. Unused boxes of equal specs are interchangeable."""
 
     provider: Literal["docker", "process"] = "docker"
     """`docker` isolates; `process` only separates, for machines without Docker."""
@@ -64,13 +63,13 @@ class BoxSpec(BaseConfig):
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of every command."""
     gpus: int = Field(0, ge=0)
-    """GPUs of the box; which ones, a pool's lease decides (`air.sandbox.pool.gpus`)."""
+    """The number of GPUs of the box; a pool's lease decides which ones (`air.sandbox.pool.gpus`)."""
     scratch: tuple[str, ...] = ()
-    """More writable folders by absolute path (e.g. `/grader`); see `Box.path`."""
+    """Additional writable folders by absolute path (e.g. `/grader`); see `Box.path`."""
     network: Names = ()
-    """What commands may reach, by name (see `air.sandbox.contract.network_rules`), over HTTP and HTTPS:
-    a container has no network, and the harness answers a proxy's port in it, which `http_proxy` and its like
-    name. A process box has the machine's network, whatever stands here."""
+    """The hosts that commands may reach over HTTP and HTTPS (see `air.sandbox.contract.network_rules`).
+    The box itself has no network: the harness runs an egress proxy for it, which `http_proxy` and similar
+    variables name. A process box without namespaces has the machine's network, whatever this lists."""
     second_user: bool = False
     """Grader boxes only: commands run as root with SETUID, SETGID and KILL so that a grader can run
     an agent's code as the uid in `AIR_SECOND_UID`. Never set for a box in which an agent acts."""
@@ -84,14 +83,14 @@ class BoxSpec(BaseConfig):
 
 @dataclass(frozen=True)
 class ExecResult:
-    """What became of one command."""
+    """The result of one command."""
 
     code: int
     """Exit status; 128 + N after signal N; 137 after a timeout."""
     stdout: bytes
-    """Standard output, head and tail kept where it was longer than the cap."""
+    """Standard output; head and tail if it was longer than the cap."""
     stderr: bytes
-    """Standard error, likewise."""
+    """Standard error, capped likewise."""
     timed_out: bool = False
     """Whether it ran past its timeout; its whole process group was killed."""
     truncated: bool = False
@@ -99,12 +98,12 @@ class ExecResult:
     seconds: float = 0.0
     """Wall time inside the box, in seconds."""
     began: bool = True
-    """Whether its program ran at all; False where it cannot be executed (`code` 126 or 127, `stderr` says
-    why), or where there was no process left for it."""
+    """Whether its program ran at all. False if it cannot be executed (`code` 126 or 127, reason in
+    `stderr`), or if the limit of processes was reached."""
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself with status 0."""
+        """Whether it exited with status 0 before the timeout."""
         return self.code == 0 and not self.timed_out
 
     @property
@@ -116,14 +115,14 @@ class ExecResult:
 class Snapshot(ABC):
     """A frozen workspace, from which any number of boxes can start. Use through `async with`.
 
-    Boxes that started from it live on when it is closed.
+    Boxes that started from it stay alive after it is closed.
     """
 
     id: str
 
     @abstractmethod
     async def close(self) -> None:
-        """Gives up what it holds. Calling it twice is harmless."""
+        """Releases the workspace. Calling it twice is harmless."""
 
     async def __aenter__(self) -> Snapshot:
         return self
@@ -147,15 +146,14 @@ class Box(ABC):
     shell: str = "bash"
     """The shell that runs strings: `bash`; `sh` if the box has no bash; empty if it has neither."""
     queue_seconds: float = 0.0
-    """Seconds that its user waited for it, for a place on this host and for its GPUs; set by the
-    pool."""
+    """Seconds that its user waited for a place on this host and for its GPUs; set by the pool."""
     gpus: tuple[str, ...] = ()
     """UUIDs of its GPUs."""
     image_digest: str = ""
     """The engine's id of the image that it started from; empty for a process box."""
 
     def path(self, absolute: str) -> str:
-        """Where commands see `absolute`, a path in the workspace or in a scratch folder."""
+        """The path by which commands see `absolute`, a path in the workspace or in a scratch folder."""
         return absolute
 
     @abstractmethod
@@ -169,7 +167,7 @@ class Box(ABC):
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs one command: a string through `bash -c`, or `sh -c` if there is no bash; a sequence as it is.
+        """Runs one command: a string by `bash -c`, or `sh -c` if there is no bash; a sequence as it is.
 
         Args:
             timeout: seconds after which its whole process group is killed.
@@ -177,7 +175,7 @@ class Box(ABC):
             max_bytes: cap on stdout and on stderr, each.
 
         Raises:
-            BoxDiedError: the box is gone. Nothing else: whatever becomes of the command is a result.
+            BoxDiedError: the box is gone. Every outcome of the command itself is a result.
         """
 
     @abstractmethod
@@ -185,42 +183,42 @@ class Box(ABC):
         """The bytes of a regular file, relative to the workspace or in a writable folder.
 
         Raises:
-            BoxFileError: absent, not a regular file, too large, or leads out through a link.
+            BoxFileError: the path is absent, is not a regular file, is too large, or leads out of the box.
             BoxDiedError: the box is gone.
         """
 
     @abstractmethod
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Writes a file, making its folders; replaces a file, never follows a link out.
+        """Writes a file, and creates its folders; replaces a file, and follows no link.
 
         Raises:
-            BoxFileError: the path leads out, names a folder, or the disk is full.
+            BoxFileError: the path leads out of the box or names a folder, or the disk is full.
             BoxDiedError: the box is gone.
         """
 
     @abstractmethod
     async def put(self, source: Path, dest: str = ".") -> None:
-        """Copies a host file or the contents of a host folder to `dest`, following no links.
+        """Copies a host file or the contents of a host folder to `dest`; follows no links.
 
         Raises:
-            BoxFileError: as `write`; or `source` is absent, a link, or holds one.
+            BoxFileError: as `write`; or `source` is absent, is a link, or holds a link.
             BoxDiedError: the box is gone.
         """
 
     @abstractmethod
     async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
-        """Copies a file or the contents of a folder out to the host folder `dest`: regular files and
+        """Copies a file or the contents of a folder to the host folder `dest`: regular files and
         folders only; links, devices and FIFOs are refused.
 
         Raises:
-            BoxFileError: absent, larger than `max_bytes` in all, or holds something not copied.
+            BoxFileError: the path is absent, larger than `max_bytes` in total, or holds anything else.
             BoxDiedError: the box is gone.
         """
 
     @abstractmethod
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Opens a loopback port of the box, answered on the host as long as the box lives; the box
-        needs no network for it. In a process box it is a loopback port of the machine.
+        """Opens a loopback port of the box, which the host answers while the box lives; the box needs
+        no network for it. In a process box without namespaces it is a loopback port of the machine.
 
         Args:
             port: 0 takes any free one.
@@ -237,31 +235,31 @@ class Box(ABC):
 
     @abstractmethod
     async def snapshot(self) -> Snapshot:
-        """Freezes the workspace, without other folders, and ends the box: every process in it is
-        killed. To go on, start a box from the snapshot.
+        """Freezes the workspace, without other folders, and ends the box with every process in it.
+        To continue, start a box from the snapshot.
 
         Raises:
-            BoxStartError: what keeps snapshots could not be started. Whatever it raises, the box is closed.
+            BoxStartError: the snapshot service could not be started. The box is closed after any error.
         """
 
     @abstractmethod
     async def restore(self, snapshot: Snapshot) -> None:
-        """Puts a copy of a frozen workspace in place of this box's, in which nothing was done yet.
+        """Replaces the unused workspace of this box by a copy of a frozen one.
 
-        `BoxLimits.disk_mb` bounds what is written on top of it. What either writes later never
-        shows in the other, nor in the snapshot.
+        `BoxLimits.disk_mb` bounds the later writes. They never show in the snapshot, nor in other
+        boxes that start from it.
 
         Raises:
-            ConfigError: it was taken from another kind of box.
+            ConfigError: the snapshot was taken from another kind of box.
             BoxDiedError: the snapshot is gone.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Kills everything in the box and removes it. Never waits for a grace period.
+        """Kills everything in the box and removes it, without a grace period.
 
         Raises:
-            BoxDiedError: something of it could not be removed; nothing runs in it any more.
+            BoxDiedError: a part of it could not be removed; no process of it runs any more.
         """
 
     async def __aenter__(self) -> Box:

@@ -1,7 +1,6 @@
-"""The kinds of box, each by its three names; the one table of them.
+"""The kinds of boxes: one table with the three names of each kind.
 
-A run file, and verifiers, name a kind by `runtime.type`; a box's spec by its provider; a recorded episode by
-how far it isolated.
+A run file and verifiers use `runtime.type`, a box's spec its provider, a recorded episode its isolation.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a box may reach of the network, by name: pure rules, for `BoxSpec.network` and tasks.
+"""The rules of which hosts a box may reach, for `BoxSpec.network` and tasks. Pure functions.
 
-An entry is a host's name, or `*.` and a domain for all names below it (not the domain itself); then
-`:port` for one port in place of 80 and 443. What it resolves to must be a public address. A server
-of an intranet is listed with the word `private` behind its full name and port, as in
-`"mirror.example.org:8080 private"`: that name may resolve to private, loopback and other addresses
-that are not public. Clouds' metadata, link-local addresses and multicast are never reached.
+An entry is the name of a host, or `*.` and a domain for all names below that domain (not the domain
+itself). `:port` allows one port in place of 80 and 443. The name must resolve to public addresses. For a
+server of an intranet, the word `private` follows its full name and port, as in
+`"mirror.example.org:8080 private"`: that name may also resolve to private and loopback addresses. The
+metadata services of clouds, link-local addresses and multicast are never reachable.
 """
 
 from __future__ import annotations
@@ -46,35 +46,35 @@ _NOT_PUBLIC = _networks(
 
 @dataclass(frozen=True)
 class Rule:
-    """One entry, taken apart."""
+    """One parsed entry."""
 
     name: str
-    """A host's name, or the domain behind `*.`, in lower case."""
+    """The name of a host, or the domain after `*.`, in lower case."""
     below: bool
-    """Whether it stands for all names below `name`, and not for `name`."""
+    """Whether the rule is for all names below `name`, without `name` itself."""
     ports: frozenset[int]
     """The ports that may be reached."""
     private: bool
-    """Whether it may resolve to addresses that are not public."""
+    """Whether the name may resolve to addresses that are not public."""
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether it is about this host (see `normal`) and port."""
+        """Whether the rule allows this host (as `normal` returns it) and port."""
         named = host.endswith(f".{self.name}") if self.below else host == self.name
         return named and port in self.ports
 
 
 def rule(entry: str) -> Rule:
-    """Takes one entry apart; ValueError says what is wrong with it, and the remedy."""
-    found = _ENTRY.fullmatch(entry.strip())
-    if found is None:
-        raise ValueError(f"{entry!r} is no host: write `name`, `*.name`, or either with `:port`")
-    below, name, port, private = bool(found[1]), normal(found[2]), found[3], bool(found[4])
+    """Parses one entry; ValueError says what is wrong, and the remedy."""
+    match = _ENTRY.fullmatch(entry.strip())
+    if match is None:
+        raise ValueError(f"{entry!r} is not a host: write `name`, `*.name`, or either with `:port`")
+    below, name, port, private = bool(match[1]), normal(match[2]), match[3], bool(match[4])
     if not name.isascii():
         raise ValueError(f"{entry!r} is not ASCII: write its `xn--` form")
     if is_address(name):
-        raise ValueError(f"{entry!r} is an address: hosts are listed by name")
+        raise ValueError(f"{entry!r} is an IP address: list hosts by name")
     if not _NAME.fullmatch(name) or len(name) > 253:
-        raise ValueError(f"{entry!r} is no host: write `name`, `*.name`, or either with `:port`")
+        raise ValueError(f"{entry!r} is not a host: write `name`, `*.name`, or either with `:port`")
     if below and "." not in name:
         raise ValueError(f"{entry!r} is too wide: name a domain of at least two labels")
     if private and (below or not port):
@@ -85,7 +85,7 @@ def rule(entry: str) -> Rule:
 
 
 def checked(entries: Iterable[str]) -> tuple[str, ...]:
-    """The entries, if all can be used; ValueError for the first that cannot."""
+    """Returns the entries; ValueError for the first invalid one."""
     entries = tuple(entries)
     for entry in entries:
         rule(entry)
@@ -93,27 +93,27 @@ def checked(entries: Iterable[str]) -> tuple[str, ...]:
 
 
 Names = Annotated[tuple[str, ...], AfterValidator(checked)]
-"""A config's field: entries that were checked."""
+"""The type of a config field that holds checked entries."""
 
 
 def normal(host: str) -> str:
-    """A host's name as it is compared: lower case, without the dot of the root."""
+    """The name of a host for comparisons: lower case, without a final dot."""
     return host.lower().removesuffix(".")
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is an address, in any writing that a resolver may take for one (`127.1`)."""
+    """Whether a host is an IP address, in any form that a resolver may accept (`127.1`)."""
     last = normal(host).rpartition(".")[2]
     return ":" in host or host.startswith("[") or last.isdigit() or last.startswith("0x")
 
 
 def permits(address: str, *, private: bool) -> bool:
-    """Whether an address that a listed name resolves to may be reached."""
-    found = ipaddress.ip_address(address)
-    if isinstance(found, ipaddress.IPv6Address):  # one of version 4 in disguise is judged as such
-        if found in _NAT64:
-            found = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
-        elif found.ipv4_mapped is not None:
-            found = found.ipv4_mapped
+    """Whether a box may reach an address to which a listed name resolves."""
+    target = ipaddress.ip_address(address)
+    if isinstance(target, ipaddress.IPv6Address):  # an embedded IPv4 address is checked as such
+        if target in _NAT64:
+            target = ipaddress.IPv4Address(int(target) & 0xFFFFFFFF)
+        elif target.ipv4_mapped is not None:
+            target = target.ipv4_mapped
     refused = _NEVER if private else _NEVER + _NOT_PUBLIC
-    return not any(found in network for network in refused)
+    return not any(target in network for network in refused)

@@ -1,7 +1,7 @@
-"""Who owns a box: labels of containers, names of folders, and whether an owner is dead.
+"""The owners of boxes: labels of containers, names of folders, and whether an owner is dead.
 
-An owner is a process. It counts as dead only if that is certain: same kernel, same process
-namespace, and no process of that pid and start time.
+An owner is a process. It counts as dead only if that is certain: it ran on the same kernel in the same
+process namespace, and no process has its pid and start time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
 GPU_LABEL = "air.gpu"
 FOLDER_PREFIX = "air-box-"
 OWNER_ENV = "AIR_OWNER"
-"""The variable by which a process that one of ours started says whose it is."""
+"""The environment variable that names the owner of a process that air started."""
 WARM_SECONDS = 3600.0
-"""How long a box may wait for its hand-out; its label expires that much later."""
+"""Seconds that a box may wait for its hand-out; its label expires that much later."""
 
 
 def owner() -> str:
@@ -32,17 +32,17 @@ def owner() -> str:
 
 
 def mark_children() -> None:
-    """Lets every process that this one starts from now on say whose it is, in `OWNER_ENV`."""
+    """Sets `OWNER_ENV`, so that all later child processes name this process as their owner."""
     os.environ[OWNER_ENV] = owner()
 
 
 def run_id() -> str:
-    """The run this process belongs to: `AIR_RUN`, else one of its own."""
+    """The run of this process: `AIR_RUN`, or an id of its own."""
     return os.environ.get("AIR_RUN") or f"{os.getpid()}-{_start_time(os.getpid())}"
 
 
 def is_dead(label: str) -> bool:
-    """Whether the owner is certainly gone; one on another machine never is."""
+    """Whether the owner is certainly gone. An owner on another machine never counts as gone."""
     parts = label.rsplit(":", 2)
     if len(parts) != 3 or parts[0] != _host() or not parts[1].isdigit():
         return False
@@ -58,7 +58,7 @@ def is_dead(label: str) -> bool:
 
 
 def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
-    """Whether a container with these labels is ours and may be removed.
+    """Whether a container with these labels belongs to air and may be removed.
 
     Args:
         labels: the container's labels.
@@ -74,7 +74,7 @@ def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder of a box; one that is gone already is fine. Blocks.
+    """Removes a folder of a box; an absent folder is fine. Blocks.
 
     Raises:
         BoxDiedError: it cannot be removed.
@@ -95,9 +95,9 @@ def box_folders() -> Iterator[tuple[Path, str]]:
 
 
 def folder_owner(name: str) -> str:
-    """The owner of the process box whose folder is called `name`; empty if it is no such name.
+    """The owner of the process box whose folder is called `name`; empty if no box has such a name.
 
-    Folders of several pid namespaces may lie in one place, so their names say of which they are.
+    Folders of several pid namespaces may lie in one place, so the names contain the namespace.
     """
     namespace, pid, start, *rest = [*name.removeprefix(FOLDER_PREFIX).split("-", 3), "", "", ""]
     ours = name.startswith(FOLDER_PREFIX) and all(map(str.isdigit, (namespace, pid, start)))
@@ -105,7 +105,7 @@ def folder_owner(name: str) -> str:
 
 
 def folder_prefix() -> str:
-    """The beginning of the names of this process's box folders; a box's name without `air-` follows."""
+    """The prefix of the names of this process's box folders; the box's id without `air-` follows."""
     return f"{FOLDER_PREFIX}{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
 
 
@@ -130,7 +130,7 @@ def _host() -> str:
 
 
 def _start_time(pid: int) -> str:
-    """When a process began, in clock ticks since boot; empty when there is none."""
+    """The start time of a process in clock ticks since boot; empty if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

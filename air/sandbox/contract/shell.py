@@ -1,13 +1,12 @@
 """A shell over a box: each command a fresh shell; working directory and exported variables are kept.
 
-The fresh shell is bash, or sh if the box has no bash.
+The shell is bash, or sh if the box has no bash.
 
-Nothing stays alive in the box between two commands, so none can hang, end or garble the next: output
-is never searched for a mark, a timeout kills the command alone, `exit` ends only its own script. What
-a command leaves, it writes as it ends into a file of the agent's, which is read back as data. Where
-that did not happen (a timeout, `exec`, a trap of its own), what was known before stays. Not kept:
-variables that are not exported, functions that are not, aliases, options; a variable of the box's own
-environment is set again where it was unset.
+No process stays between two commands, so none can hang, end or garble the next: output is never searched
+for a marker, a timeout kills one command, `exit` ends only its own script. As a command ends, it writes its
+state into a file of the agent's, which is read back as data. If that does not happen (a timeout, `exec`, a
+trap of its own), the earlier state remains. Not kept: variables and functions that are not exported,
+aliases, options. An unset variable of the box's own environment is set again.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from air.errors import BoxFileError
 from air.sandbox.contract.box import MAX_OUTPUT, Box, ExecResult
 
 STATE_BYTES = 256_000
-"""Most of what a command leaves: its working directory and its environment."""
+"""The maximum size of the state of a command: its working directory and its environment."""
 PATH_BYTES = 4096
 _OF_ONE_COMMAND = {"_", "SHLVL", "SHELLOPTS", "BASHOPTS", "AIR_COMMAND"}
 _AT_START = ("BASH_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
-"""What would decide whether and how the shell itself starts: set inside it instead."""
+"""Variables that would change how the shell itself starts: they are set inside it instead."""
 
 
 class Shell:
-    """One shell in one box. Commands run one after the other; several shells of a box are independent."""
+    """One shell in one box. Commands run one after another; several shells of a box are independent."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
@@ -60,7 +59,7 @@ class Shell:
         Raises:
             BoxDiedError: the box is gone.
         """
-        # A new name each time: what an earlier command put in its place could block this one's end.
+        # A new name each time: an earlier command could have put something there that blocks the end.
         before, self._state = self._state, f"/tmp/.air-shell-{secrets.token_hex(8)}"
         prologue = self._prologue(before)
         env = {name: value for name, value in self._env.items() if name not in _AT_START}
@@ -80,8 +79,8 @@ class Shell:
         return result
 
     def _prologue(self, old_state: str) -> str:
-        """What the shell reads first: it goes where the last command was, empties standard input, and sees
-        to it that this command leaves its state. Apart from the script, whose lines it does not shift.
+        """The lines that the shell reads before the script, separately, so line numbers stay the script's:
+        they restore the working directory, empty standard input, and set the trap that writes the state.
         """
         old = shlex.quote(self._box.path(old_state)) if old_state else ""
         cwd, home = shlex.quote(self.cwd), shlex.quote(self._box.workspace)
@@ -102,12 +101,12 @@ class Shell:
         return "\n".join(steps)
 
     async def _recall(self) -> None:
-        """Takes over what the command left; what cannot be used is left as it was."""
+        """Takes over the state that the command wrote; keeps the earlier state if that is invalid."""
         try:
-            left = await self._box.read(self._state, max_bytes=STATE_BYTES)
+            state = await self._box.read(self._state, max_bytes=STATE_BYTES)
         except BoxFileError:
             return
-        cwd, *entries = left.decode("utf-8", "surrogateescape").split("\0")
+        cwd, *entries = state.decode("utf-8", "surrogateescape").split("\0")
         if not any(entries) or not cwd.startswith("/") or len(cwd) > PATH_BYTES:
             return
         self.cwd = cwd

@@ -1,9 +1,9 @@
-"""Copies the Python that runs it into a folder, so that it runs in any image: by its own loader.
+"""Copies its own Python interpreter into a folder, with the loader, so that the copy runs in any image.
 
 The copy is `python/` in `HOME`: the binary, the standard library without tests and with no compiled
-module but those in `USED`, the shared libraries that these need, and the loader. It is complete as soon
-as it is there: it is made in `new/` and renamed at the end. Of several programs at once one copies, and
-the others wait for it. What a killed program left is removed by the next one.
+module but those in `USED`, the shared libraries that these need, and the loader. It is made in `new/` and
+renamed at the end, so an existing copy is complete. Of several programs at once, one copies and the
+others wait. The next program removes the remains of a killed one.
 
 Standard library only, Python >= 3.8, no import of `air`.
 """
@@ -22,11 +22,11 @@ import sys
 from air.sandbox.guest import frames
 
 HOME = "/.air"
-"""Where the copy is kept; boxes see it at the same place, read-only."""
+"""The folder of the copy; boxes see it at the same path, read-only."""
 LOADER, LIBRARIES, BINARY = "python/loader", "python/libraries", "python/bin/python3"
-"""The parts of the copy that its command line names, below `HOME`."""
+"""The parts of the copy in its command line, below `HOME`."""
 USED = "ctypes,errno,fcntl,json,mmap,resource,select,shutil,signal,socket,struct,zlib"
-"""Modules that the guest imports. Of compiled modules the copy holds those that they need."""
+"""The modules that the guest imports. The copy holds only the compiled modules that these need."""
 _LEFT_OUT = re.compile(
     r"tests?|idle_test|idlelib|ensurepip|tkinter|turtledemo|lib2to3|(site|dist)-packages|config-.*"
 )
@@ -34,7 +34,7 @@ _LISTED = re.compile(r"^\s*(\S+) => (/\S+)", re.MULTILINE)
 
 
 def keep(home: str) -> None:
-    """Makes the copy below `home`, unless it is there."""
+    """Makes the copy below `home`, unless it exists."""
     with open(os.path.join(home, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done, new = os.path.join(home, "python"), os.path.join(home, "new")
@@ -44,14 +44,14 @@ def keep(home: str) -> None:
         folder = os.path.join(new, "python")
         copy(folder)
         check(new)
-        _written(folder)
+        _sync(folder)
         os.rename(folder, done)
         os.rmdir(new)  # noqa: PTH106
-        _written(home)
+        _sync(home)
 
 
 def copy(folder: str) -> None:
-    """Copies the interpreter that runs this into `folder`."""
+    """Copies the running interpreter into `folder`."""
     for name in USED.split(","):
         __import__(name)
     files = (getattr(module, "__file__", None) or "" for module in list(sys.modules.values()))
@@ -67,8 +67,8 @@ def copy(folder: str) -> None:
     binary, loader = os.path.realpath(sys.executable), _loader()
     needed: dict[str, str] = {}
     for file in (binary, *compiled):
-        told = subprocess.run([loader, "--list", file], stdout=subprocess.PIPE, check=False)
-        needed.update(_LISTED.findall(told.stdout.decode()))
+        listing = subprocess.run([loader, "--list", file], stdout=subprocess.PIPE, check=False)
+        needed.update(_LISTED.findall(listing.stdout.decode()))
     for name in ("bin", "libraries"):
         os.makedirs(os.path.join(folder, name))
     for name, path in needed.items():
@@ -78,7 +78,7 @@ def copy(folder: str) -> None:
 
 
 def check(home: str) -> None:
-    """Runs the copy below `home`; RuntimeError where it does not work."""
+    """Runs the copy below `home`; RuntimeError if it does not work."""
     argv = [*command(home), "-I", "-S", "-c", f"import sys, {USED}; print(sys.prefix)"]
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     lines = done.stdout.decode("utf-8", "replace").split("\n")
@@ -87,8 +87,8 @@ def check(home: str) -> None:
 
 
 def command(home: str = HOME) -> list[str]:
-    """How the copy below `home` is started. It finds its library by the path of its binary, so no
-    variable of the environment is needed, which commands would inherit."""
+    """The command that starts the copy below `home`. The copy finds its library by the path of its
+    binary, so it needs no environment variable, which commands would inherit."""
     loader, libraries, binary = (os.path.join(home, part) for part in (LOADER, LIBRARIES, BINARY))
     return [loader, "--library-path", libraries, binary]
 
@@ -97,10 +97,10 @@ def _loader() -> str:
     """The program that loads shared libraries into this process."""
     with open("/proc/self/maps") as table:
         paths = {line.split(None, 5)[5].strip() for line in table if "/" in line}
-    found = [path for path in paths if re.match(r"ld[-.0-9].*\.so", os.path.basename(path))]
-    if not found:
+    loaders = [path for path in paths if re.match(r"ld[-.0-9].*\.so", os.path.basename(path))]
+    if not loaders:
         raise RuntimeError("Python is not linked dynamically here, so there is no loader to copy")
-    return found[0]
+    return loaders[0]
 
 
 def _is_left_out(name: str, path: str) -> bool:
@@ -109,8 +109,8 @@ def _is_left_out(name: str, path: str) -> bool:
     return name.endswith(".so")
 
 
-def _written(folder: str) -> None:
-    """Returns when all of the file system that holds `folder` is on the disk."""
+def _sync(folder: str) -> None:
+    """Writes the file system that holds `folder` to the disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         ctypes.CDLL(None).syncfs(fd)
@@ -119,6 +119,6 @@ def _written(folder: str) -> None:
 
 
 def main() -> None:
-    """Makes the copy, says that it is there, and ends."""
+    """Makes the copy, reports that it is ready, and ends."""
     keep(HOME)
     frames.send({"op": "ready"})

@@ -1,7 +1,7 @@
-"""What the guest does with files: no link is followed, only regular files and folders are touched.
+"""The guest's file operations: they follow no link, and touch only regular files and folders.
 
-Every path is taken apart and walked from the descriptor of a root, one component at a time, so
-that nothing which happens in the box meanwhile can lead a read or a write out of it.
+Every path is walked from the descriptor of a root, one component at a time, so nothing that happens in
+the box meanwhile can lead a read or a write out of it.
 
 Part of the guest: standard library only, Python >= 3.8, no import of `air`.
 """
@@ -29,14 +29,16 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Refused(Exception):
-    """A file operation that is not done; the text goes to the caller."""
+    """The guest refuses a request; the text goes to the caller."""
 
 
 class Upload:
-    """A file that is being written: under a temporary name until it is complete."""
+    """A file that is being written, under a temporary name until it is complete."""
 
     def __init__(self, folder: int, name: str, mode: int) -> None:
-        self.folder, self.name, self.mode = folder, name, mode
+        self.folder = folder
+        self.name = name
+        self.mode = mode
         self.temporary = f".air-{os.urandom(8).hex()}"
         try:
             self.fd = os.open(self.temporary, _NEW, 0o600, dir_fd=folder)
@@ -51,14 +53,14 @@ class Upload:
             view = view[os.write(self.fd, view) :]
 
     def commit(self) -> None:
-        """Puts the file in its place; whatever had the name before, a link too, is replaced."""
+        """Renames the file to its final name; replaces a file or link of that name."""
         os.fchmod(self.fd, self.mode)
         os.rename(self.temporary, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
         os.close(self.fd)
         os.close(self.folder)
 
     def abandon(self) -> None:
-        """Leaves nothing behind."""
+        """Removes the temporary file."""
         try:
             os.unlink(self.temporary, dir_fd=self.folder)
         except FileNotFoundError:
@@ -78,22 +80,22 @@ def deepest(folders: Iterable[str], path: str) -> str | None:
 
 
 class Files:
-    """The writable folders of a box, each known by the name it was asked for and by where it is."""
+    """The writable folders of a box, each with the path that was asked for and the path where it is."""
 
     def __init__(self, roots: list[tuple[str, str]]) -> None:
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen in roots]
         self.uploads: dict[int, Upload | None] = {}
 
     def reopen(self) -> None:
-        """Looks at the roots anew: something was mounted over one of them."""
+        """Opens the roots again, after something was mounted over one of them."""
         for _, _, fd in self.roots:
             os.close(fd)
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen, _ in self.roots]
 
     def write(self, ident: int, header: dict[str, Any], data: bytes) -> bool:
-        """Takes one piece of a file; True when it was the last and the file is in place.
+        """Takes one piece of a file; returns True once the file is complete and in place.
 
-        A path that failed stays failed: its remaining pieces are dropped without an answer.
+        After a failure, the remaining pieces of that file are dropped without an answer.
         """
         try:
             if ident not in self.uploads:
@@ -117,7 +119,7 @@ class Files:
         return False
 
     def abort(self, ident: int) -> None:
-        """Removes what a `write` whose caller has gone has left; fine if there is nothing."""
+        """Ends the unfinished `write` of that id, if there is one, and removes its temporary file."""
         upload = self.uploads.pop(ident, None)
         if upload is not None:
             upload.abandon()
@@ -132,19 +134,20 @@ class Files:
         return Upload(folder, parts[-1], header["mode"])
 
     def mkdir(self, header: dict[str, Any]) -> None:
-        """Makes a folder and those above it; one that exists is fine."""
+        """Makes a folder and its missing parents; an existing folder is fine."""
         root, parts = self._resolve(header["path"])
         os.close(self._walk(root, parts, make=True))
 
     def get(self, header: dict[str, Any]) -> Copy:
-        """Yields a file, or with `tree` all below a folder, in pieces.
+        """Yields a file, or with `tree` a folder and all below it, in pieces.
 
-        A piece with `entry` begins a file or (`folder`) tells of one; others go on with the last.
+        A header with `entry` begins a file, or with `folder` names a folder; an empty header continues
+        the file before.
         """
         root, parts = self._resolve(header["path"])
-        left, waiting, seen = header["max_bytes"], [("", parts)], 0
-        while waiting:
-            entry, parts = waiting.pop()
+        room, pending, seen = header["max_bytes"], [("", parts)], 0
+        while pending:
+            entry, parts = pending.pop()
             seen += 1
             if seen > MAX_ENTRIES or len(parts) > MAX_DEPTH:
                 raise Refused("it holds too many files or is too deep")
@@ -155,33 +158,33 @@ class Files:
                         raise Refused("it is a folder, not a regular file")
                     yield {"entry": entry, "folder": True}, b""
                     for name in sorted(os.listdir(fd), reverse=True):
-                        waiting.append((entry + "/" + name if entry else name, [*parts, name]))
+                        pending.append((entry + "/" + name if entry else name, [*parts, name]))
                     continue
                 mode = os.fstat(fd).st_mode & 0o777
-                data, first = os.read(fd, min(CHUNK, left + 1)), True
+                data, first = os.read(fd, min(CHUNK, room + 1)), True
                 while data or first:
-                    left -= len(data)
-                    if left < 0 or os.fstat(fd).st_size > header["max_bytes"]:
+                    room -= len(data)
+                    if room < 0 or os.fstat(fd).st_size > header["max_bytes"]:
                         raise Refused(f"it is larger than {header['max_bytes']} bytes")
                     yield ({"entry": entry, "mode": mode} if first else {}), data
-                    data, first = os.read(fd, min(CHUNK, left + 1)), False
+                    data, first = os.read(fd, min(CHUNK, room + 1)), False
             finally:
                 os.close(fd)
 
     def _resolve(self, path: str) -> tuple[int, list[str]]:
-        """The root's descriptor and the parts below it, for a path in one of the roots."""
+        """Returns the descriptor of the root that holds `path`, and the components below that root."""
         if "\0" in path:
-            raise Refused("its name holds a NUL byte")
+            raise Refused("the path holds a NUL byte")
         path = os.path.normpath(os.path.join(self.roots[0][0], path))
         roots = {prefix: fd for named, seen, fd in self.roots[::-1] for prefix in (seen, named)}
         root = deepest(roots, path)
         if root is None:
-            raise Refused("it leads out of the box's writable folders")
+            raise Refused("the path leads out of the box's writable folders")
         return roots[root], [part for part in path[len(root) :].split("/") if part]
 
     @staticmethod
     def _walk(root: int, parts: list[str], make: bool = False) -> int:
-        """A descriptor of the folder at `parts`; missing folders are made if asked for."""
+        """Returns a descriptor of the folder at `parts`; with `make`, creates missing folders."""
         fd = os.open(".", _FOLDER, dir_fd=root)
         for part in parts:
             try:
@@ -206,7 +209,7 @@ class Files:
         return True
 
     def _open(self, root: int, parts: list[str], entry: str) -> tuple[int, bool]:
-        """Opens a regular file or a folder for reading, and says which it is."""
+        """Opens a regular file or a folder; returns its descriptor and whether it is a folder."""
         what = repr(entry) if entry else "it"
         folder = self._walk(root, parts[:-1])
         try:

@@ -1,7 +1,6 @@
-"""Frames: the one form of requests and answers between the harness and the programs in boxes.
+"""Frames: the format of all requests and answers between the harness and the programs in boxes.
 
-A frame is two big-endian 32-bit lengths, a JSON header and a raw body. The harness and the programs use
-this same file.
+A frame is two big-endian 32-bit lengths, a JSON header and a raw body. Both ends use this file.
 
 Part of the guest: standard library only, Python >= 3.8, no import of `air`.
 """
@@ -46,8 +45,11 @@ def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
 
 
 def missing(buffer: bytearray) -> int:
-    """Bytes that `buffer` lacks for its first frame, or for the lengths of that; ValueError if they are
-    impossible."""
+    """The number of bytes to add to `buffer` for its first frame, or first for the two lengths of that.
+
+    Raises:
+        ValueError: the lengths are impossible.
+    """
     if len(buffer) < _LENGTHS:
         return _LENGTHS - len(buffer)
     head, body = int.from_bytes(buffer[:4], "big"), int.from_bytes(buffer[4:_LENGTHS], "big")
@@ -67,9 +69,9 @@ def receive(patience: float) -> dict[str, Any]:
         if not data:
             sys.exit(0)
         buffer += data
-    found = take(buffer)
-    assert found is not None
-    return found[0]
+    request = take(buffer)
+    assert request is not None
+    return request[0]
 
 
 def send(header: Mapping[str, Any]) -> None:

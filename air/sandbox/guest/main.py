@@ -3,16 +3,16 @@
 Standard library only, Python >= 3.8, one thread. It speaks the frames of `air.sandbox.guest.frames` on
 standard input and output: the first frame is its configuration, its first answer says `ready`.
 
-What it holds to:
-- Commands never inherit its streams, and it is not dumpable, so nothing in the box can read it or
-  forge its frames; as process 1 of its namespace it cannot be killed or stopped either.
-- A command is a session of its own. On a timeout or a cancel, all that descends from it is stopped
-  and killed, `setsid` or not. Orphans are told apart by a mark in their environment; an orphan
+Its rules:
+- Commands never inherit its streams, and it is not dumpable: nothing in the box can read the guest or
+  forge its frames. As process 1 of its namespace it cannot be killed or stopped either.
+- Each command is a session of its own. On a timeout or a cancel, all descendants of the command are
+  stopped and killed, even after `setsid`. A mark in the environment tells whose an orphan is; an orphan
   without a mark is killed too.
-- Output is drained while a command runs; its head and tail are kept. A child that goes on in the
-  background holds nothing up: what it prints later is thrown away.
-- It ends, and everything in the box with it, when standard input closes, when its time is over, or
-  when it has heard nothing for `SILENCE_SECONDS`: an engine that is killed leaves its input open.
+- Output is drained while a command runs; its head and tail are kept. A child that continues in the
+  background delays nothing: its later output is discarded.
+- The guest ends, and everything in the box with it, when standard input closes, when its time to live is
+  over, or when it has received nothing for `SILENCE_SECONDS`: a killed engine leaves its input open.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 18
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
-QUIET = 4  # looks at which nothing new turns up
+QUIET = 4
+"""Listings in a row without a new process, after which a tree of processes counts as dead."""
 FRAMES = 16
-"""Frames that are worked off before the loop looks at what is done meanwhile, and answers it."""
+"""Frames that are handled before the loop turns to commands that have ended, and answers them."""
 SILENCE_SECONDS = 300.0
 PATIENCE = 2.0
 """Seconds that the guest waits for its configuration; see `connection.PATIENCE`."""
@@ -54,7 +55,8 @@ class Guest:
 
     def __init__(self, config: dict[str, Any]) -> None:
         bound(config.get("bounds", []))
-        self.me, self.mark = os.getpid(), os.urandom(8).hex()
+        self.me = os.getpid()
+        self.mark = os.urandom(8).hex()
         self.starter = Starter(config["env"], self.mark, config["rlimits"])
         processes.prctl(processes.PR_SET_DUMPABLE, 0)
         self.files = Files(config["roots"])
@@ -66,11 +68,14 @@ class Guest:
         self.commands: dict[int, processes.Command] = {}
         self.pipes: dict[int, processes.Command | None] = {}
         self.deadline: float | None = None
-        self.silence, self.heard = config.get("silence", SILENCE_SECONDS), time.monotonic()
+        self.silence = config.get("silence", SILENCE_SECONDS)
+        self.heard = time.monotonic()
         self.writing = self.over = self.frozen = self.unsent = self.behind = False
         self._prepare()
 
-        for fd in config.get("locks", ()):  # held until this process ends, by no command
+        for fd in config.get(
+            "locks", ()
+        ):  # this process holds them until it ends; its commands do not
             os.set_inheritable(fd, False)
 
     def _prepare(self) -> None:
@@ -79,7 +84,7 @@ class Guest:
             processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
         for number in processes.SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])  # a command begins with what the guest has
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])  # commands inherit the mask
         if self.me != 1:
             signal.signal(signal.SIGTERM, self._interrupted)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -93,10 +98,10 @@ class Guest:
         self.relay = Relay(self.epoll, self._queue)
 
     def _interrupted(self, *_: object) -> None:
-        self.over = True  # an exception could fall into `end`, and leave what it had only stopped
+        self.over = True  # an exception here could interrupt `end`, and leave processes stopped
 
     def run(self) -> None:
-        """Serves until standard input closes or the time is over."""
+        """Serves until standard input closes or the time to live is over."""
         self.send({"op": "ready", "uid": os.getuid(), "shell": self.starter.shell})
         self._flush()
         while not self.over:
@@ -144,7 +149,7 @@ class Guest:
         return bool(data)
 
     def _work(self) -> None:
-        """Does what the next frames ask; `behind` tells whether more of them are there."""
+        """Handles the next frames; `behind` says whether more may be waiting."""
         for _ in range(FRAMES):
             request = frames.take(self.inbox)
             self.behind = request is not None
@@ -153,7 +158,7 @@ class Guest:
             self.handle(*request)
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues one frame; those of one turn of the loop are written at once."""
+        """Queues one frame; all frames of one turn of the loop are written together."""
         self._queue(header, body)
         self.unsent = True
 
@@ -179,7 +184,7 @@ class Guest:
             self.epoll.modify(1, select.EPOLLOUT if self.writing else 0)
 
     def _join(self) -> None:
-        """Makes one write of many: all between here and the host wake for each."""
+        """Merges small frames into one write: each write wakes every process between here and the host."""
         small: list[memoryview] = []
         size = 0
         while self.outbox and (size := size + len(self.outbox[0])) <= READ_BYTES:
@@ -188,8 +193,8 @@ class Guest:
             self.outbox.appendleft(memoryview(b"".join(small)))
 
     def _pull(self) -> None:
-        """Queues the next piece of one relayed connection and of one `get`: what comes from sockets
-        and files is read only as fast as it is taken."""
+        """Queues the next piece of one relayed connection and of one `get`: sockets and files are read
+        only as fast as the host takes the bytes."""
         self.relay.pull()
         if not self.streams:
             return
@@ -206,7 +211,7 @@ class Guest:
     # Requests: each method takes a frame and returns the answer; None sends none, or none yet
 
     def handle(self, header: dict[str, Any], body: bytes) -> None:
-        """Does what one frame asks."""
+        """Handles one frame, and sends the answer or the error."""
         try:
             operation = self.operations.get(header["op"])
             if operation is None:
@@ -272,7 +277,7 @@ class Guest:
     # Commands
 
     def _freeze(self, *_frame: object) -> dict[str, Any]:
-        """Kills every process, and lets no further one begin: nothing writes from now on."""
+        """Kills every process and refuses new ones: nothing writes from now on."""
         self.frozen = True
         for command in list(self.commands.values()):
             command.cancelled = True
@@ -284,12 +289,12 @@ class Guest:
             processes.signal_all(tree, signal.SIGKILL)
             self._reap()
             time.sleep(0.001)
-        raise Refused("its processes do not end")
+        raise Refused("the processes of the box do not end")
 
     def _exec(self, header: dict[str, Any], body: bytes) -> None:
         ident: int = header["id"]
         if self.frozen:
-            raise Refused("it is frozen")
+            raise Refused("the box is frozen")
         header["now"] = time.monotonic()
         try:
             pid, out, err = self.starter.start(ident, header, body)
@@ -327,7 +332,7 @@ class Guest:
                 command.drain_until = min(later, command.drain_most)
 
     def _reap(self) -> None:
-        """Collects every dead child: leaders of commands, and orphans that came to us."""
+        """Reaps every dead child: leaders of commands, and orphans that were reparented to the guest."""
         leaders = {command.pid: command for command in self.commands.values()}
         while True:
             try:
@@ -340,7 +345,7 @@ class Guest:
                 leaders[pid].status = status
 
     def _advance(self, command: processes.Command, now: float) -> None:
-        """Kills a command that is past its deadline; answers one that is dead and drained."""
+        """Kills a command past its deadline; sends the result of a command that is dead and drained."""
         if command.status is None:
             if now >= command.deadline:
                 command.timed_out = True
@@ -355,15 +360,15 @@ class Guest:
         if command.open and now < command.drain_until:
             return
         del self.commands[command.ident]
-        for fd in command.open:  # held open in the background: read on, and thrown away
+        for fd in command.open:  # a background child holds it: read on, and discard
             self.pipes[fd] = None
         if not command.cancelled:
             self.send(*command.result(now, self.starter.began(command.ident)))
 
     def _kill(self, command: processes.Command) -> None:
-        """Stops and kills all that descends from a command, until nothing new of it turns up."""
+        """Stops and kills all descendants of a command, until no new one appears."""
         killed: set[int] = set()
-        if command.status is None:  # all at once: what forks and leaves is missed by every look
+        if command.status is None:  # at once: a process that forks and exits escapes every listing
             processes.signal_all({-command.pid}, signal.SIGKILL)
         quiet = 0
         for _ in range(100):
@@ -375,7 +380,7 @@ class Guest:
             processes.signal_all(fresh, signal.SIGKILL)
             killed |= fresh
             self._reap()
-        if self.me == 1:  # it forks faster than we look: end every process of the box at once
+        if self.me == 1:  # it forks faster than we list: kill every process of the box at once
             processes.signal_all({-1}, signal.SIGKILL)
 
     def _tree(self, command: processes.Command | None = None) -> set[int]:
@@ -384,7 +389,7 @@ class Guest:
         return processes.tree(self.me, self.mark, leaders, command)
 
     def end(self) -> None:
-        """Kills all that is left (for process 1 the kernel does) and removes the box's folder."""
+        """Kills the remaining processes (for process 1 the kernel does) and removes the box's folder."""
         for _ in range(0 if self.me == 1 else 200):
             tree = self._tree()
             if not tree:
@@ -396,16 +401,16 @@ class Guest:
         if self.remove:
             import shutil
 
-            shutil.rmtree(self.remove, ignore_errors=True)  # what stays, the next collection takes
+            shutil.rmtree(self.remove, ignore_errors=True)  # the next cleanup removes what remains
 
 
 def main() -> None:
     """Runs the guest until its end."""
     guest = Guest(frames.receive(PATIENCE))
-    gc.freeze()  # a collection looks at what was made since
+    gc.freeze()  # garbage collections skip what exists by now
     try:
         guest.run()
     except BrokenPipeError:
-        pass  # the other end is gone: there is nobody to serve
+        pass  # the harness is gone
     finally:
         guest.end()

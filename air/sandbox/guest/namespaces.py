@@ -1,13 +1,13 @@
 """The launcher of a process box: namespaces and a root of its own, then the guest as process 1.
 
-It reads a frame of its own, before the guest's, and forks. The child enters namespaces of users,
-mounts, processes, network, IPC and host name, makes itself a root in which the host's system folders
-appear read-only beside writable folders of bounded size, gives up every privilege, and becomes the
-guest. The parent stays outside: it waits until all that was inside is dead, and removes the box's
-folder. The death of either ends the other.
+It reads its own frame before the guest's, and forks. The child enters namespaces of users, mounts,
+processes, network, IPC and host name, builds a root file system with the host's system folders, read-only,
+and writable folders of bounded size, gives up every privilege, and becomes the guest. The parent stays
+outside: it waits until all processes inside are dead, and removes the box's folder. The death of either
+ends the other.
 
-As root, all is set up before the box's user namespace begins, in which no user is root of the host;
-another user begins with a user namespace of its own, and the box's lies in that one.
+As root, it sets everything up before it creates the box's user namespace, in which no user is root of the
+host. Another user first gets a user namespace of its own, which contains the box's.
 
 Standard library only, Python >= 3.8, no import of `air`.
 """
@@ -83,14 +83,14 @@ def _enter(config: dict[str, Any]) -> None:
     _unshare(NEW_USERS, "a user namespace")
     os.write(ready[1], b"1")
     if not os.read(go[0], 1):
-        os._exit(1)  # the launcher has said why
+        os._exit(1)  # the launcher has printed the reason
     os.close(ready[1])
     os.close(go[0])
     _renounce(config, sysctls)
 
 
 def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
-    """The launcher's life outside: maps the box's users, then waits for its end."""
+    """The launcher outside the box: maps the box's users, then waits for its end."""
     # A process that inherited our standard input would keep the guest from seeing the harness die.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     if os.read(ready, 1):
@@ -118,7 +118,7 @@ def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
 
 
 def _build(config: dict[str, Any]) -> int:
-    """Makes the box's root and leaves the host's; returns a descriptor of a writable /proc/sys."""
+    """Builds the box's root and leaves the host's; returns a descriptor of a writable /proc/sys."""
     _unshare(NEW_MOUNTS, "a mount namespace")
     _mount("none", "/", flags=RECURSIVE | PRIVATE)
     _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
@@ -155,7 +155,7 @@ def _build(config: dict[str, Any]) -> int:
 
 
 def _show(source: str, where: str) -> None:
-    """Makes a file or folder of the host appear."""
+    """Mounts a file or folder of the host in the box."""
     if os.path.isdir(OLD + source):
         os.makedirs(where, exist_ok=True)
     else:
@@ -192,7 +192,7 @@ def _lay_proc(config: dict[str, Any]) -> int:
 
 
 def _lay_names(home: str) -> None:
-    """The box's own users, so that each has a name; the host's are nobody here."""
+    """Writes the names of the box's own users, in place of the host's."""
     users = (("root", 0, "/"), ("agent", INSIDE_UID, home), ("second", SECOND_UID, "/"))
     for file, line in (("passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"), ("group", "{0}:x:{1}:\n")):
         if os.path.isfile(f"/etc/{file}"):
@@ -203,7 +203,7 @@ def _lay_names(home: str) -> None:
 
 
 def _close_to_writing(open_ones: set[str]) -> None:
-    """Remounts read-only what is mounted, but for `open_ones`, and without setuid programs."""
+    """Remounts every mount except `open_ones` read-only and without setuid programs."""
     with open("/proc/self/mountinfo", "rb") as table:
         mounts = [line.split()[4:6] for line in table]
     for raw, options in mounts:
@@ -212,11 +212,11 @@ def _close_to_writing(open_ones: set[str]) -> None:
             continue
         flags = REMOUNT | BIND | RDONLY | NOSUID
         for option in options.decode().split(","):
-            flags |= OPTIONS.get(option, 0)  # where we are not root, these must stay as they are
+            flags |= OPTIONS.get(option, 0)  # without root, these flags must stay as they are
         try:
             _mount("none", os.fsdecode(path), flags=flags)
         except PermissionError as error:
-            if error.errno != 13:  # EACCES: it lies where nobody in the box can go
+            if error.errno != 13:  # EACCES: nobody in the box can reach it
                 raise
 
 
@@ -232,10 +232,10 @@ def _raise_loopback() -> None:
 
 
 def _renounce(config: dict[str, Any], sysctls: int) -> None:
-    """Becomes the box's user, for good: nothing in the box is privileged in any way."""
+    """Becomes the box's user for good: nothing in the box has any privilege."""
     second_user = config["second_user"]
     fd = os.open("user/max_user_namespaces", os.O_WRONLY, dir_fd=sysctls)
-    os.write(fd, b"0")  # who makes a user namespace would have every privilege inside it
+    os.write(fd, b"0")  # the creator of a user namespace has every privilege inside it
     os.close(fd)
     os.close(sysctls)
     keep = SETUID_SETGID_KILL if second_user else ()

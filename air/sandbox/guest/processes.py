@@ -1,4 +1,4 @@
-"""What the guest knows of processes: capped output, a command and its end, and how one is found.
+"""Processes of a box: a command and its result, its capped output, and the search for its descendants.
 
 Part of the guest: standard library only, Python >= 3.8, no import of `air`.
 """
@@ -26,25 +26,28 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def prctl(option: int, value: int) -> None:
-    """Sets one attribute of this process; raises OSError where the kernel refuses."""
+    """Sets one attribute of this process; raises OSError if the kernel refuses."""
     if _LIBC.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def reason(error: BaseException) -> str:
-    """An exception as half a line."""
+    """An exception as a short text without a full stop."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or repr(error)
 
 
 class Output:
-    """What one stream of a command printed: the first and the last half of `cap` bytes."""
+    """The output of one stream of a command: its first and last `cap / 2` bytes."""
 
     def __init__(self, cap: int) -> None:
-        self.head_cap, self.tail_cap = cap - cap // 2, cap // 2
-        self.head, self.tail, self.cut = bytearray(), bytearray(), 0
+        self.head_cap = cap - cap // 2
+        self.tail_cap = cap // 2
+        self.head = bytearray()
+        self.tail = bytearray()
+        self.cut = 0
 
     def add(self, data: bytes) -> None:
-        """Takes more output; memory stays bounded by about twice the cap."""
+        """Adds output; memory stays below about twice the cap."""
         room = self.head_cap - len(self.head)
         self.head += data[:room]
         self.tail += data[room:]
@@ -57,17 +60,19 @@ class Output:
         del self.tail[:over]
 
     def bytes(self) -> bytes:
-        """What is kept; where something was cut, a line between head and tail says how much."""
+        """The kept output; if bytes were cut, a line between head and tail says how many."""
         self._trim()
         mark = b"\n[... %d bytes cut ...]\n" % self.cut if self.cut else b""
         return bytes(self.head) + mark + bytes(self.tail)
 
 
 class Command:
-    """A running command: its leader's pid, its two pipes, its deadline, and how far it has come."""
+    """A running command: its leader's pid, its two pipes, its deadline and its state."""
 
     def __init__(self, ident: int, pid: int, out: int, err: int, header: dict[str, Any]) -> None:
-        self.ident, self.pid, self.pipes = ident, pid, (out, err)
+        self.ident = ident
+        self.pid = pid
+        self.pipes = (out, err)
         self.status: int | None = None
         self.deadline: float = header["now"] + header["timeout"]
         self.started: float = header["now"]
@@ -78,7 +83,7 @@ class Command:
         self.drain_most = 0.0
 
     def result(self, now: float, began: bool) -> tuple[dict[str, Any], bytes]:
-        """The answer's header and body, once the leader is dead.
+        """The header and body of the answer, once the leader is dead.
 
         Args:
             began: whether its program ran at all.
@@ -100,14 +105,14 @@ class Command:
 
 
 def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes]:
-    """The answer to a command that did not even become a process (none was left, say)."""
+    """The answer for a command that became no process, for example because the process limit is reached."""
     header = {"id": ident, "code": code, "out": 0, "timed_out": False, "truncated": False}
     answer = dict(header, seconds=0.0, began=False)
     return answer, f"air: {why}\n".encode("utf-8", "replace")
 
 
 def processes() -> dict[int, tuple[int, int, int]]:
-    """Every live process: pid -> (parent, process group, session). Zombies are left out."""
+    """Every live process: pid -> (parent, process group, session), without zombies."""
     table = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -123,44 +128,44 @@ def processes() -> dict[int, tuple[int, int, int]]:
 
 
 def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
-    """Whether an orphan is of command `ident`; unless `strict`, one without a mark counts as such."""
+    """Whether an orphan belongs to command `ident`; unless `strict`, an orphan without a mark does too."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             parts = file.read().split(b"\0")
     except OSError:
         return not strict
-    ours = f"{MARK}={mark}-".encode()
+    prefix = f"{MARK}={mark}-".encode()
     if strict:
-        return ours + b"%d" % ident in parts
-    return ours + b"%d" % ident in parts or not any(part.startswith(ours) for part in parts)
+        return prefix + b"%d" % ident in parts
+    return prefix + b"%d" % ident in parts or not any(part.startswith(prefix) for part in parts)
 
 
 def tree(guest: int, mark: str, leaders: set[int], command: Command | None) -> set[int]:
-    """The live processes of one command, or of all, that descend from a guest with this mark.
+    """The live processes of one command, or of all commands, of the guest with this mark.
 
     Args:
-        leaders: the first processes of all commands.
+        leaders: the pids of the first process of each command.
     """
     table = processes()
-    found = {guest} if command is None else set()
+    pids = {guest} if command is None else set()
     for pid, (parent, group, session) in table.items():
         if command is None or pid == guest:
             continue
-        ours = command.status is None and command.pid in (pid, group, session)
-        lost = parent != 0 and parent not in table  # its parent ended while we looked
+        own = command.status is None and command.pid in (pid, group, session)
+        lost = parent != 0 and parent not in table  # its parent ended during the listing
         orphan = (parent == guest or lost) and pid not in leaders
-        strict = lost and guest != 1  # it may be anybody's
-        if ours or (orphan and is_marked(pid, mark, command.ident, strict)):
-            found.add(pid)
+        strict = lost and guest != 1  # it may belong to anything on the machine
+        if own or (orphan and is_marked(pid, mark, command.ident, strict)):
+            pids.add(pid)
     size = 0
-    while size != len(found):
-        size = len(found)
-        found |= {pid for pid, (parent, _, _) in table.items() if parent in found}
-    return found - {guest}
+    while size != len(pids):
+        size = len(pids)
+        pids |= {pid for pid, (parent, _, _) in table.items() if parent in pids}
+    return pids - {guest}
 
 
 def signal_all(pids: set[int], number: int) -> None:
-    """Signals each; one that is gone already is fine, one that is not ours is not touched."""
+    """Signals each process; skips those that are gone or belong to another user."""
     for pid in pids:
         try:
             os.kill(pid, number)

@@ -1,15 +1,15 @@
-"""What the guest knows of relayed connections: loopback ports of the box that the harness answers.
+"""The guest's side of relayed connections: loopback ports of the box that the harness answers.
 
 Part of the guest: standard library only, Python >= 3.8, no import of `air`.
 
 A connection is frames `{"op": "relay", "conn": N, "do": …}`: `open` by the guest; `data` and `eof`
-both ways; `credit`, with which each side lets the other send `bytes` more; `close` by either side
-(the harness's comes after its data; `abort` does not wait for it). At most `most` connections exist
-at once, and more wait in the kernel's queue: the place of one is free when its socket is closed and
-the harness has said `free`.
+both ways; `credit`, which allows the other side to send `bytes` more; `close` by either side (the
+harness sends it after its data; `abort` does not wait for the data). At most `most` connections exist at
+once; further ones wait in the kernel's queue. A connection counts until its socket is closed and the
+harness has sent `free`.
 
-Bytes for the harness are read from a socket only when the stream has room for them (`pull`), a piece
-of each connection in turn: a transfer neither grows the guest nor goes before the answers of commands.
+Sockets are read only when the stream to the harness has room (`pull`), one piece per connection in turn:
+a transfer neither grows the guest nor delays the results of commands.
 """
 
 from __future__ import annotations
@@ -35,27 +35,29 @@ class Stream:
     """One connection of a program in the box."""
 
     def __init__(self, ident: int, sock: socket.socket, window: int) -> None:
-        self.ident, self.fd = ident, sock.fileno()
+        self.ident = ident
+        self.fd = sock.fileno()
         self.sock: socket.socket | None = sock
-        self.credit = window  # bytes that the harness still takes
+        self.credit = window  # bytes that the harness still accepts
         self.out: collections.deque[memoryview] = collections.deque()
-        self.owed = 0  # bytes written out, and not yet said to the harness
-        self.last = ""  # what is done when all is written: "eof" or "close"
-        self.ended = False  # the program sends nothing more
-        self.queued = False  # it waits for its turn to be read
-        self.free = False  # the harness has done with it
+        self.owed = 0  # bytes that the program took, and for which the harness has no credit yet
+        self.last = ""  # how to end once all is written: "eof" or "close"
+        self.ended = False  # the program has closed its sending side
+        self.queued = False  # waits in `Relay.ready` to be read
+        self.free = False  # the harness has sent "free"
 
 
 class Relay:
     """Listens, accepts, and turns connections into frames and back.
 
     Args:
-        epoll: the guest's; sockets are armed in it for one event at a time.
-        queue: takes one frame for the harness; the caller flushes.
+        epoll: the guest's; each socket is armed for one event at a time.
+        queue: queues one frame for the harness; the caller flushes.
     """
 
     def __init__(self, epoll: select.epoll, queue: Queue) -> None:
-        self.epoll, self.queue = epoll, queue
+        self.epoll = epoll
+        self.queue = queue
         self.window = self.most = self.last_ident = 0
         self.listeners: dict[int, tuple[socket.socket, int]] = {}
         self.streams: dict[int, Stream] = {}
@@ -63,10 +65,11 @@ class Relay:
         self.ready: collections.deque[Stream] = collections.deque()
 
     def listen(self, header: dict[str, Any]) -> int:
-        """Opens a loopback port (0: any free one), named `key` to the harness; returns the port."""
+        """Opens a loopback port (0: any free port) and returns it; the harness knows it as `key`."""
         import socket  # too slow to import at every start of a box
 
-        self.window, self.most = header["window"], header["most"]
+        self.window = header["window"]
+        self.most = header["most"]
         listener = socket.socket()
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,7 +86,7 @@ class Relay:
         return port
 
     def event(self, fd: int, events: int) -> bool:
-        """Serves an event of a socket; returns whether it is one of these."""
+        """Handles an event of descriptor `fd`; returns False if the relay has no such socket."""
         if fd in self.listeners:
             self._accept(*self.listeners[fd])
             self._arm_listeners()
@@ -100,7 +103,7 @@ class Relay:
         return True
 
     def pull(self) -> None:
-        """Queues the next piece of the connection whose turn it is, if one has something to say."""
+        """Reads and queues one piece of the next connection that has something to send."""
         if not self.ready:
             return
         stream = self.ready.popleft()
@@ -123,7 +126,7 @@ class Relay:
         self._arm(stream)
 
     def take(self, header: dict[str, Any], body: bytes) -> None:
-        """Does what a frame of the harness says; one for a connection that is gone is late."""
+        """Handles a frame of the harness; ignores one for a connection that is gone."""
         stream, do = self.streams.get(header["conn"]), header["do"]
         if stream is None:
             return
@@ -154,7 +157,7 @@ class Relay:
             sock, _ = listener.accept()
         except (BlockingIOError, ConnectionError):
             return
-        except OSError:  # no descriptor is left: it waits, and we do not spin meanwhile
+        except OSError:  # out of descriptors: the connection waits; do not spin
             time.sleep(FULL_SECONDS)
             return
         sock.setblocking(False)
@@ -172,7 +175,7 @@ class Relay:
                 self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def _arm(self, stream: Stream) -> None:
-        """Asks for the next event, if there is something to do about it."""
+        """Arms epoll for the next event that the stream can use."""
         if stream.sock is None:
             return
         events = select.EPOLLOUT if stream.out else 0
@@ -182,7 +185,7 @@ class Relay:
             self.epoll.modify(stream.fd, events | select.EPOLLONESHOT)
 
     def _write(self, stream: Stream) -> None:
-        """Writes what the program takes, and after the last of it ends as the harness asked."""
+        """Writes what the program accepts; after the last byte, ends as the harness asked."""
         sock = stream.sock
         assert sock is not None
         try:
@@ -206,7 +209,7 @@ class Relay:
             stream.owed = 0
 
     def _lose(self, stream: Stream) -> None:
-        """The program is gone from its end."""
+        """Closes a connection whose program is gone, and tells the harness."""
         self._close(stream)
         self._say(stream, "close")
 
@@ -225,7 +228,7 @@ class Relay:
         self._forget(stream)
 
     def _forget(self, stream: Stream) -> None:
-        """Makes place for another connection once both ends have done with this one."""
+        """Frees the place of a connection once both ends have finished with it."""
         if stream.free and stream.sock is None:
             del self.streams[stream.ident]
             self._arm_listeners()

@@ -1,11 +1,11 @@
-"""The keeper: the program that freezes workspaces and lays copies of them over those of other boxes.
+"""The keeper: the program that freezes workspaces and mounts copies of them over those of other boxes.
 
-It runs as root in a mount namespace of its own, reaches into a box's mount namespace by process id,
-and answers frames one at a time. A frozen workspace is the tmpfs of the box it came from, held by a
-mount of the keeper's after that box has ended; a fork is an overlay whose upper layer is a fresh
-tmpfs. Nothing is copied, so neither takes longer for a larger workspace. All of it is mounts of this
-one namespace: when the keeper ends, for whatever reason, nothing is left. It ends when its stream does,
-and when it has heard nothing for `SILENCE_SECONDS`: an engine that is killed leaves its input open.
+It runs as root in its own mount namespace, enters a box's mount namespace by process id, and answers
+frames one at a time. A frozen workspace is the tmpfs of its box, which a mount of the keeper holds after
+that box has ended; a fork is an overlay whose upper layer is a new tmpfs. Nothing is copied, so both take
+the same time for any workspace. All mounts belong to the keeper's namespace: when the keeper ends, for
+any reason, nothing remains. It ends with its stream, or when it has received nothing for
+`SILENCE_SECONDS`: a killed engine leaves its input open.
 
 Standard library only, Python >= 3.8.
 """
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_LAYERS = 120
-"""The layers of one overlay are named in one page of memory."""
+"""The maximum of layers of one overlay: one page of memory must hold all their names."""
 SILENCE_SECONDS = 300.0
 HOME = "/k"
-"""A tmpfs of the keeper's own; paths are short since all layers of an overlay share one page."""
+"""A tmpfs of the keeper; its path is short, since all layers of an overlay share one page."""
 _OPEN_TREE, _MOVE_MOUNT = 428, 429  # the same number on every architecture
 _OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH = 1, 4
 _AT_FDCWD = -100
@@ -55,7 +55,7 @@ def _unmount(target: str) -> None:
 
 
 def _clone(path: str) -> int:
-    """A descriptor of a new, unattached mount of what is mounted at `path`."""
+    """Clones the mount at `path`; returns a descriptor of the new, unattached mount."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC
     return _called("open_tree", _LIBC.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), flags))
 
@@ -66,9 +66,9 @@ def _attach(mount: int, path: str) -> None:
 
 
 class Keeper:
-    """Frozen workspaces and forks by name, each a list of layers, the newest first.
+    """Frozen workspaces and forks by name, each a list of layers, newest first.
 
-    A layer is the folder that holds its files; `mounts` says which mount that folder is part of.
+    A layer is the folder that holds its files; `mounts` maps it to the mount that contains it.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Keeper:
         self.options = "userxattr,index=off" if _is_rootless() else "redirect_dir=on,index=off"
 
     def handle(self, header: dict[str, Any]) -> None:
-        """Does what one frame asks; OSError, KeyError and ValueError say why it could not be done."""
+        """Handles one frame; raises OSError, KeyError or ValueError if that fails."""
         op, name = header["op"], header.get("name", "")
         if op == "take":
             self.take(name, header)
@@ -93,7 +93,7 @@ class Keeper:
             raise ValueError(f"unknown operation {op!r}")
 
     def take(self, name: str, header: dict[str, Any]) -> None:
-        """Keeps the workspace of a box that no longer writes, as the snapshot `name`."""
+        """Keeps the workspace of a frozen box as the snapshot `name`."""
         layers = self.layers.get(header["box"])
         if layers is None:
             place = self._place()
@@ -108,7 +108,7 @@ class Keeper:
         self._hold(name, layers)
 
     def fork(self, name: str, header: dict[str, Any]) -> None:
-        """Lays a writable copy of the snapshot `of` over the workspace of the box `name`."""
+        """Mounts a writable copy of the snapshot `of` over the workspace of the box `name`."""
         below = self.layers[header["of"]]
         if len(below) >= MOST_LAYERS:
             raise ValueError(f"snapshots nest {MOST_LAYERS} deep at most")
@@ -129,7 +129,7 @@ class Keeper:
         self._hold(name, [room + "/u", *below])
 
     def _overlay(self, room: str, below: list[str]) -> int:
-        """A descriptor of an unattached overlay over `below` that writes into `room`."""
+        """Makes an unattached overlay over `below` that writes into `room`; returns its descriptor."""
         upper, work, whole = room + "/u", room + "/w", room + "/m"
         for folder in (upper, work, whole):
             os.mkdir(folder)
@@ -164,23 +164,25 @@ class Keeper:
 
 
 def _is_rootless() -> bool:
-    """Whether root is so only in a user namespace, where an overlay may write no trusted attributes:
-    it cannot rename a folder of a lower layer then, and `mv` copies it."""
+    """Whether this process is root only in a user namespace. There an overlay may write no trusted
+    attributes, so it cannot rename a folder of a lower layer, and `mv` copies it."""
     with open("/proc/self/uid_map") as table:  # noqa: PTH123
         return table.read().split() != ["0", "0", "4294967295"]
 
 
 class _Inside:
-    """The mount namespace of a container, while the context lasts.
+    """Enters the mount namespace of a container for the duration of the context.
 
     Args:
-        home: the namespace to go back to.
-        pid: a process of the container. Its number may belong to another process by now.
+        home: the namespace to return to.
+        pid: a process of the container. By now the number may belong to another process.
         container: the engine's id of the container.
     """
 
     def __init__(self, home: int, pid: int, container: str) -> None:
-        self.home, self.pid, self.container = home, pid, container
+        self.home = home
+        self.pid = pid
+        self.container = container
 
     def __enter__(self) -> None:
         there = _namespace(self.pid, self.container)
@@ -191,15 +193,15 @@ class _Inside:
 
     def __exit__(self, *exc: object) -> None:
         if _LIBC.setns(self.home, _CLONE_NEWNS) != 0:
-            os._exit(1)  # nothing may go on in a box's namespace
+            os._exit(1)  # nothing may continue in a box's namespace
 
 
 def _namespace(pid: int, container: str) -> int:
-    """A descriptor of the mount namespace of process `pid`, which must be that of the container.
+    """Returns a descriptor of the mount namespace of process `pid`, if that belongs to the container.
 
-    A folder of `/proc` that is open stays with its process: when that ends, nothing in it opens any
-    more, whoever gets the number. The engine mounts files of the container, from a folder that has
-    the container's id as its name, at fixed places; nothing in a box can mount.
+    An open folder of `/proc` stays with its process: once that ends, nothing in it opens any more, even
+    if another process gets the number. The engine mounts some files of the container at fixed places,
+    from a folder that is named by the container's id; nothing in a box can mount.
     """
     process = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -212,7 +214,7 @@ def _namespace(pid: int, container: str) -> int:
                 for source, place in mounts
             ):
                 raise ValueError(f"process {pid} is not of the box's container")
-        except BaseException:  # whatever it is: the descriptor is nobody's yet
+        except BaseException:  # any error: nobody else closes the descriptor
             os.close(there)
             raise
         return there

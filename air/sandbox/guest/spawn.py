@@ -1,7 +1,7 @@
-"""How a command starts. Part of the guest: standard library only, Python >= 3.8.
+"""Starts commands. Part of the guest: standard library only, Python >= 3.8.
 
-`posix_spawn` takes half of the time of a fork of the guest. A process box needs what only a fork can
-do: limits on each command, and its end with that of the guest.
+`posix_spawn` takes half the time of a fork of the guest. A process box forks, since only a fork allows
+limits for each command, and lets commands die with the guest.
 """
 
 # ruff: noqa: SIM105
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 NICER = 5
-"""A guest beside busy commands still answers."""
+"""How much nicer commands are than the guest, which must answer beside busy ones."""
 ARGUMENT_BYTES = 100_000
 STILLBORN = 4096
-"""Forked commands of which each has a byte that the guest sees, set where its program does not run."""
+"""The number of bytes shared with forked commands: one each, set if its program does not run."""
 
 
 class NotStarted(Exception):
-    """No process became the command; what its exit code would be, and why."""
+    """A command did not start. Holds its exit code; the text is the reason."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -43,16 +43,18 @@ class NotStarted(Exception):
 
 
 class Starter:
-    """Starts commands. It is made before the guest hides from every process, itself among them.
+    """Starts commands. Construct it before the guest becomes undumpable: afterwards /proc/self is closed.
 
     Args:
-        env: of every command.
-        mark: of this guest, which its commands carry in their environment.
-        limits: kinds and values of rlimits, of every command.
+        env: the environment of every command.
+        mark: the mark of this guest in the environment of its commands.
+        limits: kinds and values of the rlimits of every command.
     """
 
     def __init__(self, env: dict[str, str], mark: str, limits: list[tuple[int, int]]) -> None:
-        self.env, self.mark, self.limits = dict(os.environ, **env), mark, limits
+        self.env = dict(os.environ, **env)
+        self.mark = mark
+        self.limits = limits
         self.shell = shell(self.env.get("PATH", os.defpath))
         self.spawns = os.getpid() == 1 and not limits
         self.stillborn = mmap.mmap(-1, STILLBORN)
@@ -62,14 +64,14 @@ class Starter:
             self.own_score = os.pread(self.score, 20, 0)
 
     def start(self, ident: int, header: dict[str, Any], body: bytes) -> tuple[int, int, int]:
-        """A new process and the ends of its output and its error output.
+        """Starts a process; returns its pid and the read ends of its output and its error output.
 
         Args:
             header: `argv` or `script`, `cwd` and `env`.
             body: its standard input.
 
         Raises:
-            NotStarted: there is none.
+            NotStarted: no process was started.
         """
         fds: list[int] = []
         try:
@@ -83,10 +85,10 @@ class Starter:
     def _started(
         self, ident: int, header: dict[str, Any], body: bytes, fds: list[int]
     ) -> tuple[int, int, int]:
-        """The same; leaves in `fds` what is to be closed."""
+        """Starts the process; leaves in `fds` the descriptors to close."""
         argv = arguments(header, fds, self.shell)
         for fd in fds:
-            os.set_inheritable(fd, True)  # until it is closed; nothing else starts meanwhile
+            os.set_inheritable(fd, True)  # until it is closed; no other command starts meanwhile
         source = self.nothing
         if body:
             source = memory_file(body)
@@ -124,7 +126,7 @@ class Starter:
             pid: int = first_found(run, argv, env)
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in (errno.EAGAIN, errno.ENOMEM):
-                raise  # there is no room for a process
+                raise  # no further process is possible
             missing = executing and isinstance(error, FileNotFoundError)
             raise NotStarted(127 if missing else 126, cannot_run(argv, error)) from error
         finally:
@@ -133,7 +135,7 @@ class Starter:
         try:
             os.setpriority(os.PRIO_PGRP, pid, os.nice(0) + NICER)
         except (ProcessLookupError, PermissionError):
-            pass  # it has left its group already, or is nicer or another user by itself
+            pass  # it has changed its group or its user, or is nicer already
         return pid
 
     def _fork(
@@ -157,7 +159,7 @@ def shell(path: str) -> str:
 
 
 def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
-    """The argument vector; a script too long for one argument is read from memory instead."""
+    """The argument vector; a script that is too long for an argument becomes a file in memory."""
     if "argv" in header:
         return list(header["argv"])
     if not shell:
@@ -170,7 +172,7 @@ def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
 
 
 def memory_file(data: bytes) -> int:
-    """A descriptor from which `data` can be read."""
+    """Returns a descriptor of a file in memory that holds `data`."""
     fd = os.memfd_create("air", os.MFD_CLOEXEC)
     view = memoryview(data)
     while view:
@@ -180,7 +182,7 @@ def memory_file(data: bytes) -> int:
 
 
 def cannot_run(argv: list[str], error: BaseException) -> str:
-    """Half a line on why a program does not run."""
+    """The reason why a program does not run, as a short text."""
     return f"cannot run {argv[0] if argv else ''!r}: {reason(error)}"
 
 
@@ -201,7 +203,7 @@ def become(
             os.dup2(fd, number)
         for signal_number in SIGNALS:
             signal.signal(signal_number, signal.SIG_DFL)
-        prctl(PR_SET_DUMPABLE, 1)  # else its own /proc entries would belong to root
+        prctl(PR_SET_DUMPABLE, 1)  # otherwise its own /proc entries would belong to root
         score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         os.write(score, b"1000")  # out of memory ends commands, never the guest
         if limits:
@@ -220,7 +222,7 @@ def become(
 
 
 def bound(limits: list[tuple[int, int]]) -> None:
-    """Sets rlimits of this process, by kind and value, within those that it has."""
+    """Sets rlimits of this process by kind and value, at most to its present hard limits."""
     import resource
 
     for number, most in limits:
@@ -230,7 +232,8 @@ def bound(limits: list[tuple[int, int]]) -> None:
 
 
 def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -> Any:
-    """What `run(path, argv, env)` returns, once one of the folders of `env`'s PATH has the program."""
+    """Calls `run(path, argv, env)` for the program in each folder of `env`'s PATH until one exists; returns
+    its result."""
     if not argv:
         raise ValueError("the command is empty")
     if "/" in argv[0]:
@@ -239,7 +242,9 @@ def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -
     for folder in env.get("PATH", os.defpath).split(":"):
         path = f"{folder or '.'}/{argv[0]}"
         try:
-            if os.access(path, os.F_OK):  # a try of what is not there costs as much as a start
+            if os.access(
+                path, os.F_OK
+            ):  # an attempt to run a missing file costs as much as a start
                 return run(path, argv, env)
         except (FileNotFoundError, NotADirectoryError):
             continue

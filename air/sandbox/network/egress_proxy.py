@@ -1,12 +1,12 @@
-"""The allow-list of a box's network: an HTTP proxy on the host that reaches listed names and no others.
+"""The egress proxy: an HTTP proxy on the host through which a box reaches the listed names, and no others.
 
-It answers the connections of one box, which come over its relay: `CONNECT`, and plain requests for
-an `http://` address, one a connection. It resolves names itself, on the host, and connects to the
-very address that it judged (`names` says which may be reached). Where the host's own environment
-names a proxy, it goes through that one; a name that only that proxy can resolve is left to it.
+It serves the relayed connections of one box: `CONNECT`, and plain requests for an `http://` address, one
+request per connection. It resolves names on the host, and connects to exactly the address that it checked
+(see `network_rules`). If the host's environment names a proxy, the connection goes through that proxy,
+which then also resolves names that the host cannot.
 
-Limits: what is said inside a tunnel is not seen, so a listed server that serves other names too can
-be asked for those; a plain request's body needs a Content-Length.
+Limits: the proxy does not see inside a tunnel, so a box can ask a listed server for other names that it
+serves; the body of a plain request needs a Content-Length.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 
 def environment() -> dict[str, str]:
-    """What commands in a box with an allow-list find in their environment."""
+    """The environment variables that point commands in a box to the proxy."""
     there = f"http://127.0.0.1:{PORT}"
-    found = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), there)
-    return found | dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
+    variables = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), there)
+    return variables | dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
 
 
 class Refusal(Exception):
-    """An answer in place of what was asked."""
+    """An error response in place of the requested one."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -72,17 +72,17 @@ class Request:
     version: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
     length: int | None = None
-    """Bytes of the body; None where the client says nothing of one."""
+    """Bytes of the body; None if the client sends no Content-Length."""
     expects: bool = False
     """Whether the client waits for `100 Continue` before it sends the body."""
 
     @property
     def authority(self) -> str:
-        """Host and port, the port left out where it is HTTP's own."""
+        """Host and port; without the port if it is 80 and the request is plain."""
         return self.host if self.port == 80 and self.path else f"{self.host}:{self.port}"
 
     def head(self, authorization: str | None = None, *, absolute: bool = False) -> bytes:
-        """The head to send on; ends the connection after one answer."""
+        """The head to send to the server; it asks to close the connection after one response."""
         target = f"http://{self.authority}{self.path}" if absolute else self.path
         lines = [f"{self.method} {target} {self.version}", f"Host: {self.authority}"]
         lines += [f"Content-Length: {self.length}"] if self.length is not None else []
@@ -92,33 +92,33 @@ class Request:
 
 
 def parse(lines: Sequence[bytes]) -> Request:
-    """Reads the head of a request, given as its lines; Refusal for what is none, or too clever."""
+    """Reads the lines of a request's head; raises Refusal if they are malformed or not supported."""
     first = _REQUEST.fullmatch(lines[0]) if lines else None
     if first is None:
         raise Refusal(400, "this is an HTTP proxy, and that is no request")
     method, target, version = (part.decode("ascii") for part in first.groups())
     pattern, port = (_TUNNEL, None) if method == "CONNECT" else (_ADDRESS, 80)
-    found = pattern.fullmatch(target)
-    if found is None:
+    match = pattern.fullmatch(target)
+    if match is None:
         raise Refusal(400, "this is a proxy: ask for http://NAME/… or CONNECT NAME:PORT")
-    port = int(found[2]) if found[2] else port
+    port = int(match[2]) if match[2] else port
     assert port is not None
-    path = "" if method == "CONNECT" else found[3] or "/"
+    path = "" if method == "CONNECT" else match[3] or "/"
     path = f"/{path}" if path.startswith("?") else path
-    request = Request(method, network_rules.normal(found[1]), port, path, version)
+    request = Request(method, network_rules.normal(match[1]), port, path, version)
     headers = [_header(line) for line in lines[1:]]
     return request if method == "CONNECT" else _with(request, headers)
 
 
 def _header(line: bytes) -> tuple[bytes, bytes]:
-    found = _HEADER.fullmatch(line)
-    if found is None:
+    match = _HEADER.fullmatch(line)
+    if match is None:
         raise Refusal(400, "a header is malformed")
-    return found[1], found[2].strip(b" \t")
+    return match[1], match[2].strip(b" \t")
 
 
 def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
-    """The request with the headers that are sent on: none that is about one hop only."""
+    """Returns the request with its end-to-end headers; hop-by-hop headers are dropped."""
     by_name = [(name.decode("ascii").lower(), name, value) for name, value in headers]
     if any(name == "transfer-encoding" for name, _, _ in by_name):
         raise Refusal(411, "a body needs a Content-Length here")
@@ -137,7 +137,7 @@ def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
 
 @dataclass(frozen=True)
 class Parent:
-    """A proxy of the host's own, through which everything public goes."""
+    """The host's own proxy, through which all public connections go."""
 
     host: str
     port: int
@@ -148,7 +148,7 @@ class Parent:
         """Reads the value of an environment variable.
 
         Raises:
-            ConfigError: it is no `http://` proxy; the value, which may hold a password, is not shown.
+            ConfigError: it is not an `http://` proxy; the message omits the value, which may hold a password.
         """
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -157,7 +157,7 @@ class Parent:
             parts = None
         if parts is None or parts.scheme != "http" or not parts.hostname:
             raise ConfigError(
-                "not a proxy that a box's network can go through",
+                "the network of a box cannot go through this proxy",
                 where=f"{key} (environment)",
                 remedy="set it to http://HOST:PORT, or unset it",
             )
@@ -170,9 +170,9 @@ class Proxy:
     """The proxy of one box; `serve` is a handler for its relay.
 
     Args:
-        entries: what may be reached, as in `BoxSpec.network`.
-        resolve: a name's addresses, may block; the machine's resolver by default.
-        proxies: the host's own, by `http`, `https` and `no`; from its environment if None.
+        entries: the hosts that may be reached, as in `BoxSpec.network`.
+        resolve: returns the addresses of a name, may block; by default the machine's resolver.
+        proxies: the host's own proxies, by `http`, `https` and `no`; None reads the environment.
 
     Raises:
         ConfigError: the host's own proxy cannot be used.
@@ -191,10 +191,10 @@ class Proxy:
         self._known = ", ".join(entries)
         self._resolve = resolve or addresses
         self._resolving = asyncio.Semaphore(_RESOLVING_AT_ONCE)
-        found = urllib.request.getproxies() if proxies is None else proxies
-        keys = [key for key in ("http", "https") if found.get(key)]
-        self._parents = {key: Parent.of(f"{key}_proxy", found[key]) for key in keys}
-        self._direct = partial(urllib.request.proxy_bypass, proxies=found)
+        host_proxies = urllib.request.getproxies() if proxies is None else proxies
+        keys = [key for key in ("http", "https") if host_proxies.get(key)]
+        self._parents = {key: Parent.of(f"{key}_proxy", host_proxies[key]) for key in keys}
+        self._direct = partial(urllib.request.proxy_bypass, proxies=host_proxies)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers one connection of the box."""
@@ -216,11 +216,11 @@ class Proxy:
                 await port_relay.splice((reader, writer), far, idle=IDLE_SECONDS)
 
     async def _reach(self, request: Request) -> tuple[port_relay.Streams, Parent | None]:
-        """A connection to where a request may go, and the host's proxy if it goes through one."""
+        """Opens the connection for a request; returns it, and the host's proxy if it goes through one."""
         host, port = request.host, request.port
         rules = [rule for rule in self._rules if rule.allows(host, port)]
         if network_rules.is_address(host):
-            raise Refusal(403, f"addresses are not reached; this box may reach {self._known}")
+            raise Refusal(403, f"IP addresses are not allowed; this box may reach {self._known}")
         if not rules:
             raise Refusal(403, f"this box may reach only {self._known}")
         private = any(rule.private for rule in rules)
@@ -228,9 +228,9 @@ class Proxy:
         parent = None if private or self._direct(f"{host}:{port}") else parent
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                found = await self._addresses(host, port, private, by_parent=parent is not None)
+                addresses = await self._addresses(host, port, private, by_parent=parent is not None)
                 if parent is None:
-                    return await _connect(found, port), None
+                    return await _connect(addresses, port), None
                 return await _through(parent, request), parent
         except TimeoutError:
             raise Refusal(504, f"{host} did not answer within {CONNECT_SECONDS:.0f} s") from None
@@ -241,50 +241,50 @@ class Proxy:
     async def _addresses(
         self, host: str, port: int, private: bool, *, by_parent: bool
     ) -> Sequence[str]:
-        """A name's addresses, all of them judged; none where only the parent can resolve it."""
+        """The checked addresses of a name; none if only the parent proxy can resolve it."""
         await self._resolving.acquire()
         loop = asyncio.get_running_loop()
         asked = loop.run_in_executor(_threads(os.getpid()), self._resolve, host, port)
         asked.add_done_callback(self._resolved)
         try:
-            found = await asyncio.shield(asked)  # a thread goes on, and so does its count
+            addresses = await asyncio.shield(asked)  # the thread continues, and still counts
         except OSError:
             if by_parent:
                 return ()
             raise Refusal(502, f"{host} cannot be resolved") from None
-        if not all(network_rules.permits(address, private=private) for address in found):
+        if not all(network_rules.permits(address, private=private) for address in addresses):
             raise Refusal(403, f"{host} resolves to an address that is not public")
-        return found
+        return addresses
 
     def _resolved(self, asked: asyncio.Future[Sequence[str]]) -> None:
         self._resolving.release()
         if not asked.cancelled():
-            asked.exception()  # whoever asked may have gone
+            asked.exception()  # marks it as retrieved: the caller may be gone
 
     async def _refuse(
         self, refusal: Refusal, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Says why not, in the status line too: of a refused tunnel, clients show no more."""
+        """Sends the reason, also in the status line: of a refused tunnel, clients show only that."""
         body = f"air: {refusal}\n".encode("ascii", "replace")
         reason = body.rstrip()[:800].decode()
         head = f"HTTP/1.1 {refusal.status} {reason}\r\nContent-Type: text/plain\r\n"
         head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         writer.write(head.encode("ascii") + body)
         writer.write_eof()
-        async with asyncio.timeout(HEAD_SECONDS):  # what the client still sends must not reset it
-            left = _DISCARD_BYTES
-            while left > 0 and (data := await reader.read(port_relay.PIECE)):
-                left -= len(data)
+        async with asyncio.timeout(HEAD_SECONDS):  # unread input would reset the connection
+            room = _DISCARD_BYTES
+            while room > 0 and (data := await reader.read(port_relay.PIECE)):
+                room -= len(data)
 
 
 def addresses(host: str, port: int) -> list[str]:
-    """What the machine's resolver says; OSError if it knows no address. Blocks."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    """The addresses of a name by the machine's resolver; OSError if there are none. Blocks."""
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
-    """The lines of a request's head; one that cannot become a request is refused at once."""
+    """Reads the lines of a request's head; refuses at the first line that cannot be valid."""
     lines: list[bytes] = []
     size = 0
     while True:
@@ -302,10 +302,10 @@ async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
             parse(lines)
 
 
-async def _connect(found: Sequence[str], port: int) -> port_relay.Streams:
-    """A connection to the first address that answers; OSError of the last one if none does."""
-    last: OSError = ConnectionError("it has no address")
-    for address in found[:_ADDRESSES_TRIED]:
+async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
+    """Connects to the first address that answers; if none does, raises the OSError of the last."""
+    last: OSError = ConnectionError("the name has no address")
+    for address in addresses[:_ADDRESSES_TRIED]:
         try:
             return await asyncio.open_connection(address, port, limit=port_relay.PIECE)
         except OSError as error:
@@ -314,7 +314,7 @@ async def _connect(found: Sequence[str], port: int) -> port_relay.Streams:
 
 
 async def _through(parent: Parent, request: Request) -> port_relay.Streams:
-    """A connection to the host's proxy; for a tunnel, one that it has opened to the end."""
+    """Connects to the host's proxy; for a tunnel, also waits until that proxy has opened it."""
     reader, writer = await asyncio.open_connection(parent.host, parent.port, limit=port_relay.PIECE)
     if request.path:
         return reader, writer
@@ -326,7 +326,7 @@ async def _through(parent: Parent, request: Request) -> port_relay.Streams:
         answer = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode("latin-1")
         if not re.match(r"HTTP/1\.[01] 2[0-9][0-9]( |$)", answer):
             raise Refusal(502, f"this machine's own proxy refuses {request.host}: {answer[:200]}")
-    except BaseException as error:  # cancellation too: the connection is nobody's
+    except BaseException as error:  # cancellation too: nobody else closes it
         writer.transport.abort()
         if isinstance(error, asyncio.IncompleteReadError | asyncio.LimitOverrunError):
             raise Refusal(502, "this machine's own proxy does not answer") from None
@@ -337,7 +337,7 @@ async def _through(parent: Parent, request: Request) -> port_relay.Streams:
 async def _exchange(
     request: Request, parent: Parent | None, near: port_relay.Streams, far: port_relay.Streams
 ) -> None:
-    """Sends one request on, exactly; copies the answer back, up to its end."""
+    """Sends one request to the server, and copies the response back until its end."""
     authorization = parent.authorization if parent else None
     far[1].write(request.head(authorization, absolute=parent is not None))
     if request.expects:
@@ -352,22 +352,22 @@ async def _exchange(
 
 
 async def _send_body(
-    source: asyncio.StreamReader, sink: asyncio.StreamWriter, left: int, alive: Callable[[], None]
+    source: asyncio.StreamReader, sink: asyncio.StreamWriter, size: int, alive: Callable[[], None]
 ) -> None:
-    """Sends on `left` bytes; a client that is gone before ends the exchange."""
-    while left:
+    """Sends `size` bytes of the body; aborts the exchange if the client is gone before."""
+    while size:
         try:
-            data = await source.read(min(port_relay.PIECE, left))
+            data = await source.read(min(port_relay.PIECE, size))
         except ConnectionError:
             data = b""
         if not data:
             sink.transport.abort()
             return
-        left -= len(data)
+        size -= len(data)
         try:
             sink.write(data)
             await sink.drain()
-        except ConnectionError:  # the server takes no more: its answer, if it has one, says why
+        except ConnectionError:  # the server accepts no more; its response may say why
             return
         alive()
 

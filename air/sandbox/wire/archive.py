@@ -1,7 +1,6 @@
-"""Reads a tar archive that comes out of a box that has no guest of ours, as data to be distrusted.
+"""Reads a tar archive from a box that has no guest; the archive is not trusted.
 
-Only regular files and folders are taken from it, within bounds; `folders.lay` sees to it that none of
-them lands elsewhere.
+Only regular files and folders are read, within bounds; `folders.lay` keeps them below their target.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from air.sandbox.guest.files import MAX_DEPTH, MAX_ENTRIES
 from air.sandbox.wire.folders import Entry
 
 MOST_OVERHEAD = 64 << 20
-"""Bytes that an archive may have beside the contents of its files."""
+"""Bytes that an archive may have in addition to the contents of its files."""
 
 
 def unpacked(data: bytes, *, max_bytes: int) -> list[Entry]:
     """Reads an archive of a folder and all below it, or of one file.
 
     Args:
-        max_bytes: most bytes that its files may have in all.
+        max_bytes: the maximum of the sizes of its files in total.
 
     Raises:
-        BoxFileError: it holds something else, or too much.
+        BoxFileError: it holds anything else than files and folders, or too much.
     """
     entries: list[Entry] = []
     contents: dict[str, bytes] = {}
-    left = max_bytes
+    room = max_bytes
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:", errors="surrogateescape") as tar:
             for member in tar:
@@ -38,12 +37,12 @@ def unpacked(data: bytes, *, max_bytes: int) -> list[Entry]:
                 entry = Entry("" if path == "." else path, member.isdir(), member.mode)
                 if not entry.folder:
                     entry.data = contents[path] = _contents(tar, member, contents)
-                    left -= len(entry.data)
-                if left < 0:
-                    raise BoxFileError(f"it is larger than {max_bytes} bytes")
+                    room -= len(entry.data)
+                if room < 0:
+                    raise BoxFileError(f"its files are larger than {max_bytes} bytes")
                 entries.append(entry)
                 if len(entries) > MAX_ENTRIES or path.count("/") + 1 > MAX_DEPTH:
-                    raise BoxFileError("it holds too many files or is too deep")
+                    raise BoxFileError("the folder holds too many files or is too deep")
     except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
         raise BoxFileError(f"its archive cannot be read: {error}") from error
     if not entries:

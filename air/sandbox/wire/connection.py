@@ -3,12 +3,11 @@
 Requests are frames (`air.sandbox.guest.frames`) with an `id`; their answers carry it too. A `get` is
 answered by many frames, all but the last with `more`.
 
-`Connection` is the host's end. It belongs to one event loop. When the stream ends, or says
-something that is no frame, every request, pending and later, raises `BoxDiedError` with the reason.
+`Connection` is the host's end. It belongs to one event loop. When the stream ends or carries something
+that is not a frame, all pending and later requests raise `BoxDiedError` with the reason.
 
-Both ends notice a stream that neither ends nor works, as an engine that was killed leaves it: the
-host sends a beat every `BEAT_SECONDS`, which the guest answers; whoever hears nothing for about
-`guest.SILENCE_SECONDS` gives up.
+A killed engine leaves a stream that neither ends nor works. Both ends notice it: the host sends a beat
+every `BEAT_SECONDS`, which the guest answers; an end that receives nothing for too long gives up.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from air.sandbox.guest.frames import frame, take
 from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 
 PATIENCE = 2
-"""Seconds that a started box waits for its program: a harness that died while the engine was starting
-the box may have left a stream that never ends, and nothing of it may run for 5 s."""
+"""Seconds that a started box waits for its program. If the harness dies while the engine starts the box,
+the stream may never end, and the box must be gone within 5 s."""
 READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
-"""How often a guest is asked for a sign of life, and how many of them it may owe."""
+"""Seconds between two beats, and how many beats in a row the guest may leave unanswered."""
 GUEST = ("frames", "processes", "spawn", "files", "relay", "main")
-"""The modules of the program in a box."""
+"""The modules of the program in a box, in the order of their imports."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
 """Where the sources of these modules are."""
 _RUN_COMPILED = """
@@ -73,9 +72,9 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
 
 @cache
 def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
-    """The same for an interpreter that is this very one, and calls `main` of the last of `modules`.
+    """The same program as compressed bytecode, for an interpreter of exactly this version.
 
-    It saves the compiling, and fits into a pipe before anybody reads.
+    It needs no compiling, and fits into a pipe before anybody reads.
     """
     codes = [
         (name, compile(source, f"air/{name}.py", "exec", optimize=2))
@@ -91,18 +90,18 @@ def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def without_docstrings(source: str) -> str:
-    """The same program, in which every string that is a statement is empty, and each line where it was.
+    """Empties every docstring of a program; every line keeps its number.
 
-    Cut out of the text: what `ast.unparse` writes, an older Python may not read.
+    It edits the text, since an older Python may not read what `ast.unparse` writes.
     """
     lines = source.encode().splitlines(keepends=True)  # columns are counted in bytes
-    found = [
+    strings = [
         node.value
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if isinstance(node.value.value, str)
     ]
-    for text in sorted(found, key=lambda text: (text.lineno, text.col_offset), reverse=True):
+    for text in sorted(strings, key=lambda text: (text.lineno, text.col_offset), reverse=True):
         assert text.end_lineno is not None
         first, last = text.lineno - 1, text.end_lineno - 1
         rest = lines[last][text.end_col_offset :]
@@ -112,18 +111,18 @@ def without_docstrings(source: str) -> str:
 
 
 def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:
-    """What a started box is told first: its program and its configuration."""
+    """The first bytes that a started box reads: its program and its configuration."""
     return program(modules) + frame(config)
 
 
 def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list[str]:
     """The command that starts the guest: a bootstrap that reads its program from its stdin.
 
-    It gives up after `PATIENCE` seconds of silence.
+    The bootstrap gives up after `PATIENCE` seconds of silence.
 
     Args:
         sent: the program; `program()` if empty.
-        source: whether what is sent is a `program`; else it is `compiled`.
+        source: whether `sent` is a `program`; otherwise it is `compiled`.
     """
     size = len(sent or program())
     boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"
@@ -135,16 +134,16 @@ def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list
 
 
 class FrameHandler(Protocol):
-    """Takes the frames of a connection that answer no request: those of relayed ports."""
+    """Receives the frames of relayed ports, which answer no request."""
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
         """Takes one frame."""
 
     def lose(self, reason: str) -> None:
-        """Learns that the stream is over, and why."""
+        """Is called once when the stream is over, with the reason."""
 
     async def close(self) -> None:
-        """Ends everything that it started."""
+        """Ends all relayed connections."""
 
 
 class Connection:
@@ -153,7 +152,7 @@ class Connection:
     Args:
         reader, writer: the stream.
         stderr: the guest's standard error; None where the reader carries both, with Docker's headers.
-        name: what to call the box in errors.
+        name: the name of the box in errors.
         beat: seconds between two beats.
     """
 
@@ -186,15 +185,15 @@ class Connection:
 
     @property
     def reason(self) -> str:
-        """Why the stream is over; empty while it is not."""
+        """Why the stream is over; empty while it works."""
         return self._reason
 
     async def ready(self, *, seconds: float) -> dict[str, Any]:
-        """Waits until the guest, which was sent its `opening`, is ready; returns what it says of itself.
+        """Waits until the guest, after its `opening`, is ready; returns the header of its `ready` frame.
 
         Raises:
             BoxDiedError: the guest ended instead.
-            TimeoutError: it said nothing within `seconds`.
+            TimeoutError: the guest was silent for `seconds`.
         """
         return await asyncio.wait_for(asyncio.shield(self._ready), seconds)
 
@@ -203,7 +202,7 @@ class Connection:
         return next(self._ids)
 
     def post(self, header: Mapping[str, Any], body: bytes = b"") -> None:
-        """Sends a frame without waiting for an answer; harmless when the stream is over."""
+        """Sends a frame without waiting for an answer; does nothing when the stream is over."""
         if not self._reason:
             self._write(frame(header, body))
 
@@ -225,7 +224,7 @@ class Connection:
             del self._waiting[ident]
 
     async def stream(self, header: Mapping[str, Any]) -> AsyncIterator[Reply]:
-        """Sends one request and yields its answers up to the last one, which is empty."""
+        """Sends one request and yields its answers, without the last one, which is empty."""
         ident = self.new_id()
         queue = self._expect(ident)
         try:
@@ -235,7 +234,7 @@ class Connection:
                 if not reply[0].get("more"):
                     return
                 yield reply
-        except (asyncio.CancelledError, GeneratorExit):  # nobody takes the rest
+        except (asyncio.CancelledError, GeneratorExit):  # nobody reads the rest
             self.post({"op": "abort", "id": 0, "target": ident})
             raise
         finally:
@@ -247,8 +246,8 @@ class Connection:
         """Sends a `write`, and waits for its one answer.
 
         Args:
-            header: what every frame of it carries.
-            pieces: the contents; each piece says whether it is the last one.
+            header: the fields of each of its frames.
+            pieces: the contents of the file; each piece with whether it is the last one.
         """
         ident = self.new_id()
         queue = self._expect(ident)
@@ -257,17 +256,17 @@ class Connection:
             async for data, last in pieces:
                 self._write(frame({**part, "last": last}, data))
                 await self.drain()
-                if not queue.empty():  # it was refused, or it was the last one
+                if not queue.empty():  # the guest refused it, or has it all
                     break
             await self._answer(queue)
-        except BaseException:  # cancellation above all: half a file stays in the box else
+        except BaseException:  # cancellation too: no half of a file stays in the box
             self.post({"op": "abort", "id": 0, "target": ident})
             raise
         finally:
             del self._waiting[ident]
 
     def lose(self, reason: str) -> None:
-        """Gives the stream up: all who wait and all who come learn `reason`."""
+        """Gives the stream up: pending and later requests fail with `reason`."""
         self._end(reason)
 
     async def close(self) -> None:
@@ -281,7 +280,7 @@ class Connection:
             await self._writer.wait_closed()
 
     def _beats(self) -> None:
-        """Says that the host is there. Beats are counted, not seconds: this loop may be busy."""
+        """Sends a beat. Counts beats instead of seconds, since this event loop may be busy."""
         if self._unheard >= BEATS_MISSED:
             self._end(f"its guest was silent for {BEATS_MISSED * self._beat:.0f} s")
             return
@@ -296,8 +295,8 @@ class Connection:
         return queue
 
     def _write(self, data: bytes) -> None:
-        """Sends the first frame of a turn of the event loop at once, so that the guest begins, and what
-        follows in the same turn together: everything between here and the guest wakes for each write."""
+        """Sends the first frame of a turn of the event loop at once, so that the guest begins, and the later
+        frames of that turn together: each write wakes every process between here and the guest."""
         self._unsent.append(data)
         if not self._gathers:
             self._flush()
@@ -312,7 +311,7 @@ class Connection:
             self._writer.write(data)
 
     async def drain(self) -> None:
-        """Returns when the stream takes more, or is over."""
+        """Waits until the stream accepts more bytes, or is over."""
         self._flush()
         try:
             await self._writer.drain()
@@ -329,24 +328,26 @@ class Connection:
 
     async def _read(self) -> None:
         buffer = bytearray()
-        said, reason = "", "its stream ended"
+        goodbye, reason = "", "its stream ended"
         try:
             while data := await self._piece():
                 self._unheard = 0
                 buffer += data
                 while reply := take(buffer):
-                    said = self._route(reply) or said
+                    goodbye = self._route(reply) or goodbye
         except (OSError, ValueError, RecursionError) as error:
             reason = f"its stream broke: {error}"
-        if self._errors is not None and self._reader.at_eof():  # else it lives, and may be silent
+        if (
+            self._errors is not None and self._reader.at_eof()
+        ):  # otherwise the guest lives, and may be silent
             self._stderr += await self._errors.read(4096)
         if self._stderr:
             lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
             reason += f" ({lines[-1]})" if lines else ""
-        self._end(said or reason)
+        self._end(goodbye or reason)
 
     async def _piece(self) -> bytes:
-        """The next bytes of the guest's standard output; its standard error is kept for the end."""
+        """Returns the next bytes of the guest's standard output; keeps the end of its standard error."""
         if self._errors is not None:
             return await self._reader.read(READ_BYTES)
         while data := await self._reader.read(READ_BYTES):
@@ -360,7 +361,7 @@ class Connection:
         return b""
 
     def _route(self, reply: Reply) -> str:
-        """Hands an answer to whoever waits; returns the guest's reason when it says goodbye."""
+        """Gives a frame to its receiver; returns the guest's reason if the frame is its goodbye."""
         header = reply[0]
         if header.get("op") == "ready":
             if not self._ready.done():
@@ -384,5 +385,5 @@ class Connection:
             self.relay.lose(reason)
         if not self._ready.done():
             self._ready.set_exception(BoxDiedError(f"box {self._name}: {reason}"))
-            self._ready.exception()  # it is looked at by `ready`, if anyone still is there
+            self._ready.exception()  # marks it as retrieved: perhaps nobody calls `ready`
         self._writer.close()

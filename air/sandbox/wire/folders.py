@@ -1,7 +1,7 @@
-"""What the host does with files: a folder taken apart for `put`, and put together for `get`.
+"""Files on the host: lists a folder for `put`, and writes a folder for `get`.
 
-The host trusts neither side: no link is followed in what is sent, and nothing that a box answers
-can name a place outside the folder it is copied to.
+The host trusts neither side: it follows no link in what it sends, and no path from a box leads out of the
+folder that is written.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Entry:
     """One file or folder of a copy."""
 
     path: str
-    """Relative, `/` between parts; empty for the thing itself."""
+    """Relative, `/` between parts; empty for the copied file or folder itself."""
     folder: bool
     """Whether it is a folder."""
     mode: int = 0o644
-    """0o755 where its owner may execute it, else 0o644."""
+    """0o755 if its owner may execute it, else 0o644."""
     data: bytes = b""
     """The contents of a file that came out of a box."""
     source: Path = Path()
@@ -35,7 +35,7 @@ class Entry:
 
 
 def below(source: Path) -> Iterator[Entry]:
-    """The file `source`, or all that lies in the folder `source`, folders first; reads no file.
+    """Lists the file `source`, or the folder `source` and all below it, folders first. Reads no file.
 
     Raises:
         BoxFileError: absent, a link, or something that is neither a file nor a folder.
@@ -78,12 +78,12 @@ def opened(path: Path) -> BinaryIO:
 
 
 def executable(mode: int) -> int:
-    """The mode that a copy gets: only whether the owner may execute it survives."""
+    """The mode of a copy: it keeps only whether the owner may execute the file."""
     return 0o755 if mode & 0o100 else 0o644
 
 
 def lay(entries: list[Entry], dest: Path, name: str) -> None:
-    """Writes what came out of a box: a lone file as `dest/name`, a folder's contents into `dest`.
+    """Writes the entries from a box: a single file as `dest/name`, a folder's contents into `dest`.
 
     Raises:
         BoxFileError: a path that would leave `dest`, or the host cannot write.
@@ -105,5 +105,5 @@ def lay(entries: list[Entry], dest: Path, name: str) -> None:
 def _safe(path: str) -> Path:
     parts = path.split("/")
     if "\0" in path or (path != "." and any(part in ("", ".", "..") for part in parts)):
-        raise BoxFileError(f"{path!r} would leave the folder it is copied to")
+        raise BoxFileError(f"{path!r} would leave the folder that it is copied to")
     return Path(path)

@@ -1,8 +1,7 @@
-"""What all boxes share: the contract of `Box`, kept by asking the guest over a `Connection`.
+"""`GuestBox`: the contract of `Box`, implemented by requests to the guest over a `Connection`.
 
-A provider starts a guest, hands over its connection and its folders, and says how to take it all
-away. A cancelled `exec` kills its command; a guest that stays silent past a command's timeout is
-taken for dead.
+A provider starts the guest, sets the connection and the folders, and implements the removal (`_close`).
+A cancelled `exec` kills its command. A guest that stays silent past a command's timeout counts as dead.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ GRACE_SECONDS = 30.0
 PIECE = 1 << 20
 PIPELINE = 64
 MOST_FILES = 4096
-"""How many files a process may have open."""
+"""The number of files that a process may have open."""
 BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]
-"""What a container's guest holds itself to, and so every command. The engine is not told: Podman
-before 5.5 drops it."""
+"""Resource limits that a container's guest sets for itself, and so for every command. They are not set
+through the engine, since Podman before 5.5 drops them."""
 SECOND_UID = 65533
 """The uid as which a grader runs an agent's code."""
 _TAKEN = (
@@ -67,7 +66,8 @@ class GuestBox(Box):
     """A box whose guest answers on a connection."""
 
     def __init__(self, spec: BoxSpec) -> None:
-        self.spec, self.id = spec, f"air-{secrets.token_hex(6)}"
+        self.spec = spec
+        self.id = f"air-{secrets.token_hex(6)}"
         self._folders = {folder: folder for folder in (*folders(spec), "/tmp")}
         self._connection: Connection | None = None
         self._relay: Relay | None = None
@@ -78,7 +78,7 @@ class GuestBox(Box):
 
     @property
     def seen_from_host(self) -> str:
-        """Where this machine finds the workspace; empty where it cannot be reached as a folder."""
+        """The workspace as a path on the host; empty if the host cannot reach it as a folder."""
         return ""
 
     @property
@@ -89,7 +89,7 @@ class GuestBox(Box):
     @property
     def _guest(self) -> Connection:
         if self._connection is None:
-            raise BoxDiedError(f"box {self.id}: it has no guest")
+            raise BoxDiedError(f"box {self.id} has no guest")
         return self._connection
 
     def path(self, absolute: str) -> str:
@@ -123,7 +123,7 @@ class GuestBox(Box):
                 header, body = await self._guest.request(request, stdin)
         except ValueError as error:
             return ExecResult(126, b"", f"air: {error}\n".encode(), began=False)
-        except BoxFileError as error:  # the guest runs no command any more
+        except BoxFileError as error:  # the guest no longer runs commands
             raise BoxDiedError(f"box {self.id}: {error}") from error
         except TimeoutError:
             reason = f"its guest did not answer {GRACE_SECONDS:.0f} s after a command's timeout"
@@ -153,10 +153,10 @@ class GuestBox(Box):
             await self._guest.upload({"path": path, "mode": mode}, _sliced(data))
 
     async def put(self, source: Path, dest: str = ".") -> None:
-        """Copies a file or a folder's contents in; see `Box.put`. A file goes into `dest` where
-        that is a folder, and becomes `dest` where it is not."""
+        """Copies a file or a folder's contents in; see `Box.put`. A file goes into `dest` if that
+        is a folder, and becomes `dest` otherwise."""
         entries = await asyncio.to_thread(lambda: list(files.below(source)))
-        for start in range(0, len(entries), PIPELINE):  # so many pieces are in memory at most
+        for start in range(0, len(entries), PIPELINE):  # at most so many pieces are in memory
             sent = [self._send(e, dest, source.name) for e in entries[start : start + PIPELINE]]
             for outcome in await asyncio.gather(*sent, return_exceptions=True):
                 if outcome is not None:
@@ -198,13 +198,13 @@ class GuestBox(Box):
         return await self._relay.listen(port, target if callable(target) else to(*target))
 
     async def close(self) -> None:
-        """Kills everything in the box and removes it; the removal survives a cancelled caller."""
+        """Kills everything in the box and removes it, even if the caller is cancelled."""
         self._end((self._connection and self._connection.reason) or "closed")
         assert self._closing is not None
         await to_the_end(self._closing)
 
     def _end(self, reason: str) -> None:
-        """Begins to take everything away, unless that has begun."""
+        """Starts the removal of the box, unless it has started."""
         if self._closing is not None:
             return
         self.events.end(reason)
@@ -212,10 +212,10 @@ class GuestBox(Box):
 
     @contextmanager
     def _ends_after_snapshot(self) -> Iterator[None]:
-        """Ends the box once it was frozen, whether the block that keeps its workspace works or fails."""
+        """Ends the box after the block, which freezes it and keeps its workspace, works or fails."""
         try:
             yield
-        except BaseException as error:  # cancellation too: nothing runs in the box any more
+        except BaseException as error:  # cancellation too: the box is frozen, and of no use
             self._end(f"its snapshot failed: {error or type(error).__name__}")
             if isinstance(error, BoxFileError):
                 raise BoxDiedError(f"box {self.id}: {error}") from error
@@ -224,7 +224,7 @@ class GuestBox(Box):
 
     @abstractmethod
     async def _close(self) -> None:
-        """Takes everything away; called once."""
+        """Removes everything that belongs to the box; called once."""
 
 
 def folders(spec: BoxSpec) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ def folders(spec: BoxSpec) -> tuple[str, ...]:
 
 
 def base_env(spec: BoxSpec) -> dict[str, str]:
-    """What every command finds in its environment, beside the provider's PATH, HOME and TMPDIR."""
+    """The environment of every command, without PATH, HOME and TMPDIR, which the provider adds."""
     threads = str(max(1, math.floor(spec.limits.cpus)))
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return {"LANG": "C.UTF-8"} | dict.fromkeys(names, threads) | spec.env
@@ -259,13 +259,13 @@ def _about(path: str) -> Iterator[None]:
 
 
 async def _sliced(data: bytes) -> AsyncIterator[tuple[bytes, bool]]:
-    """`data` in the pieces of a `Connection.upload`."""
+    """Yields `data` as the pieces of a `Connection.upload`."""
     for start in range(0, max(1, len(data)), PIECE):
         yield data[start : start + PIECE], start + PIECE >= len(data)
 
 
 async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
-    """A host file in the pieces of a `Connection.upload`, each read when it is sent."""
+    """Yields a host file as the pieces of a `Connection.upload`; reads each piece when it is sent."""
     with await asyncio.to_thread(files.opened, path) as file:
         last = False
         while not last:
@@ -275,7 +275,7 @@ async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
 
 
 def _join(entries: list[files.Entry], pieces: list[bytes]) -> None:
-    """Gives the last entry the pieces that came for it."""
+    """Sets the contents of the last entry to the pieces, and clears them."""
     if entries:
         entries[-1].data = b"".join(pieces)
     pieces.clear()

@@ -1,12 +1,12 @@
-"""Relayed connections: a loopback port inside a box, answered by the harness, with no network between.
+"""Relayed connections: a loopback port inside a box that the harness answers, without any network.
 
-The guest listens and turns every connection into frames on the box's own stream (`air.sandbox.guest.relay`
-says which); here each becomes an asyncio transport, with a reader and a writer for a handler of ours.
+The guest listens, and turns every connection into frames on the box's stream (`air.sandbox.guest.relay`
+defines them). Here each connection becomes an asyncio transport, with a reader and a writer for a handler.
 
-Bounded, whatever the box does: `CONNECTIONS` at once and about `CONNECTIONS / SLOT_SECONDS` new ones
-a second (more wait in the box), `WINDOW` bytes unread in each direction beside asyncio's buffers.
-Bytes for a box are sent a piece of each connection in turn and only as fast as its stream takes them,
-so commands are not held up. A guest that breaks these rules is not ours, and its box is given up.
+Bounds, whatever the box does: `CONNECTIONS` at once and about `CONNECTIONS / SLOT_SECONDS` new ones per
+second (further ones wait in the box), and `WINDOW` unread bytes per direction in addition to asyncio's
+buffers. Bytes for a box are sent one piece per connection in turn, and only as fast as its stream accepts
+them, so commands are not delayed. A guest that breaks these rules is an impostor, and its box is given up.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from air.sandbox.wire.connection import Connection
 
 CONNECTIONS = 64
 SLOT_SECONDS = 0.5
-"""A connection holds its place at least this long, so that opening them in a loop costs us little."""
+"""Seconds that a connection keeps its place at least, so that a loop of connections costs little."""
 WINDOW = 1 << 17
 PIECE = 1 << 15
 LINGER_SECONDS = 30.0
-"""How long the last bytes of a connection may take to leave, in seconds."""
+"""Seconds that the last bytes of a connection may take to leave."""
 _LOG = logging.getLogger(__name__)
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""Answers one connection; it is closed when the handler returns, and reset where it raises."""
+"""Answers one connection, which is closed when the handler returns and reset when it raises."""
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -40,7 +40,8 @@ class Relay:
     """All relayed connections of one box; belongs to its `Connection`, and ends with it."""
 
     def __init__(self, connection: Connection, name: str) -> None:
-        self.connection, self._name = connection, name
+        self.connection = connection
+        self._name = name
         self._handlers: dict[int, Handler] = {}
         self._transports: dict[int, RelayedTransport] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -49,7 +50,7 @@ class Relay:
         connection.relay = self
 
     async def listen(self, port: int, handler: Handler) -> int:
-        """Opens the loopback port `port` in the box (0: any free one); returns the port.
+        """Opens the loopback port `port` in the box (0: any free port); returns the port.
 
         Raises:
             BoxStartError: the port is taken or may not be opened.
@@ -70,7 +71,7 @@ class Relay:
         return int(reply["port"])
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Takes one frame of the guest's; ValueError for one that ours would not send."""
+        """Handles one frame of the guest; ValueError if a correct guest would not send it."""
         conn, do = header.get("conn"), header.get("do")
         if not isinstance(conn, int):
             raise ValueError("a relayed connection without a number")
@@ -80,12 +81,12 @@ class Relay:
             transport.receive(do, header, body)
 
     def lose(self, reason: str) -> None:
-        """The box's stream is over: so is every connection."""
+        """Ends every connection, since the box's stream is over."""
         for transport in self._transports.values():
             transport.lose(ConnectionResetError(f"box {self._name}: {reason}"))
 
     async def close(self) -> None:
-        """Ends every handler and waits for it; a connection that closes calls it."""
+        """Cancels all handlers and waits for them; called when the box's connection closes."""
         tasks = [*self._tasks, *([self._sender] if self._sender else [])]
         for task in tasks:
             task.cancel()
@@ -93,7 +94,7 @@ class Relay:
             await asyncio.wait(tasks)
 
     def want_turn(self, transport: RelayedTransport) -> None:
-        """Puts a transport that has something to send in the queue, once."""
+        """Queues a transport that has bytes to send, unless it is queued."""
         if not transport.in_turn:
             transport.in_turn = True
             self._turns.append(transport)
@@ -112,7 +113,7 @@ class Relay:
         if handler is None or conn in self._transports or len(self._transports) >= CONNECTIONS:
             raise ValueError("a relayed connection that is one too many")
         transport = self._transports[conn] = RelayedTransport(self, conn)
-        streams = transport.streams()  # now: its first bytes may be here already
+        streams = transport.streams()  # before the task starts: the first bytes may be here already
         task = asyncio.create_task(self._serve(transport, handler, streams))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -123,9 +124,9 @@ class Relay:
         try:
             await handler(*near)
             await finish(near[1])
-        except OSError as error:  # one of the two ends is gone, or too slow
+        except OSError as error:  # one end is gone or too slow
             _LOG.debug("box %s: a relayed connection broke: %r", self._name, error)
-        except Exception:  # a handler at fault ends its connection, not the box
+        except Exception:  # a faulty handler ends its connection, not the box
             _LOG.exception("box %s: a handler of relayed connections failed", self._name)
         finally:
             transport.abort()
@@ -141,14 +142,16 @@ class RelayedTransport(asyncio.Transport):
 
     def __init__(self, relay: Relay, conn: int) -> None:
         super().__init__()
-        self.conn, self.in_turn = conn, False
+        self.conn = conn
+        self.in_turn = False
         self._relay = relay
         self._protocol: asyncio.BaseProtocol | None = None
         self._pending = bytearray()
         self._credit = self._room = WINDOW
         self._owed = 0
-        self._reading, self._writing = True, True
-        self._last = ""  # what is said when all is sent: "eof" or "close"
+        self._reading = True
+        self._writing = True
+        self._last = ""  # the frame to send after all bytes: "eof" or "close"
         self._ended = self._closing = self._over = False
 
     def streams(self) -> Streams:
@@ -163,7 +166,7 @@ class RelayedTransport(asyncio.Transport):
     # From the box
 
     def receive(self, do: object, header: Mapping[str, Any], body: bytes) -> None:
-        """Takes one frame; see `Relay.receive`."""
+        """Handles one frame; see `Relay.receive`."""
         protocol = self._protocol
         if do == "credit" and isinstance(more := header.get("bytes"), int) and more > 0:
             self._credit += more
@@ -174,7 +177,7 @@ class RelayedTransport(asyncio.Transport):
         elif do not in ("data", "eof") or len(body) > self._room:
             raise ValueError(f"a relayed connection that says {do!r}, {len(body)} bytes")
         elif self._closing or not isinstance(protocol, asyncio.Protocol):
-            return  # nobody reads, and no room is given back
+            return  # nobody reads, so no credit is given back
         elif do == "eof":
             if not protocol.eof_received():
                 self.close()
@@ -182,10 +185,10 @@ class RelayedTransport(asyncio.Transport):
             self._room -= len(body)
             self._owed += len(body)
             protocol.data_received(body)
-            self._give_room()
+            self._give_credit()
 
     def lose(self, error: Exception | None) -> None:
-        """The connection is over: the protocol learns it once."""
+        """Ends the connection, and tells the protocol once."""
         if self._over:
             return
         self._over = self._closing = True
@@ -193,7 +196,7 @@ class RelayedTransport(asyncio.Transport):
         if self._protocol is not None:
             asyncio.get_running_loop().call_soon(self._protocol.connection_lost, error)
 
-    def _give_room(self) -> None:
+    def _give_credit(self) -> None:
         if self._reading and not self._closing and self._owed >= WINDOW // 2:
             self.post("credit", bytes=self._owed)
             self._room += self._owed
@@ -207,7 +210,7 @@ class RelayedTransport(asyncio.Transport):
         self._relay.connection.post(header, body)
 
     def send_piece(self) -> None:
-        """Sends what the box takes now, at most one piece; asks for another turn if there is more."""
+        """Sends at most one piece, within the box's credit; queues for another turn if bytes remain."""
         if self._over:
             return
         if piece := bytes(self._pending[: min(PIECE, self._credit)]):
@@ -230,7 +233,7 @@ class RelayedTransport(asyncio.Transport):
             self._relay.want_turn(self)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Queues `data`; the protocol is told to pause when much is queued."""
+        """Queues `data`; pauses the protocol above `HIGH` queued bytes."""
         if self._ended:
             raise RuntimeError("a relayed connection was written to after its end")
         if self._closing or not data:
@@ -242,19 +245,21 @@ class RelayedTransport(asyncio.Transport):
         self._wake()
 
     def write_eof(self) -> None:
-        """Ends what is written; reading goes on."""
+        """Closes the sending side; reading continues."""
         if not (self._ended or self._closing):
-            self._ended, self._last = True, "eof"
+            self._ended = True
+            self._last = "eof"
             self._wake()
 
     def can_write_eof(self) -> bool:
-        """Yes: a connection can be closed by halves."""
+        """Returns True: each direction can be closed alone."""
         return True
 
     def close(self) -> None:
-        """Closes the connection when all that was written is sent."""
+        """Closes the connection after all queued bytes are sent."""
         if not self._closing:
-            self._closing, self._last = True, "close"
+            self._closing = True
+            self._last = "close"
             self._wake()
 
     def abort(self) -> None:
@@ -263,41 +268,41 @@ class RelayedTransport(asyncio.Transport):
             self.post("abort")
             self.lose(None)
 
-    # What else asyncio asks of a transport
+    # The other methods of an asyncio transport
 
     def is_closing(self) -> bool:
         """Whether it is closed or closing."""
         return self._closing
 
     def pause_reading(self) -> None:
-        """Stops giving room to the box: at most `WINDOW` bytes more come."""
+        """Stops giving credit to the box, which can send at most `WINDOW` more bytes."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Gives room again."""
+        """Gives credit to the box again."""
         self._reading = True
-        self._give_room()
+        self._give_credit()
 
     def is_reading(self) -> bool:
-        """Whether room is given."""
+        """Whether the box is given credit."""
         return self._reading and not self._closing
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that wait for the box to take them."""
+        """The number of queued bytes."""
         return len(self._pending)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Who is told what comes."""
+        """Sets the protocol that receives the bytes."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who is told what comes."""
+        """The protocol that receives the bytes."""
         assert self._protocol is not None
         return self._protocol
 
 
 def to(host: str, port: int) -> Handler:
-    """A handler that connects to `host` and copies both ways."""
+    """Returns a handler that connects to `host` and copies in both directions."""
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far = await asyncio.open_connection(host, port, limit=PIECE)
@@ -309,10 +314,10 @@ def to(host: str, port: int) -> Handler:
 
 @asynccontextmanager
 async def closing(streams: Streams) -> AsyncIterator[None]:
-    """Closes a connection when the block ends, and drops it at once where it raises.
+    """Closes a connection after the block; aborts it if the block raises.
 
     Raises:
-        OSError: (TimeoutError) its last bytes do not leave.
+        OSError: its last bytes do not leave (a TimeoutError).
     """
     try:
         yield
@@ -329,13 +334,13 @@ async def finish(writer: asyncio.StreamWriter) -> None:
 
 
 async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> None:
-    """Copies both ways until both have ended.
+    """Copies in both directions until both have ended.
 
     Args:
-        idle: seconds without a byte in either direction after which it is given up.
+        idle: maximum of seconds without a byte in either direction.
 
     Raises:
-        OSError: one of the two is gone, or (TimeoutError) idle.
+        OSError: one end is gone, or the connection was idle (a TimeoutError).
     """
     async with patience(idle) as alive:
         await both(copy(one[0], other[1], alive), copy(other[0], one[1], alive))
@@ -343,7 +348,7 @@ async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> 
 
 @asynccontextmanager
 async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
-    """A time limit of `idle` seconds that every call of what it yields puts off; TimeoutError."""
+    """Raises TimeoutError after `idle` seconds without a call of the function that it yields."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(idle) as limit:
 
@@ -357,7 +362,7 @@ async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
 async def copy(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, alive: Callable[[], None]
 ) -> None:
-    """Copies up to the end of `source`, and ends `sink`; calls `alive` after every piece."""
+    """Copies `source` to its end, then ends `sink`; calls `alive` after every piece."""
     while data := await source.read(PIECE):
         sink.write(data)
         await sink.drain()
@@ -366,7 +371,7 @@ async def copy(
 
 
 async def both(*work: Coroutine[Any, Any, None]) -> None:
-    """Waits for all; when one fails, the others are cancelled, and its error is raised."""
+    """Waits for all; if one fails, cancels the others and raises its error."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
         await asyncio.gather(*tasks)

@@ -162,13 +162,13 @@ def elsewhere(host: str, port: int) -> list[str]:
         ("below.test:PORT", 403, "may reach only"),
         ("here.test:1", 403, "may reach only"),
         ("here.test:99999", 403, "may reach only"),
-        ("127.0.0.1:PORT", 403, "addresses are not reached"),
-        ("127.1:PORT", 403, "addresses are not reached"),
-        ("2130706433:PORT", 403, "addresses are not reached"),
-        ("0x7f000001:PORT", 403, "addresses are not reached"),
-        ("[::1]:PORT", 403, "addresses are not reached"),
-        ("[::ffff:127.0.0.1]:PORT", 403, "addresses are not reached"),
-        ("169.254.169.254:80", 403, "addresses are not reached"),
+        ("127.0.0.1:PORT", 403, "IP addresses are not allowed"),
+        ("127.1:PORT", 403, "IP addresses are not allowed"),
+        ("2130706433:PORT", 403, "IP addresses are not allowed"),
+        ("0x7f000001:PORT", 403, "IP addresses are not allowed"),
+        ("[::1]:PORT", 403, "IP addresses are not allowed"),
+        ("[::ffff:127.0.0.1]:PORT", 403, "IP addresses are not allowed"),
+        ("169.254.169.254:80", 403, "IP addresses are not allowed"),
         ("public.test:PORT", 403, "public.test resolves to an address that is not public"),
         ("a.below.test:PORT", 403, "a.below.test resolves to an address that is not public"),
         ("none.test:PORT", 502, "none.test cannot be resolved"),
@@ -330,7 +330,9 @@ async def test_what_the_hosts_own_proxy_refuses_is_a_502(answer: bytes, said: st
 
 @pytest.mark.parametrize("url", ["socks5://a:1", "https://me:hunter2@a", "http://", "http://a:b"])
 def test_a_proxy_of_the_host_that_cannot_be_used_is_named(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"https_proxy \(environment\): not a proxy") as caught:
+    with pytest.raises(
+        ConfigError, match=r"https_proxy \(environment\): the network of a box"
+    ) as caught:
         Proxy(["example.org"], proxies={"https": url})
     assert "hunter2" not in str(caught.value)
 

@@ -62,7 +62,7 @@ async def test_nothing_begins_in_a_frozen_box() -> None:
     async with await open_box(SPEC) as box:
         assert isinstance(box, process.ProcessBox)
         await box._guest.request({"op": "freeze"})
-        with pytest.raises(BoxDiedError, match="it is frozen"):
+        with pytest.raises(BoxDiedError, match="is frozen"):
             await box.exec("true", timeout=20)
 
 
