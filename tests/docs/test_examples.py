@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def run(script: str, *args: str, cwd: Path) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, EXAMPLES / script, *args],
         cwd=cwd,
         capture_output=True,
@@ -27,8 +26,8 @@ def run(script: str, *args: str, cwd: Path) -> str:
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 @pytest.mark.parametrize("provider", ["process", pytest.param("docker", marks=pytest.mark.docker)])
@@ -44,17 +43,13 @@ def test_boxes_alone(provider: str, tmp_path: Path) -> None:
     ]
 
 
-def test_train_from_python(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_train_from_python(place: Path) -> None:
     flags = ["--steps", "2", "--episodes", "4", "--tokens", "8", "--runtime", "subprocess"]
-    monkeypatch.setattr(sys, "argv", ["train_from_python.py", MODEL, *flags])
-    runpy.run_path(str(EXAMPLES / "train_from_python.py"), run_name="__main__")  # torch is loaded
-    said = capsys.readouterr().out
-    assert "step 2: reward" in said
+    output = run("train_from_python.py", MODEL, *flags, cwd=place)
+    assert "step 2: reward" in output
     (checkpoint,) = place.glob("outputs/*/checkpoints/step_2")
     assert (checkpoint / "config.json").is_file()
-    assert str(checkpoint.relative_to(place)) in said
+    assert str(checkpoint.relative_to(place)) in output
 
 
 def test_leave_one_out(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -331,10 +333,20 @@ def test_a_missing_file_is_told_so(tmp_path: Path) -> None:
 
 
 def test_a_player_that_does_not_start_is_not_the_codes_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    broken = tmp_path / "player.py"
-    broken.write_text("raise SystemExit(1)")
-    monkeypatch.setattr(RUNNER, "PLAYER", broken)
-    with pytest.raises(RuntimeError, match="before it had run any agent code"):
-        one_call(code(tmp_path, "def f(x):\n    return x\n"))
+    """A copy of the runner, beside a player that ends at once."""
+    folder = tmp_path / "shared"
+    shutil.copytree(Path(RUNNER.__file__).parent, folder)
+    (folder / "player.py").write_text("raise SystemExit(1)")
+    spec = importlib.util.spec_from_file_location("runner_with_broken_player", folder / "runner.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    file = code(tmp_path, "def f(x):\n    return x\n")
+    with (
+        pytest.raises(RuntimeError, match="before it had run any agent code"),
+        module.Runner(file, "f", seed=0, limits=PATIENT) as runner,
+    ):
+        runner.load()
