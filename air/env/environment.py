@@ -16,7 +16,7 @@ from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.env.credit import split
 from air.env.episode import Episode
 from air.env.failure_breaker import Breaker
-from air.env.program.gateway import Desk
+from air.env.program.gateway import Gateway
 from air.env.runtimes.lent import lend
 from air.env.taskset import ResearchTask
 from air.errors import ConfigError, MissingError
@@ -116,10 +116,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
                 )
                 trace: vf.Trace | None = None
                 try:
-                    desk = None if episode.format else Desk(box, episode)
-                    if desk:
-                        await desk.open()
-                    trace = await agents.agent.run(task, runtime=lend(box, episode, desk))
+                    gateway = None if episode.format else Gateway(box, episode)
+                    if gateway:
+                        await gateway.open()
+                    trace = await agents.agent.run(task, runtime=lend(box, episode, gateway))
                 finally:
                     episode.failed = trace is None or not trace.ok
                     await recording.ended(episode, trace)

@@ -1,12 +1,12 @@
-"""Stops a run whose episodes fail again and again through no fault of the agent.
+"""The failure breaker: stops a run after too many consecutive infrastructure failures.
 
-Workers cannot stop prime-rl. So all workers of a run count, in one file that `AIR_BREAKER_FILE` names,
-the failures in a row; once there are too many the breaker is open: every further episode fails at once
-with the reason, and the launcher, which watches the file (`opened`), ends the run. Without the file
-each process counts for itself, and nothing is ended.
+Workers cannot stop prime-rl. So all workers of a run count consecutive failures in one file, which
+`AIR_BREAKER_FILE` names. After too many the breaker opens: every further episode fails at once with the
+reason, and the launcher, which watches the file (`opened`), ends the run. Without the file each process
+counts alone, and no run is ended.
 
-The file must lie where all workers see it and flock(2) holds. An open breaker stays open until a launcher
-begins anew (`fresh`).
+The file must be on a file system that all workers share and that supports flock(2). An open breaker stays
+open until a launcher resets it (`fresh`).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class _Count:
     failures: int = 0
     """Failures since the last episode that ended well."""
     opened: str = ""
-    """Why the run is to stop; empty while it may go on."""
+    """Why the run must stop; empty while it may continue."""
 
 
 class Breaker:
-    """Counts what became of episodes.
+    """Counts the consecutive failures of episodes.
 
     Args:
-        limit: failures in a row that open it; 0: nothing does.
-        file: where the run's workers count together; None: this process counts for itself.
+        limit: consecutive failures that open the breaker; 0: it never opens.
+        file: the counter that the run's workers share; None: this process counts alone.
     """
 
     def __init__(self, limit: int, file: Path | None) -> None:
@@ -54,7 +54,7 @@ class Breaker:
         return cls(limit, Path(file) if file else None)
 
     def check(self) -> None:
-        """Holds that the run may go on. Blocks on the file, as the others do.
+        """Checks that the run may continue. Blocks on the file, as the other methods do.
 
         Raises:
             InfrastructureError: the breaker is open.
@@ -63,15 +63,15 @@ class Breaker:
             raise InfrastructureError(reason)
 
     def ended_well(self) -> None:
-        """Notes an episode that ended without a failure of ours."""
+        """Counts an episode without an infrastructure failure: the count restarts at 0."""
         self._count("")
 
     def failed(self, error: str) -> None:
-        """Notes an episode that failed, and why."""
+        """Counts a failed episode and keeps its error."""
         self._count(error)
 
     def _count(self, error: str | None = None) -> _Count:
-        """What is counted, after an episode has ended with `error` (empty: well; None: no episode)."""
+        """Returns the count after an episode with this `error` (empty: it ended well; None: no episode)."""
         if self._file is None:
             before, self._own = self._own, self._next(self._own, error)
             self._say(before, self._own)
@@ -104,7 +104,7 @@ class Breaker:
 
 
 def opened(file: Path) -> str:
-    """Why the run that counts in `file` is to stop; empty while it may go on. For launchers.
+    """Returns why the run of this file must stop; empty while it may continue. For launchers.
 
     Raises:
         ConfigError: the file cannot be used.
@@ -116,7 +116,7 @@ def opened(file: Path) -> str:
 
 
 def fresh(file: Path) -> dict[str, str]:
-    """Closes the breaker of a run that begins; returns what its processes need in their environment."""
+    """Resets the breaker of a new run; returns the environment variables that its processes need."""
     with boundary(ConfigError, f"cannot use {file}", OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)
@@ -124,7 +124,7 @@ def fresh(file: Path) -> dict[str, str]:
 
 
 def _held(file: Path) -> IO[str]:
-    """The file, open and locked until it is closed."""
+    """Opens the file, locked until it is closed."""
     with boundary(ConfigError, f"{FILE_ENV}: cannot use {file}", OSError):
         held = file.open("a+", encoding="utf-8")
         fcntl.flock(held, fcntl.LOCK_EX)

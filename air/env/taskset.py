@@ -12,7 +12,7 @@ from air import tasks
 from air.env.config import AirTasksetConfig
 from air.env.recording import started
 from air.env.runtimes import verifiers_owned
-from air.env.runtimes.lent import desk_of, episode_of
+from air.env.runtimes.lent import episode_of, gateway_of
 from air.errors import GradingError, UsageError
 from air.tasks.spec import TaskSpec
 from air.worlds.research.world import describe
@@ -40,12 +40,12 @@ class ResearchTask(vf.Task[ResearchData]):
         """Lays the task out in the box and opens the record."""
         if trace.agent.name in verifiers_owned.COMMANDS and not hasattr(runtime, "episode"):
             spec = self.spec or tasks.load(self.data.task_id)
-            runtime.episode = await verifiers_owned.visit(spec, runtime)
+            runtime.episode = await verifiers_owned.open_episode(spec, runtime)
         episode = episode_of(runtime)
         episode.trace = trace
         await episode.world.reset(self.data.seed)
-        if desk := desk_of(runtime):
-            desk.begin(trace)
+        if gateway := gateway_of(runtime):
+            gateway.begin(trace)
         max_turns = trace.agent.config.max_turns
         trace.info["air"] = {
             "episode": episode.id,
@@ -71,8 +71,8 @@ class ResearchTask(vf.Task[ResearchData]):
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """The last validate and the test split: in every ending that is not our failure."""
         episode = episode_of(runtime)
-        if (desk := desk_of(runtime)) and desk.failure:
-            raise desk.failure  # verifiers drops what is raised once it has stopped an episode
+        if (gateway := gateway_of(runtime)) and gateway.failure:
+            raise gateway.failure  # verifiers drops what is raised once it has stopped an episode
         if episode.world.grading:
             raise GradingError("the episode's time ran out while a validate was being graded")
         episode.why_ended = episode.why_ended or str(trace.stop_condition)
@@ -82,7 +82,7 @@ class ResearchTask(vf.Task[ResearchData]):
     async def validate(self, runtime: vf.Runtime) -> bool:
         """Whether the recorded baseline and the best recorded solver score as recorded; see `plain`."""
         episode = episode_of(runtime)
-        if not isinstance(episode, verifiers_owned.PlainEpisode):
+        if not isinstance(episode, verifiers_owned.UnplayedEpisode):
             raise UsageError("a lent box is an episode's: its task cannot be validated in it")
         return await episode.check()
 

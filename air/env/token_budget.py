@@ -1,4 +1,4 @@
-"""Counting and capping observations in tokens."""
+"""Counts observations in tokens, and cuts the middle of those that are too long."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import functools
 from typing import Any, Protocol
 
 BYTES_PER_TOKEN = 3
-"""Used where no tokenizer is named: low, so that the cap errs on the short side."""
+"""Used without a tokenizer: low, so that the cap is rather too short than too long."""
 
 
 class TokenCounter(Protocol):
     """Counts tokens of text, and cuts text to a number of them."""
 
     def count(self, text: str) -> int:
-        """How many tokens `text` is."""
+        """Returns the number of tokens of `text`."""
         ...
 
     def cap(self, text: str, limit: int) -> tuple[str, bool]:
-        """`text` with its middle taken out where it is longer than `limit` tokens; and whether."""
+        """Returns `text`, without its middle if it exceeds `limit` tokens, and whether it was cut."""
         ...
 
 
@@ -59,7 +59,7 @@ def _joined(head: str, cut: int, tail: str) -> str:
 
 @functools.cache
 def counter_for(tokenizer: str | None) -> TokenCounter:
-    """The counter of a tokenizer by hub id or folder; None: by bytes."""
+    """Returns the counter of a tokenizer, named by hub id or folder; None: counts by bytes."""
     if tokenizer is None:
         return _ByBytes()
     from renderers.base import load_tokenizer

@@ -15,7 +15,7 @@ from air.trajectories import VERSION, Recorder
 from air.trajectories.artefacts import copy_artefact
 
 
-class Lines(Recorder):
+class Draft(Recorder):
     """A trajectory's lines, as they would be in its file."""
 
     def __init__(self, episode_id: str) -> None:

@@ -33,7 +33,7 @@ from air.env.environment import ResearchEnv
 from air.env.episode import Counters, Episode
 from air.env.token_budget import counter_for
 from air.errors import AirError, ConfigError, InfrastructureError, UsageError, boundary
-from air.manual.draft import Lines
+from air.manual.draft import Draft
 from air.manual.undo import Point, unpack
 from air.replay.restore import Play, ReplayOptions, begin, format_of, load_task
 from air.rewards.terms import RewardSettings
@@ -86,7 +86,7 @@ class Interrupted(AirError):
     """The running action was stopped; the text says what became of it."""
 
 
-class Interactive:
+class ManualEpisode:
     """One episode, played from outside; use through `async with`, within one event loop.
 
     Args:
@@ -112,14 +112,14 @@ class Interactive:
         self._env = ResearchEnv(self.config)
         self._origin, self._seed = origin, seed
         self._id = uuid.uuid4().hex
-        self.record = Lines(self._id)
+        self.record = Draft(self._id)
         self._points: list[Point] = []
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
         self.outside = False
         """Whether the box is not what its steps alone make of it: a replay may come out differently."""
 
-    async def __aenter__(self) -> Interactive:
+    async def __aenter__(self) -> ManualEpisode:
         """Lays the task out in a box.
 
         Raises:
@@ -395,6 +395,6 @@ class Interactive:
         return replace(world, box=box, tools=tools)
 
     def save(self, path: Path) -> None:
-        """Writes the record as a trajectory; see `Lines.save`."""
+        """Writes the record as a trajectory; see `Draft.save`."""
         origin = [] if self._origin is None else [self._origin[0].path.parent]
         self.record.save(path, [self._folder, *origin])

@@ -170,7 +170,7 @@ async def test_the_box_reaches_the_model_and_the_desk_and_nothing_else(
             ctx = vf.ModelContext(model="scripted", client=client)
             episode = await env.run_slot(env.slots(task)[0], ctx)
     assert episode.ok, episode.traces[0].errors
-    # Two ports, the model's and the desk's; the server that listens on this machine is not there.
+    # Two ports, the model's and the gateway's; the server that listens on this machine is not there.
     assert len(found["listening"]) == 2
     assert found["open"] == ["reached"] * 2
     assert found["asked"][0] == "ConnectionRefusedError"

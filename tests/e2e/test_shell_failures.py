@@ -16,7 +16,7 @@ import pytest
 
 from air import tasks
 from air.cli.main import main
-from air.manual.session import Interactive
+from air.manual.session import ManualEpisode
 from air.sandbox import open_box
 from air.sandbox.contract.box import BoxSpec
 from air.trajectories import load
@@ -108,7 +108,7 @@ def test_an_undone_episode_may_not_replay(capsys: pytest.CaptureFixture[str]) ->
 
 
 async def test_copies_are_nobodys_time() -> None:
-    async with Interactive(research(("titanic",), "subprocess")) as session:
+    async with ManualEpisode(research(("titanic",), "subprocess")) as session:
         await session.act("```\nhead -c 50000000 /dev/urandom >big\n```")
         for work in (lambda: session.act("```\ntrue\n```"), session.undo):
             began, before = time.monotonic(), session.episode.world.agent_seconds

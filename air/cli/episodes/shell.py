@@ -21,7 +21,7 @@ from air.errors import AirError, ConfigError, UsageError, boundary
 
 if TYPE_CHECKING:
     from air.env.config import ResearchEnvConfig
-    from air.manual.session import Interactive
+    from air.manual.session import ManualEpisode
     from air.trajectories import Trajectory
 
 HELP = "play a task by hand and see what a model would see; --attach: look into a running box"
@@ -127,10 +127,10 @@ def _script(name: str, commands: Sequence[str]) -> list[shell_input.Entry]:
         raise ConfigError(f"cannot be read: {error}", where=name) from None
 
 
-def _session(args: argparse.Namespace) -> Interactive:
+def _session(args: argparse.Namespace) -> ManualEpisode:
     from air.config import validate
     from air.env.config import ResearchEnvConfig
-    from air.manual.session import Interactive, recorded_config
+    from air.manual.session import ManualEpisode, recorded_config
     from air.sandbox.contract.box import NOT_ISOLATED
 
     origin = None if args.origin is None else _origin(args.origin, args.step)
@@ -161,7 +161,7 @@ def _session(args: argparse.Namespace) -> Interactive:
         _check_as_recorded(config, recorded)
     if config.provider == "process":
         print(NOT_ISOLATED, file=sys.stderr)
-    return Interactive(config, origin=origin, seed=args.seed or 0)
+    return ManualEpisode(config, origin=origin, seed=args.seed or 0)
 
 
 def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
@@ -220,7 +220,7 @@ class _Shell:
         stop: whether Ctrl-C stops only the running action; else it ends the command.
     """
 
-    def __init__(self, session: Interactive, loop: Loop, screen: Screen, *, stop: bool) -> None:
+    def __init__(self, session: ManualEpisode, loop: Loop, screen: Screen, *, stop: bool) -> None:
         self._session, self._loop, self._screen = session, loop, screen
         self._on_interrupt = session.interrupt if stop else None
         self._in_undo = (lambda: None) if stop else None  # half an undo would leave no box

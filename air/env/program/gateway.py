@@ -1,14 +1,14 @@
-"""The desk of an episode that another program than our harness plays, as a process in the box.
+"""The gateway: connects a program that plays in the box with the model and with the grader.
 
-Two loopback ports of the box, relayed by its guest, so that it needs no network: one leads to the model
-endpoint that verifiers hands over, and to nothing else; on the other `validate` and `submit` are
-answered, which lie as executables in a folder that the program finds in its PATH. What is said there is
-what our own harness would show. A `submit` ends the program; so does a turn that verifiers refuses, and
-a failure of ours, which the program never hears of.
+Two loopback ports of the box are relayed by its guest, so the box needs no network. One port leads to the
+model endpoint that verifiers provides, and nowhere else. The other answers `validate` and `submit`, which
+are executables in a folder on the program's PATH; they print what our own harness would show. A `submit`
+ends the program. So does a turn that verifiers refuses, and an infrastructure failure, which the program
+is never shown.
 
-Limits: the program and what the agent runs are one user of the box, so an agent can read the endpoint's
-secret and end its own program. The first gives it nothing that it has not; the second ends the
-episode, which is graded (`killed`). `exec_seconds` does not hold: timeouts of commands are the program's.
+Limits: the program and the agent's commands run as the same user of the box. So an agent can read the
+endpoint's secret, which gives it nothing new, and can kill its own program, which ends the episode; it is
+then graded (`killed`). `exec_seconds` has no effect: the program sets the timeouts of its commands.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from verifiers.v1.runtimes import ProgramResult
 
 from air.actions.base import Action, Ending
 from air.env.episode import EARLY_SECONDS, OVERLONG, Episode
-from air.env.program.transcript import Turns
+from air.env.program.transcript import Transcript
 from air.errors import ConfigError
 from air.sandbox.contract.box import Box
 from air.sandbox.wire import port_relay
 
-TAUGHT = (
+COMMANDS_HELP = (
     "\n`validate` and `submit` are commands of the shell, without arguments: the first scores the "
     "artefact as it is, the second scores it and ends the episode. It ends, and is scored, too when "
     "you call no tool, or when turns or time run out."
 )
 ENDINGS: tuple[Ending, ...] = get_args(Ending)
 FOLDER = "/tmp/air"
-"""Where the executables lie."""
+"""The folder of the executables in the box."""
 SAY_SECONDS = 10.0
 WATCH_SECONDS = 0.2
-"""How often it is looked whether verifiers has stopped the episode."""
+"""Seconds between two checks whether verifiers has stopped the episode."""
 _SIGNALLED = 128
 _NO_ANSWER = 97
-"""With which verifiers' programs end when they cannot reach the model."""
+"""Exit code of verifiers' programs when they cannot reach the model."""
 _EXECUTABLE = '''#!/usr/bin/env python3
 """{ending}: answered outside this box."""
 import socket
@@ -60,15 +60,15 @@ sys.exit(int(code))
 '''
 
 
-class Desk:
+class Gateway:
     """See the module's docstring. Use once, for one program."""
 
     def __init__(self, box: Box, episode: Episode) -> None:
         self.box, self.episode = box, episode
         self.failure: Exception | None = None
-        """What failed us while the agent waited for its score; the episode is masked."""
+        """The infrastructure failure during a grading, if there was one; the episode is masked."""
         self._trace: vf.Trace[Any, Any, Any] | None = None
-        self._turns: Turns | None = None
+        self._turns: Transcript | None = None
         self._model: tuple[str, int] | None = None
         self._model_port = 0
         self._one_at_a_time = asyncio.Lock()
@@ -78,7 +78,7 @@ class Desk:
         self._began = time.monotonic()
 
     async def open(self) -> None:
-        """Opens the ports and lays the executables into the box.
+        """Opens the ports and writes the executables into the box.
 
         Raises:
             BoxStartError: a port cannot be opened.
@@ -91,23 +91,23 @@ class Desk:
             await self.box.write(self.box.path(f"{FOLDER}/{ending}"), text, mode=0o755)
 
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
-        """Learns which trace the program's turns are in, and has its prompt say what there is."""
-        self._trace, self._turns = trace, Turns(self.episode, trace)
+        """Takes the trace of the program's turns, and adds the two commands to its prompt."""
+        self._trace, self._turns = trace, Transcript(self.episode, trace)
         self._began = time.monotonic()
-        told = str(trace.task.data.prompt) + TAUGHT
-        trace.task.data = trace.task.data.model_copy(update={"prompt": told})
+        prompt = str(trace.task.data.prompt) + COMMANDS_HELP
+        trace.task.data = trace.task.data.model_copy(update={"prompt": prompt})
 
     def model_url(self, url: str) -> str:
         """The address, in the box, of the endpoint `url` on this machine.
 
         Raises:
-            ConfigError: it is elsewhere than another one was, or not reached by plain HTTP.
+            ConfigError: the box has another endpoint already, or the URL is not plain HTTP.
         """
         parts = urlsplit(url)
         target = (parts.hostname or "", parts.port or 80)
         if parts.scheme != "http" or self._model not in (None, target):
             raise ConfigError(
-                f"the box cannot be led to {url}: it has one model endpoint, by plain HTTP",
+                f"the box cannot reach {url}: it has one model endpoint, by plain HTTP",
                 where="env.agent.harness.id",
                 remedy='use harness id = "air", or an interception server on this machine',
             )
@@ -115,15 +115,15 @@ class Desk:
         return parts._replace(netloc=f"127.0.0.1:{self._model_port}").geturl()
 
     def command(self, argv: list[str]) -> list[str]:
-        """The command line of a program that finds the executables."""
+        """`argv` with the executables' folder on its PATH."""
         script = 'export PATH="$1:$PATH"; shift; exec "$@"'
         return ["sh", "-c", script, "air", self.box.path(FOLDER), *argv]
 
     async def play(self, program: Coroutine[Any, Any, ProgramResult]) -> ProgramResult:
-        """Runs the program to the episode's end; whatever is being graded then is waited for.
+        """Runs the program until the episode ends, then waits for a grading in progress.
 
         Raises:
-            InfrastructureError: we failed to grade.
+            InfrastructureError: a grading failed.
         """
         began = time.monotonic()
         running = asyncio.ensure_future(program)
@@ -134,7 +134,7 @@ class Desk:
             )
             self._over = True
             if not done and self._trace is not None:
-                # A validate that is under way is cancelled, and the episode then masked.
+                # A validate in progress is cancelled, and the episode is then masked.
                 self._trace.stop("agent_timeout")
                 return ProgramResult(exit_code=0, stdout="", stderr="")
             async with self._one_at_a_time:
@@ -148,7 +148,7 @@ class Desk:
             self._close(time.monotonic() - began)
 
     def _left(self) -> float:
-        """Seconds until the episode's time is over."""
+        """Remaining seconds of the episode."""
         limit = self.episode.config.episode_seconds(self.episode.world.task)
         return max(0.0, limit - EARLY_SECONDS - (time.monotonic() - self._began))
 
@@ -163,7 +163,7 @@ class Desk:
         return result
 
     def _why_dead(self, code: int) -> str:
-        """Why a program ended badly, where the agent is the cause; empty where it may be us."""
+        """Why a program failed if the agent is the cause; empty if the cause may be the infrastructure."""
         trace = self._trace
         if trace is None or trace.stop_condition is not None:
             return ""
@@ -171,8 +171,8 @@ class Desk:
         refused = error is not None and trace.num_turns and error.status_code == 400
         if error is not None and refused and any(s in error.message.lower() for s in OVERLONG):
             return "context"
-        # Nobody but the agent, or the kernel for the memory that it took, signals a process here; and a
-        # program whose model answered has no other reason to fail.
+        # Only the agent signals a process here, or the kernel because of the agent's memory; and a program
+        # whose model answered has no other reason to fail.
         if code > _SIGNALLED or (trace.num_turns and error is None and code != _NO_ANSWER):
             return "killed"
         return ""
@@ -186,7 +186,7 @@ class Desk:
             tasks[0].exception()  # raised by `_result`, unless something else ended the episode
 
     def _close(self, seconds: float) -> None:
-        """Writes what is left to write of the turns, and where the time went."""
+        """Records the remaining turns and the times."""
         if self._turns is None or self._trace is None:
             return
         self._turns.write(all_of_them=True)
@@ -197,7 +197,7 @@ class Desk:
             self.episode.why_ended = "turns"
 
     async def _stopped(self) -> None:
-        """Returns when verifiers has stopped the episode: some programs ask again for minutes."""
+        """Returns when verifiers has stopped the episode; some programs would retry for minutes."""
         while self._trace is None or self._trace.stop_condition is None:  # noqa: ASYNC110 — no event
             await asyncio.sleep(WATCH_SECONDS)
 
@@ -206,13 +206,13 @@ class Desk:
             await port_relay.to(*self._model)(reader, writer)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers one `validate` or `submit`: a line with the exit code, then what is shown."""
+        """Answers one `validate` or `submit`: a line with the exit code, then the text to print."""
         async with asyncio.timeout(SAY_SECONDS):
             try:
-                said = (await reader.readline()).decode("ascii", "replace").strip()
+                word = (await reader.readline()).decode("ascii", "replace").strip()
             except ValueError:  # a line without end
                 return
-        ending = next((known for known in ENDINGS if known == said), None)
+        ending = next((known for known in ENDINGS if known == word), None)
         if ending is None:
             writer.write(b"2\nsay validate or submit\n")
             return
@@ -221,16 +221,18 @@ class Desk:
                 return
             self._asking = asyncio.current_task()
             try:
-                told = await self._grade(ending)
+                answer = await self._grade(ending)
             finally:
                 self._asking = None
-        if told is None:
-            await asyncio.Event().wait()  # until the box is closed: nothing of it is shown
+        if answer is None:
+            await (
+                asyncio.Event().wait()
+            )  # until the box is closed: the agent is not shown the failure
         else:
-            writer.write(told)
+            writer.write(answer)
 
     async def _grade(self, ending: Ending) -> bytes | None:
-        """What is answered; None where we failed."""
+        """The answer; None after an infrastructure failure."""
         try:
             step = await self.episode.world.step(Action(ending=ending))
             assert step.validation is not None

@@ -1,9 +1,8 @@
-"""Where a harness's program finds its packages in a box without network.
+"""Finds the Python interpreter that has a harness program's packages, in a box without network.
 
-verifiers writes such a program as one file with a PEP 723 header and has `uv` install what that asks for
-at every start. In our boxes nothing is installed: an image holds the environments ready
-(`images/harness`), and the first one that has what the header asks for is taken. A process box has this
-interpreter's own.
+verifiers writes such a program as one file with a PEP 723 header, and lets `uv` install the packages of the
+header at every start. Our boxes install nothing: an image holds ready environments (`images/harness`), and
+the first one that has the packages is used. A process box uses this interpreter's own packages.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ _TRY = (
 
 
 def requirements(script: str) -> list[str]:
-    """What the PEP 723 header of a program asks for; empty where it has none."""
-    found = _HEADER.search(script)
-    if found is None:
+    """Returns the requirements in a program's PEP 723 header; empty if it has no header."""
+    match = _HEADER.search(script)
+    if match is None:
         return []
-    lines = found["content"].splitlines()
+    lines = match["content"].splitlines()
     header = tomllib.loads("\n".join(line[2:] if line[1:2] == " " else line[1:] for line in lines))
     return [str(one) for one in header.get("dependencies", [])]
 
 
 async def interpreter(box: Box, wanted: list[str]) -> str:
-    """The Python in `box` that has the packages `wanted`.
+    """Returns the path of the Python in `box` that has the packages `wanted`.
 
     Raises:
-        MissingError: none has.
-        BoxStartError: it took too long to find out.
+        MissingError: no Python there has them.
+        BoxStartError: the search took too long.
         BoxDiedError: the box is gone.
     """
     own = box.isolation == "process"
@@ -67,17 +66,17 @@ async def interpreter(box: Box, wanted: list[str]) -> str:
         raise BoxStartError(
             f"looking for {', '.join(wanted)} in a box took over {LOOK_SECONDS:g} s"
         )
-    said = result.stderr.decode("utf-8", "replace").strip().splitlines()
+    lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
     if own:
         raise MissingError(
-            f"this Python lacks what the harness runs on: {said[-1] if said else wanted}",
+            f"this Python lacks packages of the harness: {lines[-1] if lines else wanted}",
             where="env.agent.harness.id",
             remedy="install it beside air, or play in containers",
         )
     raise MissingError(
-        f"no environment of image {box.spec.image} has what the harness runs on: "
-        + ("; ".join(said) if "(it has" in result.text else ", ".join(wanted)),
+        f"no environment of image {box.spec.image} has the packages of the harness: "
+        + ("; ".join(lines) if "(it has" in result.text else ", ".join(wanted)),
         where="env.agent.harness.id",
         remedy='run `air images build harness` and set env.image = "air-harness"; '
-        "its `*.txt` must ask for what this verifiers does",
+        "its `*.txt` must name the packages that this verifiers needs",
     )

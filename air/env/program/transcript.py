@@ -1,4 +1,4 @@
-"""The turns of a program that plays in the box, read from verifiers' trace into the episode's record."""
+"""The transcript: records the turns of a program that plays in the box, from verifiers' trace."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from air.env.episode import Episode
 from air.worlds.base import Validation
 
 
-class Turns:
-    """Writes each turn, then what was validated in it.
+class Transcript:
+    """Writes each turn, then its validations.
 
-    What a turn was shown is known when the next one begins, so a turn is written then, or at the end.
+    What the model is shown after a turn is known when the next turn begins, so a turn is written then, or
+    at the end.
     """
 
     def __init__(self, episode: Episode, trace: vf.Trace[Any, Any, Any]) -> None:
@@ -23,12 +24,12 @@ class Turns:
         self._validations: list[tuple[int, Validation]] = []
 
     def validated(self, validation: Validation) -> None:
-        """Takes a validation of the turn that is under way; writes the turns before it."""
+        """Adds a validation to the current turn; writes the turns before it."""
         self._validations.append((self._trace.num_turns, validation))
         self.write()
 
     def write(self, *, all_of_them: bool = False) -> None:
-        """Writes the turns that are over and not written yet; or all, when the program has ended."""
+        """Writes the finished turns that are not written yet; all of them when the program has ended."""
         sampled = [n for n, node in enumerate(self._trace.nodes) if node.sampled]
         over = len(sampled) if all_of_them else len(sampled) - 1
         counters = self._episode.counters
@@ -47,7 +48,7 @@ class Turns:
             self._episode.record_validation(self._validations.pop(0)[1])
 
     def _shown(self, number: int) -> str:
-        """What came after a reply, up to the next one."""
+        """The messages between a reply and the next one."""
         nodes, texts = self._trace.nodes, list[str]()
         for later in range(number + 1, len(nodes)):
             if nodes[later].parent == number and not nodes[later].sampled:
@@ -57,7 +58,7 @@ class Turns:
 
 
 def action(message: Any) -> str | None:
-    """The commands of a reply's tool calls; another tool's call as its name and arguments."""
+    """The commands of a reply's tool calls; a call without a command becomes its name and arguments."""
     calls = [_command(call.name, call.arguments) for call in message.tool_calls or ()]
     return "\n".join(calls) if calls else None
 

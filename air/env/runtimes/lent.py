@@ -1,7 +1,7 @@
 """The lent runtime: a verifiers Runtime over one of our boxes.
 
-verifiers' runtime union is closed and parsed on the wire, so there is one class for each `type` that
-we lend under. It only adapts: the box was started, and will be closed, by whoever leased it.
+verifiers' runtime union is closed and parsed on the wire, so there is one class for each `type`.
+The classes only adapt: the owner of the lease starts and closes the box.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from verifiers.v1.runtimes import (
 
 from air.env.episode import Episode
 from air.env.program import interpreters
-from air.env.program.gateway import Desk
+from air.env.program.gateway import Gateway
 from air.errors import BoxDiedError, BoxFileError, UsageError, boundary
 from air.sandbox.contract.box import Box
 
@@ -29,15 +29,15 @@ PROGRAM_SECONDS = 24 * 3600.0
 
 
 class _Lent:
-    """What both lent runtimes share; mixed in before the verifiers class."""
+    """The common part of both lent runtimes; a base class before the verifiers class."""
 
     box: Box
     episode: Episode
-    desk: Desk | None
+    gateway: Gateway | None
     prepared: dict[str, str]
 
     async def start(self) -> None:
-        """The box is live already."""
+        """Does nothing: the box runs already."""
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
         """Runs `argv` in the box."""
@@ -57,17 +57,17 @@ class _Lent:
         )
 
     async def run_program(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs a harness's program: it plays the episode."""
-        if self.desk is None:
+        """Runs a harness's program, which plays the episode."""
+        if self.gateway is None:
             return await self.run(argv, env)
-        return await self.desk.play(self.run(self.desk.command(argv), env))
+        return await self.gateway.play(self.run(self.gateway.command(argv), env))
 
     async def prepare_uv_script(
         self, script: str | bytes, env: dict[str, str] | None = None, *, activate: bool = True
     ) -> list[str]:
-        """The command of a harness's program, with packages that the image has; `uv` is not asked.
+        """Returns the command of a harness's program, run with packages of the image instead of `uv`.
 
-        Its environment is never activated: `python3` stays the box's own, which tasks are made for.
+        The program's environment is never activated: `python3` stays the box's own, which tasks need.
         """
         data = script.encode() if isinstance(script, str) else script
         path = self.box.path(f"/tmp/vf-scripts/{hashlib.sha256(data).hexdigest()}.py")
@@ -87,11 +87,11 @@ class _Lent:
             await self.box.write(path, data)
 
     async def prepare_execution(self, routes: list[str] | None) -> None:
-        """The box's network was decided when it was made."""
+        """Does nothing: the box's network rules are fixed."""
 
     def host_url(self, url: str) -> str:
-        """Our harness runs beside the endpoint, another one in the box."""
-        return url if self.desk is None else self.desk.model_url(url)
+        """Returns the URL as the harness reaches it: ours on this machine, a program in the box."""
+        return url if self.gateway is None else self.gateway.model_url(url)
 
     async def teardown(self) -> None:
         """The lease closes the box."""
@@ -108,8 +108,8 @@ class LentProcess(_Lent, SubprocessRuntime):
     """A process box, lent."""
 
 
-def lend(box: Box, episode: Episode, desk: Desk | None = None) -> Runtime:
-    """A live runtime over `box`, carrying `episode`, and the desk of a program that plays in it."""
+def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
+    """Returns a runtime over `box` that carries `episode`, and the gateway if a program plays in the box."""
     runtime: Any
     if box.isolation == "container":
         runtime = LentDocker(DockerConfig(image=box.spec.image, workdir=box.workspace), name=box.id)
@@ -118,12 +118,12 @@ def lend(box: Box, episode: Episode, desk: Desk | None = None) -> Runtime:
     runtime.info.id = box.id
     runtime.info.borrowed = True
     runtime.box, runtime.episode = box, episode
-    runtime.desk, runtime.prepared = desk, {}
+    runtime.gateway, runtime.prepared = gateway, {}
     return runtime
 
 
 def episode_of(runtime: Runtime) -> Episode:
-    """The episode that rides on a lent runtime.
+    """Returns the episode that a lent runtime carries.
 
     Raises:
         UsageError: the runtime was not lent by `ResearchEnv`.
@@ -137,7 +137,7 @@ def episode_of(runtime: Runtime) -> Episode:
     return episode
 
 
-def desk_of(runtime: Runtime) -> Desk | None:
-    """The desk of a lent runtime; None where our own harness plays."""
-    desk: Desk | None = getattr(runtime, "desk", None)
-    return desk
+def gateway_of(runtime: Runtime) -> Gateway | None:
+    """Returns the gateway of a lent runtime; None if our own harness plays."""
+    gateway: Gateway | None = getattr(runtime, "gateway", None)
+    return gateway

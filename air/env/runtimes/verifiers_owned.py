@@ -1,8 +1,8 @@
 """A task in a runtime that verifiers started itself, for `vf-validate` and `vf-debug`.
 
-Those commands never ask `ResearchEnv` for a box: they start a runtime and call the task's hooks. So the
-task is laid out in that runtime, whose image, user and network are as the command's flags say, and not
-as in the boxes of episodes; graders have boxes of ours all the same. A model never plays in one.
+These commands do not ask `ResearchEnv` for a box: they start a runtime and call the task's hooks. So the
+task is laid out in that runtime. Its image, user and network follow the command's flags, unlike the boxes
+of episodes. Graders still get boxes of our own. A model never plays in such a runtime.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import posixpath
 import tarfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import verifiers.v1 as vf
@@ -45,15 +46,15 @@ from air.trajectories import Recorder
 from air.worlds.research.world import ResearchWorld
 
 COMMANDS = ("validate", "debug")
-"""The names that verifiers' commands give the agent of a trace in which none plays."""
+"""The agent's name in the traces of verifiers' commands, in which no agent plays."""
 LOG = logging.getLogger("verifiers.v1.air")
-"""A child of verifiers' logger, so that its commands show what is said and write it to their log file."""
+"""A child of verifiers' logger, so that its commands show the messages and write them to their log."""
 _COPY_SECONDS = 120.0
 _SIZE = '[ -f "$1" ] && [ ! -L "$1" ] && wc -c <"$1"'
 _UNPACK = 'mkdir -p "$2" && tar -xf "$1" -C "$2" --no-same-owner; code=$?; rm -f "$1"; exit $code'
 
 
-class PlainBox(Box):
+class VerifiersBox(Box):
     """A verifiers runtime as a box: commands, and files in and out. It ends with its runtime."""
 
     def __init__(self, runtime: Runtime, spec: BoxSpec, workspace: str) -> None:
@@ -62,8 +63,8 @@ class PlainBox(Box):
         self._runtime = runtime
 
     @classmethod
-    async def over(cls, runtime: Runtime, spec: BoxSpec) -> PlainBox:
-        """The box over a live runtime; the workspace is the folder in which its commands begin."""
+    async def over(cls, runtime: Runtime, spec: BoxSpec) -> VerifiersBox:
+        """Returns the box over a running runtime; its workspace is the runtime's working directory."""
         result = await runtime.run(["pwd"], {})
         if result.exit_code or not result.stdout.startswith("/"):
             raise BoxDiedError(f"{runtime.name} runs no commands: {result.stderr.strip()[:300]}")
@@ -146,19 +147,19 @@ class PlainBox(Box):
             raise BoxFileError(f"{path!r}: {result.stderr.strip()[:300]}")
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Never: nothing of ours listens in the runtime."""
+        """Always refuses: no guest runs in the runtime."""
         raise ConfigError("a runtime of verifiers' own has no ports that the host answers")
 
     async def snapshot(self) -> Snapshot:
-        """Never: the runtime is not ours to end."""
+        """Always refuses: the runtime belongs to verifiers."""
         raise ConfigError("a runtime of verifiers' own has no snapshots")
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Never: see `snapshot`."""
+        """Always refuses: see `snapshot`."""
         raise ConfigError("a runtime of verifiers' own has no snapshots")
 
     async def close(self) -> None:
-        """Whoever started the runtime ends it."""
+        """Does nothing: verifiers ends the runtime."""
 
 
 def _packed(source: Path) -> bytes:
@@ -177,8 +178,9 @@ def _packed(source: Path) -> bytes:
     return held.getvalue()
 
 
-class PlainEpisode(Episode):
-    """An episode that nobody plays, with graders of its own for as long as they are used."""
+@dataclass(kw_only=True)
+class UnplayedEpisode(Episode):
+    """An episode without an agent. Its grader boxes live while a method uses them."""
 
     graders: Pool
 
@@ -215,11 +217,11 @@ class PlainEpisode(Episode):
         return not problem and not any(row.problem for row in rows)
 
 
-async def visit(spec: TaskSpec, runtime: Runtime) -> PlainEpisode:
-    """The episode of a task in a live runtime of verifiers' own; it is laid out by `world.reset`.
+async def open_episode(spec: TaskSpec, runtime: Runtime) -> UnplayedEpisode:
+    """Makes the episode of a task in a running runtime; `world.reset` lays the task out.
 
     Raises:
-        UsageError: the runtime is of a kind in which, or the task one that, cannot be played so.
+        UsageError: the runtime's type cannot hold a task, or the task needs GPUs.
     """
     kind = runtime.type
     if kind not in OF_RUNTIME:
@@ -237,7 +239,7 @@ async def visit(spec: TaskSpec, runtime: Runtime) -> PlainEpisode:
     if image != spec.image:
         LOG.warning("%s is played in image %s; its own is %s", spec.id, image, spec.image)
     provider = OF_RUNTIME[kind].provider
-    box = await PlainBox.over(runtime, spec.box_spec(provider))
+    box = await VerifiersBox.over(runtime, spec.box_spec(provider))
     config = ResearchEnvConfig(
         taskset=AirTasksetConfig(tasks=[spec.id]),
         agent=vf.AgentConfig.model_validate({"runtime": {"type": kind}}),
@@ -246,6 +248,6 @@ async def visit(spec: TaskSpec, runtime: Runtime) -> PlainEpisode:
     world = ResearchWorld(
         task=spec, box=box, grader=Grader(graders, provider), pay=DeltaReward(spec.reward_scale())
     )
-    episode = PlainEpisode(id=runtime.name, world=world, recorder=Recorder(None, ""), config=config)
-    episode.graders = graders
-    return episode
+    return UnplayedEpisode(
+        id=runtime.name, world=world, recorder=Recorder(None, ""), config=config, graders=graders
+    )

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from air.errors import ConfigError, InfrastructureError
-from air.manual.draft import Lines
+from air.manual.draft import Draft
 from air.trajectories import load
 from air.trajectories.artefacts import ArtefactStore, read_artefact
 
 FILES = {"w": bytes(range(256)) * 40}
 
 
-def lines(*kept: str) -> Lines:
+def lines(*kept: str) -> Draft:
     """A record of gradings whose artefacts are said to lie there."""
-    found = Lines("e")
+    found = Draft("e")
     found.write("start", task="t", system="", prompt="")
     for turn, name in enumerate(kept, start=1):
         found.write("validate", turn=turn, score=0.5, kept=name)
