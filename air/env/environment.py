@@ -1,4 +1,4 @@
-"""The environment: lends a box to every episode and takes it back."""
+"""The environment: leases a box for every episode, plays it there, and returns the box."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from air.worlds.research.world import ResearchWorld
 
 
 class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
-    """One agent, one box, one task. Boxes and graders are shared by a process's episodes."""
+    """One agent, one box, one task. The episodes of a process share its pools of boxes and graders."""
 
     def __init__(self, config: ResearchEnvConfig) -> None:
         super().__init__(config)
@@ -46,7 +46,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._kept = recording.store(config)
 
     async def start(self) -> None:
-        """Opens the pools; grader boxes have one of their own, or they would wait for agents'."""
+        """Opens the pools. Grader boxes have their own pool, or they would wait for agents' boxes."""
         config = self.config
         specs = [self._spec(name) for name in config.taskset.tasks]
         gpus, graders_gpus = await asyncio.to_thread(_gpus, config, specs)
@@ -78,15 +78,15 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         await self._stack.aclose()
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
-        """One episode, in a box that is leased for it alone.
+        """Plays one episode in a box that is leased for it alone.
 
         Raises:
-            InfrastructureError: too many episodes in a row failed; see `air.env.failure_breaker`.
+            InfrastructureError: too many consecutive episodes failed; see `air.env.failure_breaker`.
         """
         await asyncio.to_thread(self._breaker.check)
         try:
             trace = await self._play(task, agents)
-        except Exception as error:  # whatever it is, it was none of the agent's
+        except Exception as error:  # whatever it is, the agent did not cause it
             what = f"{type(error).__name__}: {error}"
             await asyncio.to_thread(self._breaker.failed, what)
             raise
@@ -128,7 +128,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             return trace
 
     async def finalize(self, task: vf.Task, episode: vf.Episode) -> None:
-        """With `credit = "segment"`, makes one trace a segment of the finished episode."""
+        """With `credit = "segment"`, splits the finished episode into one trace for each segment."""
         if self.config.credit == "segment":
             episode.traces[:] = [part for trace in episode.traces for part in split(trace)]
 
@@ -161,11 +161,11 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     def _box_spec(self, spec: TaskSpec) -> BoxSpec:
         """The box in which an agent works on a task."""
-        given = spec.box_spec(self.config.provider)
-        return given.model_copy(update={"image": self.config.image or given.image})
+        box_spec = spec.box_spec(self.config.provider)
+        return box_spec.model_copy(update={"image": self.config.image or box_spec.image})
 
     def _harness(self) -> AirHarnessConfig | None:
-        """Our harness's settings; None where another one plays."""
+        """Our harness's settings; None if another harness plays."""
         harness = self.config.agent.harness
         if harness is None:
             return AirHarnessConfig()
@@ -176,7 +176,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return None if harness is None else actions.get(harness.format)
 
     def _tools(self, spec: TaskSpec, box: Box) -> Tools | None:
-        """The tools of one episode, where the action format has any."""
+        """The tools of one episode; None if the action format has none."""
         harness, action_format = self._harness(), self._format()
         if harness is None or action_format is None or not action_format.uses_tools:
             return None
@@ -186,20 +186,23 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 def _gpus(
     config: ResearchEnvConfig, specs: Sequence[TaskSpec]
 ) -> tuple[GpuPool | None, GpuPool | None]:
-    """The run's GPUs, for agents' boxes and for graders'. None where it names none. A task that needs more
-    is refused at the start."""
+    """Returns the run's GPUs for agents' boxes and for graders'; None if the run names no GPU.
+
+    Raises:
+        ConfigError: a task needs more GPUs than there are.
+    """
     if not config.gpus:
         for spec in specs:
             if spec.gpus or spec.grader.gpus:
                 raise ConfigError(
-                    f"task {spec.id} needs {spec.needs()}, and no GPU is given to boxes",
+                    f"task {spec.id} needs {spec.needs()}, but boxes have no GPU",
                     where="env.gpus",
                     remedy='set gpus = "auto", or name them: `air gpus` lists them',
                 )
         return None, None
-    found = plan(config.gpus, trainer=config.trainer_gpus, inference=config.inference_gpus)
+    gpus = plan(config.gpus, trainer=config.trainer_gpus, inference=config.inference_gpus)
     return divided(
-        found,
+        gpus,
         box=max(spec.gpus for spec in specs),
         grader=max(spec.grader.gpus for spec in specs),
         slots_per_gpu=config.slots_per_gpu,
@@ -220,11 +223,11 @@ def _check_docker(image: str) -> None:
 def _check_namespaces() -> None:
     from air.sandbox.process import namespaces
 
-    found = namespaces.detect()
-    if found.mode == "plain":
+    support = namespaces.detect()
+    if support.mode == "plain":
         raise ConfigError(
             "a program plays only in an isolated box, and process boxes here have no namespaces "
-            f"({found.reason})",
+            f"({support.reason})",
             where="env.agent.runtime.type",
             remedy='use docker, or harness id = "air"',
         )

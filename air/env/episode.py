@@ -1,6 +1,6 @@
-"""What belongs to one episode: its world, its recorder, its counters.
+"""The state of one episode: its world, recorder and counters.
 
-It rides on the lent runtime, since verifiers shares task and harness objects between episodes.
+The lent runtime carries it, since verifiers shares task and harness objects between episodes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from air.worlds.base import Step, Validation
 from air.worlds.research.world import ResearchWorld
 
 EARLY_SECONDS = 0.1
-"""How long before verifiers' own deadline an episode is ended: verifiers 0.3 would make it a failure,
-and not grade what is there."""
+"""Seconds between our end of an episode and verifiers' own deadline, at which verifiers 0.3 would fail the
+episode without grading it."""
 OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
-"""What a model server says, in small letters, of a prompt that its context cannot hold."""
+"""Parts of the messages, in lower case, with which model servers refuse a prompt that is too long."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Counters:
 
 @dataclass
 class Episode:
-    """One episode as our side sees it."""
+    """One episode, from air's side; verifiers has its own."""
 
     id: str
     world: ResearchWorld
@@ -46,51 +46,51 @@ class Episode:
     config: ResearchEnvConfig
     counters: Counters = field(default_factory=Counters)
     format: ActionFormat | None = None
-    """The action format; None where another program than our harness plays."""
+    """The action format; None if another program than our harness plays."""
     malformed_in_a_row: int = 0
-    """Replies up to now that were no action, since the last that was."""
+    """Consecutive replies that were not an action, up to now."""
     trace: Any = None
-    """The verifiers trace that is being written; None before the task is set up."""
+    """The verifiers trace of the episode; None before the task is set up."""
     ledger: Ledger = field(default_factory=Ledger)
-    """Where in the trace the reward arose."""
+    """The positions in the trace at which the reward arose."""
     failed: bool = False
-    """Whether it ended by a failure of ours."""
+    """Whether an infrastructure failure ended it."""
     differ: Differ | None = None
-    """What looks at each step's changes; None where they are not recorded."""
-    asked: dict[str, Any] = field(default_factory=dict)
-    """What is known of the last model call, for the next step's line."""
+    """Finds each step's changes of the workspace; None if they are not recorded."""
+    model_call: dict[str, Any] = field(default_factory=dict)
+    """Fields about the last model call, for the next step's line."""
     recorded: int = 0
-    """Validations that are written."""
+    """The number of validations in the record."""
     why_ended: str = ""
-    """`submit`, `turns`, `context`, `length`, `format`, or what verifiers stopped it for."""
+    """`submit`, `turns`, `context`, `length`, `format`, or verifiers' stop condition."""
 
     def __post_init__(self) -> None:
         self.world.on_validated = lambda: self._note(ends=True)
 
     def system(self, given: str | None) -> str:
-        """The system prompt: what the run's config gives, then the action format."""
+        """The system prompt: the text of the run's config, then the action format."""
         if self.format is None:
             return given or ""
         tools = self.world.tools
         extra = [self.format.optional[name] for name in (tools.settings.offered if tools else ())]
-        taught = "\n".join([self.format.instructions, *extra])
-        return "\n\n".join(part for part in (given, taught) if part)
+        instructions = "\n".join([self.format.instructions, *extra])
+        return "\n\n".join(part for part in (given, instructions) if part)
 
     def prompt(self, given: str, max_turns: int | None) -> str:
-        """The first prompt: the task, then what the action format puts after it."""
+        """The first prompt: the task, then the opening of the action format."""
         if self.format is None:
             return given
         return given + self.format.opening(self.world.standing(max_turns))
 
     def note_call(self, seconds: float, tokens: TokenRef) -> None:
-        """Notes a model call for the line of its step."""
-        self.asked = {
+        """Keeps a model call for the line of its step."""
+        self.model_call = {
             "model_seconds": round(seconds, 4),
             "tokens": tokens.model_dump(mode="json"),
         }
 
     async def start_diffs(self) -> None:
-        """Looks at the workspace as the agent finds it, where changes are to be recorded."""
+        """Records the first state of the workspace, if changes are to be recorded."""
         if self.format and self.recorder.path is not None and self.config.record_diffs:
             self.differ = Differ(self.world.box)
             with self.world.times.as_recording():
@@ -106,7 +106,7 @@ class Episode:
         left: int | None = None,
         problem: str = "",
     ) -> None:
-        """Writes one turn: what the model said, what was done, what came of it and was shown."""
+        """Writes one turn: the reply, the action, its result, and the text that the model is shown."""
         diff = await self._diff() if step is not None else None
         self.write_step(
             reply,
@@ -122,7 +122,7 @@ class Episode:
     def write_step(
         self, reply: str, action: str | None, step: Step | None, shown: str, **more: Any
     ) -> None:
-        """The same where nobody can look at the workspace between two turns; `more`: further fields."""
+        """Writes one turn without looking at the workspace; `more`: further fields of the line."""
         self.recorder.write(
             "step",
             turn=self.counters.turns,
@@ -134,10 +134,10 @@ class Episode:
             timed_out=step is not None and step.timed_out,
             truncated=step is not None and step.observation.truncated,
             exec_seconds=0.0 if step is None else round(step.exec_seconds, 4),
-            **self.asked,
+            **self.model_call,
             **more,
         )
-        self.asked = {}
+        self.model_call = {}
         self._note(ends=False)
 
     async def _diff(self) -> Diff | None:
@@ -168,7 +168,7 @@ class Episode:
         self.recorded += 1
 
     async def finish(self) -> None:
-        """The last validate and the test split; recorded."""
+        """Runs the last validate and grades on the test split; records both."""
         await self.world.finish()
         for validation in self.world.validations[self.recorded :]:
             self.record_validation(validation)
@@ -198,7 +198,7 @@ class Episode:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """What a run wants to know of the episode, as numbers; scores only where there are any."""
+        """The metrics of the episode by name; a score that does not exist is left out."""
         world, counters = self.world, self.counters
         scored = [v for v in world.validations if v.score is not None]
         values = {
@@ -232,7 +232,7 @@ class Episode:
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def summary(self) -> dict[str, Any]:
-        """What is kept on the trace beside rewards and metrics."""
+        """The fields that the trace keeps beside rewards and metrics."""
         return {
             "episode": self.id,
             "task": self.world.task.id,
@@ -249,7 +249,7 @@ class Episode:
 
 
 def as_call(action: Action) -> Call:
-    """An action as it is recorded."""
+    """Converts an action to its recorded form."""
     tool = action.tool
     use = None if tool is None else ToolUse(name=tool.name, args=tool.args, body=tool.body)
     return Call(script=action.script, tool=use, ending=action.ending)

@@ -1,4 +1,4 @@
-"""The record of an episode, kept in memory so that its last lines can be taken back, and saved when asked."""
+"""The draft of a trajectory: lines in memory, of which the last can be removed; saved on request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from air.trajectories.artefacts import copy_artefact
 
 
 class Draft(Recorder):
-    """A trajectory's lines, as they would be in its file."""
+    """A recorder that keeps the lines of a trajectory in memory."""
 
     def __init__(self, episode_id: str) -> None:
         super().__init__(None, episode_id)
@@ -29,28 +29,28 @@ class Draft(Recorder):
         self.lines.append({"v": VERSION, "type": kind, "t": at, **fields})
 
     def diff(self, turn: int | None = None) -> dict[str, Any] | None:
-        """What a step changed in the workspace, the last one by default; None where nothing was done.
+        """Returns what a step changed in the workspace, by default the last step; None if it did nothing.
 
         Raises:
             UsageError: there is no such step.
         """
         steps = [line for line in self.lines if line["type"] == "step"]
-        found = [line for line in steps if turn is None or line["turn"] == turn]
-        if not found:
+        chosen = [line for line in steps if turn is None or line["turn"] == turn]
+        if not chosen:
             raise UsageError("there is no step" if turn is None else f"there is no step {turn}")
-        changed: dict[str, Any] | None = found[-1]["diff"]
+        changed: dict[str, Any] | None = chosen[-1]["diff"]
         return changed
 
     def save(self, path: Path, sources: Sequence[Path]) -> None:
-        """Writes a trajectory, with the artefacts that were graded beside it; blocks. It may be saved again.
+        """Writes the trajectory with its graded artefacts beside it; blocks. Saving twice is allowed.
 
-        The file appears whole or not at all: one that was saved before stays until then.
+        The file appears whole or not at all; an earlier one stays until then.
 
         Args:
-            sources: folders in which the artefacts lie.
+            sources: folders that hold the artefacts.
 
         Raises:
-            ConfigError: the name cannot be used, or is another's; or a line holds what no file can.
+            ConfigError: the name cannot be used or is taken, or a line cannot be written to a file.
             InfrastructureError: the disk is full or the folder cannot be written.
         """
         if path.suffix != ".jsonl":
@@ -70,7 +70,7 @@ class Draft(Recorder):
             self._saved.add(target)
 
     def _write(self, folder: Path, target: Path, sources: Sequence[Path]) -> Path:
-        """The trajectory in a folder, its artefacts where it is going to lie."""
+        """Writes the trajectory to `folder` and its artefacts beside `target`; returns the file."""
         with Recorder(folder, target.stem) as recorder:
             for line in copy.deepcopy(self.lines):
                 graded = line if line["type"] == "validate" else line.get("test") or {}
@@ -83,6 +83,6 @@ class Draft(Recorder):
 
 
 def _kept(name: str, sources: Sequence[Path], folder: Path) -> str:
-    """Copies a kept artefact to a folder; its name there, empty where it is no longer kept, or is none."""
+    """Copies an artefact to a folder; returns its name there, empty if no source has it."""
     kept = any(copy_artefact(source, name, folder) for source in sources)
     return name if kept else ""

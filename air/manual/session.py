@@ -1,15 +1,15 @@
-"""An episode that a person plays: every reply goes the way of a model's, and can be taken back.
+"""An episode that a person plays. Each reply is handled as a model's reply is, and can be undone.
 
-What is shown, graded, paid and recorded is what `AirHarness` makes of a reply; only the model is missing,
-so no context fills up. Time that a person takes counts as the model's, and so as the agent's.
-What copying and taking back take is nobody's.
+`AirHarness` handles a reply, so observations, grades, rewards and records are those of a model's episode.
+No context fills up, since there is no model. A person's time counts as the model's, so as the agent's;
+the time of copies and undos does not count.
 
-Before each reply the workspace is copied out of the box, which goes on undisturbed (a `Box.snapshot` would
-end what runs in it, and empty `/tmp`: the next observation would not be the model's). Taking a step back
-starts a fresh box with that copy. It takes back the workspace, the tools' view, shell and notes, validates,
-rewards, turns and the record; it does not bring back files elsewhere (`/tmp`) nor processes, and the time
-that was used stays used. Grades are remembered by artefact, so the same one is not graded twice.
-Where that fails there is no box any more, and taking the same step back again starts another.
+Before each reply the workspace is copied out of the box, which keeps running. (A `Box.snapshot` would end
+the box's processes and empty `/tmp`, and so change the next observation.) An undo starts a fresh box with
+that copy. It restores the workspace, the tools' view, shell and notes, validates, rewards, turns and the
+record. It does not restore files elsewhere (`/tmp`), processes, or the time. Grades are remembered by
+artefact, so an undo costs no second grading. If an undo fails, the episode has no box, and the next undo
+of the same step starts another.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from air.trajectories import Step, TokenRef, Trajectory
 from air.worlds.research.world import ResearchWorld, describe
 
 MOST_POINTS = 50
-"""How many steps can be taken back."""
+"""The most steps that can be undone."""
 T = TypeVar("T")
 
 
 def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict[str, Any]:
-    """The settings of the environment in which an episode was recorded, as a run file has them.
+    """Returns the environment's settings of a recorded episode, as a run file has them.
 
     Args:
         provider: `docker` or `subprocess`; None: as recorded.
 
     Raises:
-        ConfigError: air did not record it.
+        ConfigError: air did not record the episode.
     """
     start, where = trajectory.start, str(trajectory.path)
     if start is None or start.origin != "air" or start.isolation not in OF_ISOLATION:
@@ -83,16 +83,16 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
 
 
 class Interrupted(AirError):
-    """The running action was stopped; the text says what became of it."""
+    """The running action was stopped; the text says whether it was undone."""
 
 
 class ManualEpisode:
-    """One episode, played from outside; use through `async with`, within one event loop.
+    """One episode, played by a person; use through `async with`, within one event loop.
 
     Args:
-        config: of the environment; it names one task.
-        origin: a recorded episode, and after how many of its steps to begin.
-        seed: of the episode, where none is recorded.
+        config: the environment's; it names one task.
+        origin: a recorded episode to continue, and the number of its steps to repeat first.
+        seed: the episode's seed, without `origin`.
     """
 
     def __init__(
@@ -117,13 +117,13 @@ class ManualEpisode:
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
         self.outside = False
-        """Whether the box is not what its steps alone make of it: a replay may come out differently."""
+        """Whether something beside the recorded steps changed the box, so that a replay may differ."""
 
     async def __aenter__(self) -> ManualEpisode:
         """Lays the task out in a box.
 
         Raises:
-            UsageError: the task, or the recorded episode, cannot be played.
+            UsageError: the task or the recorded episode cannot be played.
             InfrastructureError: the box failed.
         """
         try:
@@ -216,7 +216,7 @@ class ManualEpisode:
         )
 
     async def _go(self, play: Play) -> None:
-        """Does the recorded steps before the one to begin at; their lines are taken over."""
+        """Repeats the recorded steps, and copies their lines into the record."""
         assert self._origin is not None
         trajectory, steps = self._origin
         await play.go(steps)
@@ -246,7 +246,7 @@ class ManualEpisode:
             episode.malformed_in_a_row = (episode.malformed_in_a_row + 1) if step.problem else 0
 
     async def _watch(self, episode: Episode) -> None:
-        """Looks at the workspace as it is, so that what the next step changes is known."""
+        """Records the state of the workspace, so that the next step's changes are known."""
         episode.differ = Differ(episode.world.box)
         await episode.differ.start()
 
@@ -257,28 +257,28 @@ class ManualEpisode:
 
     @property
     def max_turns(self) -> int | None:
-        """How many turns there are; None: nothing limits them."""
+        """The limit of turns; None: no limit."""
         turns: int | None = self.config.agent.max_turns
         return turns
 
     @property
     def left(self) -> int | None:
-        """Turns left."""
+        """The remaining turns; None: no limit."""
         return None if self.max_turns is None else self.max_turns - self.episode.counters.turns
 
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
-        """One turn, with `reply` as the model's; the lines that it added to the record.
+        """Plays one turn with `reply` in place of a model's; returns the lines that it added to the record.
 
         Args:
-            seconds: how long the reply took.
+            seconds: the time that the reply took.
 
         Raises:
             UsageError: the episode is over.
-            Interrupted: `interrupt` stopped it; it is taken back, or the text says why not.
-            InfrastructureError: we failed; likewise.
+            Interrupted: `interrupt` stopped the turn; it is undone, or the text says why not.
+            InfrastructureError: a box or a grader failed; likewise.
         """
         if why := self.episode.why_ended:
-            raise UsageError(f"the episode is over ({why})", remedy="`:undo` takes a step back")
+            raise UsageError(f"the episode is over ({why})", remedy="`:undo` undoes the last step")
         with self.episode.world.times.as_recording():
             point = await self._interruptible(Point.of(self.episode, len(self.lines), self._folder))
         try:
@@ -293,14 +293,14 @@ class ManualEpisode:
         return self.lines[point.lines :]
 
     async def _give_up(self, point: Point) -> str:
-        """Takes back a turn that was not played to its end; says what came of that."""
+        """Undoes an unfinished turn; returns one line about it."""
         del self.lines[point.lines :]
         self._points.append(point)
         try:
             return await self._back()
-        except AirError as error:  # the first error is the one to be raised
+        except AirError as error:  # the caller raises the first error
             turn = self.episode.counters.turns
-            return f"step {turn} is not taken back: {error} — `:undo` tries again"
+            return f"step {turn} is not undone: {error} — `:undo` tries again"
 
     async def _turn(self, reply: str, seconds: float) -> None:
         episode = self.episode
@@ -308,8 +308,8 @@ class ManualEpisode:
         episode.counters.model_seconds += seconds
         episode.note_call(seconds, TokenRef())
         left = self.left
-        said = Reply(text=reply, cut=False, total_tokens=0, completion_tokens=0)
-        await self._harness.act(episode, said, self._tokens, left)
+        typed = Reply(text=reply, cut=False, total_tokens=0, completion_tokens=0)
+        await self._harness.act(episode, typed, self._tokens, left)
         if left is not None and left <= 0:
             episode.why_ended = episode.why_ended or "turns"
         if episode.why_ended:
@@ -317,24 +317,24 @@ class ManualEpisode:
             await recording.ended(episode, None)
 
     async def undo(self) -> str:
-        """Takes the last step back; one line that says what that means.
+        """Undoes the last step; returns one line that says what was restored.
 
         Raises:
-            UsageError: there is none, or its workspace could not be kept.
+            UsageError: there is no step, or no copy of its workspace.
             MissingError: no engine, or no image.
-            InfrastructureError: the box failed; the step can be taken back again.
+            InfrastructureError: the box failed; the step can be undone again.
         """
         if not self._points:
-            raise UsageError("there is no step to take back")
+            raise UsageError("there is no step to undo")
         point = self._points[-1]
         if point.copy is None:
             turn = self.episode.counters.turns
-            raise UsageError(f"step {turn} cannot be taken back: {point.why_not}")
+            raise UsageError(f"step {turn} cannot be undone: {point.why_not}")
         return await self._back()
 
     async def bash(self, command: str) -> ExecResult:
-        """A command of the person's own, in the box but in no step; working directory and exported variables
-        are kept from one to the next.
+        """Runs a command in the box that is not part of a step. The working directory and exported variables
+        are kept for the next one.
 
         Raises:
             Interrupted: `interrupt` stopped it.
@@ -345,7 +345,7 @@ class ManualEpisode:
         return await self._interruptible(self.shell.exec(command, timeout=limit))
 
     def interrupt(self) -> None:
-        """Stops what runs; whoever waits for it gets `Interrupted`. Within the event loop."""
+        """Stops the running action; its caller gets `Interrupted`. Call it within the event loop."""
         if self._running is not None:
             self._stopped = True
             self._running.cancel()
@@ -363,8 +363,7 @@ class ManualEpisode:
             self._running = None
 
     async def _back(self) -> str:
-        """Goes back to the last point, which stays where that fails; says in half a line what was taken
-        back."""
+        """Goes back to the last point, which stays if that fails; returns a line about what was restored."""
         point, turn = self._points[-1], self.episode.counters.turns
         world = replace(point.world, grading=False)
         with world.times.as_recording():
@@ -380,14 +379,14 @@ class ManualEpisode:
         self._points.pop().forget()
         self.outside = True
         if point.copy is None:
-            return f"step {turn} is not recorded, but what it did stays: {point.why_not}"
+            return f"step {turn} is not recorded, but its effects stay: {point.why_not}"
         return (
-            f"step {turn} is taken back: workspace, scores, rewards, turns; not what it left "
-            "elsewhere (/tmp and processes are gone) nor the time it took"
+            f"step {turn} is undone: workspace, scores, rewards, turns; not files elsewhere "
+            "(/tmp and processes are gone) and not the time"
         )
 
     async def _refilled(self, world: ResearchWorld, kept: Path) -> ResearchWorld:
-        """The world in a fresh box with a copy of a workspace."""
+        """Returns the world in a fresh box that has a copy of the workspace."""
         await self._boxes.aclose()  # first: it may hold the only GPU
         box = await self._boxes.enter_async_context(self._env.lease(world.task))
         await unpack(kept, box)

@@ -1,7 +1,7 @@
-"""A point of an episode to which it can go back: its state, and a copy of the workspace.
+"""Undo points: the state of an episode before a reply, with a copy of the workspace.
 
-The copy is taken out of the box by a command in it, which disturbs nothing; a `Box.snapshot` would end what
-runs there. Links, modes and times are kept; it needs GNU tar and gzip in the box's image.
+A command in the box makes the copy and disturbs nothing; a `Box.snapshot` would end the box's processes.
+Links, modes and times are kept. The box's image must have GNU tar and gzip.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from air.sandbox.contract.box import Box
 from air.worlds.research.world import ResearchWorld
 
 COPY_BYTES = 64 << 20
-"""Most bytes of a copy, compressed."""
+"""Largest copy in bytes, compressed."""
 COPY_SECONDS = 120.0
 _PACK = ("tar", "-cf", "-", "-I", "gzip -1", ".")
 _UNPACK = ("tar", "-xpzf", "-")
@@ -34,19 +34,19 @@ class Point:
     """The state of an episode before one reply."""
 
     world: ResearchWorld
-    """A copy of the world's state; its box is that of then."""
+    """A copy of the world's state, with the box of that time."""
     counters: Counters
     malformed: int
-    """Replies that were no action, in a row."""
+    """Consecutive replies that were not an action."""
     lines: int
-    """How many lines its record had."""
+    """The number of lines in its record."""
     copy: Path | None
-    """The workspace; None where it could not be kept."""
+    """The copy of the workspace; None if it could not be made."""
     why_not: str = ""
 
     @classmethod
     async def of(cls, episode: Episode, lines: int, folder: Path) -> Point:
-        """The state as it is now; the copy lies in `folder`, until `forget`.
+        """Returns the point for the present state; its copy stays in `folder` until `forget`.
 
         Raises:
             BoxDiedError: the box is gone.
@@ -75,7 +75,7 @@ class Point:
 async def _pack(box: Box, folder: Path) -> Path:
     done = await box.exec(_PACK, timeout=COPY_SECONDS, max_bytes=COPY_BYTES)
     if done.truncated or done.timed_out:
-        raise _NotCopiedError("the workspace held too much to keep a copy of it")
+        raise _NotCopiedError("the workspace is too large for a copy")
     if done.code not in (0, _CHANGED_MEANWHILE) or not done.began:
         last = " ".join(done.stderr.decode("utf-8", "replace").split())[-200:]
         raise _NotCopiedError(f"the workspace could not be copied: {last or f'exit {done.code}'}")
@@ -89,7 +89,7 @@ async def unpack(kept: Path, box: Box) -> None:
     """Fills the empty workspace of a fresh box with a copy.
 
     Raises:
-        BoxDiedError: it could not be put back, or the box is gone.
+        BoxDiedError: the copy could not be unpacked, or the box is gone.
         InfrastructureError: the copy cannot be read.
     """
     with boundary(InfrastructureError, "a copy of the workspace", OSError):
@@ -97,4 +97,4 @@ async def unpack(kept: Path, box: Box) -> None:
     done = await box.exec(_UNPACK, timeout=COPY_SECONDS, stdin=data)
     if not done.ok:
         last = " ".join(done.text.split())[-200:]
-        raise BoxDiedError(f"a workspace could not be put back: {last}")
+        raise BoxDiedError(f"a workspace could not be restored: {last}")

@@ -113,7 +113,7 @@ async def test_boxes_that_name_a_gpu_of_the_trainer_are_refused_at_the_start(
 @pytest.mark.parametrize(
     ("gpus", "needs", "said"),
     [
-        ([], 1, "env.gpus: task titanic needs 1 cpu, 512 MiB, 1 gpu, and no GPU is given to boxes"),
+        ([], 1, "env.gpus: task titanic needs 1 cpu, 512 MiB, 1 gpu, but boxes have no GPU"),
         (
             ["0"],
             2,

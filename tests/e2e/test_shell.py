@@ -260,7 +260,7 @@ def test_scripts_say_by_exit_codes_what_went_wrong(capsys: pytest.CaptureFixture
     for script, code, words in (
         ("ls\n:expect solve.py\n:quit\nnever", 0, ""),
         ("ls\n:expect nothing such", 1, "script:2: expected 'nothing such'"),
-        ("exit 7\n:expect [exit 7]\n:undo\n:undo", 2, "script:4: there is no step to take back"),
+        ("exit 7\n:expect [exit 7]\n:undo\n:undo", 2, "script:4: there is no step to undo"),
         ("ls\n:save x.txt", 2, "must end in .jsonl"),
         (":save script.jsonl\n:save script.jsonl\n:diff", 2, "there is no step"),
         (":bash", 2, "needs a terminal"),
@@ -287,7 +287,7 @@ def test_scripts_say_by_exit_codes_what_went_wrong(capsys: pytest.CaptureFixture
 def test_what_cannot_be_taken_back_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     here = ["titanic", "--runtime", "subprocess"]
     shell("head -c 70000000 /dev/urandom >big\nls\n:undo", *here, code=2)
-    assert "step 2 cannot be taken back: the workspace held too much" in capsys.readouterr().err
+    assert "step 2 cannot be undone: the workspace is too large" in capsys.readouterr().err
 
 
 def test_a_failure_of_ours_is_no_observation(
@@ -302,7 +302,7 @@ def test_a_failure_of_ours_is_no_observation(
     shell(script, "broken", "--task-root", str(root), "--runtime", "subprocess", code=1)
     error = capsys.readouterr().err
     assert "script:2: " in error
-    assert "step 1 is taken back" in error
+    assert "step 1 is undone" in error
 
 
 def test_output_is_shown_safely(capsys: pytest.CaptureFixture[str]) -> None:
@@ -333,7 +333,7 @@ def test_a_person_at_a_terminal(person: Terminal, runtime: str) -> None:
     person.type("rm solve.py; sleep 60\n")
     time.sleep(1.5)
     person.type("\x03")
-    person.expect("stopped; step 3 is taken back", 20)
+    person.expect("stopped; step 3 is undone", 20)
     person.expect("titanic 8> ")
     person.type("half a li")
     person.expect("half a li")

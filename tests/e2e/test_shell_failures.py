@@ -62,10 +62,10 @@ def test_a_step_that_cannot_be_taken_back_can_be_later(person: Terminal) -> None
     good = copy.read_bytes()
     copy.write_bytes(b"broken")
     person.type("\x03")  # what stops the action is told first, then what became of it
-    person.expect("stopped; step 2 is not taken back: a workspace could not be put back")
+    person.expect("stopped; step 2 is not undone: a workspace could not be restored")
     person.expect("titanic 8> ")
     person.type(":undo\n")
-    person.expect("a workspace could not be put back")
+    person.expect("a workspace could not be restored")
     person.expect("titanic 8> ")
     copy.unlink()
     os.mkfifo(copy)
@@ -75,7 +75,7 @@ def test_a_step_that_cannot_be_taken_back_can_be_later(person: Terminal) -> None
     time.sleep(0.5)
     with copy.open("wb") as file:
         file.write(good)
-    person.expect("step 2 is taken back")
+    person.expect("step 2 is undone")
     person.expect("titanic 9> ")
     person.type("ls\n")
     shown = person.expect("titanic 8> ")

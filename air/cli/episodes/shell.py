@@ -37,7 +37,7 @@ An action of several lines, or one that begins with : or #, goes between two lin
   :save [FILE]  write a trajectory (.jsonl) that `air replay` plays again
   :expect TEXT  fail unless the last entry printed TEXT (for scripts)
   :help         this text
-  :quit         leave, as Ctrl-D does. Ctrl-C stops a running action and takes it back."""
+  :quit         leave, as Ctrl-D does. Ctrl-C stops a running action and undoes it."""
 COMMANDS = ("prompt", "reward", "diff", "undo", "bash", "save", "expect", "help", "quit")
 _NEW_EPISODE_FLAGS = ("format", "seed")
 _EPISODE_FLAGS = (*_NEW_EPISODE_FLAGS, "runtime", "max_turns", "env", "task_root", "mlgym_root")
