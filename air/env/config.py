@@ -1,4 +1,4 @@
-"""The environment's settings: what stands under `[orchestrator.train.source.env]`."""
+"""The environment's settings: the keys under `[orchestrator.train.source.env]`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from air.worlds.research.tools import ToolSettings
 
 
 class AirTasksetConfig(vf.TasksetConfig):
-    """Which tasks are played: `[….env.taskset]`."""
+    """The tasks to play: `[….env.taskset]`."""
 
     id: str = "air"
     """The plugin: this one."""
     tasks: list[str] = Field(default=["titanic"], min_length=1)
     """Task ids; `air tasks` lists them."""
     task_roots: list[Path] = Field(default_factory=list)
-    """Folders in which to look for tasks, in this order, instead of among the shipped ones."""
+    """Folders that are searched for tasks, in this order, instead of the shipped tasks."""
     mlgym_root: Path | None = None
-    """A checkout of MLGym, for tasks named `mlgym:…`. None: where `AIR_MLGYM_ROOT` says."""
+    """A checkout of MLGym, for tasks named `mlgym:…`. None: the one that `AIR_MLGYM_ROOT` names."""
     examples_per_task: int = Field(1, ge=1)
-    """How many prompts of each task are in the pool; each has a seed of its own."""
+    """Prompts of each task in the pool; each has its own seed."""
 
 
 class AirHarnessConfig(vf.HarnessConfig):
@@ -49,22 +49,22 @@ class AirHarnessConfig(vf.HarnessConfig):
         return value
 
     format_retries: int | None = Field(None, ge=0)
-    """How many format errors in a row are asked again; one more ends the episode, which is graded.
-    None: as many as the format says (`mlgym`: 2; `fenced`: all)."""
+    """Consecutive format errors after which the model may try again; one more ends the episode, which is
+    graded. None: the format's own number (`mlgym`: 2; `fenced`: no limit)."""
     window: int = Field(1000, ge=1)
-    """Lines of a file in view at once; tools of `mlgym`. What is longer than `max_observation_tokens`
-    still loses its middle."""
+    """Lines of a file in view at once; tools of `mlgym`. A view longer than `max_observation_tokens` still
+    loses its middle."""
     overlap: int = Field(2, ge=0)
-    """Lines that stay in view when it is scrolled; tools of `mlgym`."""
+    """Lines that stay in view when the agent scrolls; tools of `mlgym`."""
     memory: bool = False
     """Whether the agent can keep notes for the length of its episode; tools of `mlgym`."""
     history: int | None = Field(None, ge=1)
-    """Only so many of the latest observations are sent in full; older ones are left out. None: all. For
-    evaluation only: it rewrites the prompt's beginning, so that an episode is no longer one sample."""
+    """The number of latest observations that are sent; older ones are left out. None: all. For evaluation
+    only: it rewrites the prompt's beginning, so that an episode is no longer one sample."""
     max_observation_tokens: int = Field(1024, ge=16)
     """Longer observations lose their middle; the cut is marked and counted."""
     max_context_tokens: int | None = Field(None, ge=64)
-    """The episode ends, and is graded, before its tokens exceed this. None: when the server says so."""
+    """The episode ends, and is graded, before its tokens exceed this. None: at the server's limit."""
     tokenizer: str | None = None
     """Hub id or folder of the policy's tokenizer, to count with. None: three bytes count as one token."""
 
@@ -81,10 +81,10 @@ class AirHarnessConfig(vf.HarnessConfig):
         )
 
     def check_history(self) -> None:
-        """For training: refuses `history`.
+        """Refuses `history`, for training.
 
         Raises:
-            ConfigError: it is set.
+            ConfigError: `history` is set.
         """
         if self.history is not None:
             raise ConfigError(
@@ -113,32 +113,32 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=10)
     """The one agent. `runtime.type` is `docker`, or `subprocess` for the process box."""
     credit: Literal["episode", "segment"] = "episode"
-    """`episode`: one trace an episode, its reward the sum of all terms. `segment`: one trace for each
-    segment, which ends at a validate, rewarded by what arose in it (`air.env.credit`)."""
+    """`episode`: one trace for each episode; its reward is the sum of all terms. `segment`: one trace for
+    each segment, which ends at a validate; its reward is what arose in the segment (`air.env.credit`)."""
     image: str | None = None
-    """The image of agents' boxes instead of the tasks' own, which graders keep: `air-harness` where a
-    program in the box plays (`bash`, `mini_swe_agent`). None: each task's."""
+    """The image of agents' boxes; graders keep the task's image. `air-harness` is for programs that play in
+    the box (`bash`, `mini_swe_agent`). None: each task's own image."""
     record_dir: Path | None = None
-    """Where trajectories are written, one file an episode. None: nowhere."""
+    """The folder of trajectories, one file for each episode. None: trajectories are not written."""
     record_diffs: bool = True
-    """Whether trajectories hold what each step changed in the workspace."""
+    """Whether trajectories hold each step's changes of the workspace."""
     record_traces: bool = True
     """Whether the verifiers traces, with tokens and logprobs, are written beside trajectories."""
     record_artefacts_mb: float = Field(16.0, ge=0, allow_inf_nan=False)
-    """Largest artefact, in MiB, that is kept beside trajectories, to be graded again; 0 keeps none."""
+    """Largest artefact, in MiB, that is kept beside trajectories for later grading; 0: none is kept."""
     record_artefacts_total_mb: float = Field(2048.0, ge=0, allow_inf_nan=False)
-    """Most that kept artefacts of one `record_dir` may have, compressed, in MiB."""
+    """Largest total size of the kept artefacts of one `record_dir`, compressed, in MiB."""
     max_boxes: int = Field(32, ge=1)
-    """Boxes of agents alive at once in this process."""
+    """Most boxes of agents at once in this process."""
     warm_boxes: int = Field(0, ge=0)
-    """Boxes started ahead for each kind, so that an episode need not wait for one."""
+    """Boxes of each kind that are started ahead, so that episodes need not wait."""
     gpus: Literal["auto"] | list[str] = Field(default_factory=list)
     """GPUs that boxes may use: indices as NVML counts (`["7"]`), UUIDs or their beginnings, or `auto`:
-    all that `CUDA_VISIBLE_DEVICES` leaves but the two below."""
+    all of `CUDA_VISIBLE_DEVICES` except the two lists below."""
     trainer_gpus: list[str] = Field(default_factory=list)
-    """GPUs that the trainer has, named in the same way: boxes that name one of them are refused."""
+    """GPUs of the trainer, named in the same way; `gpus` must not name one of them."""
     inference_gpus: list[str] = Field(default_factory=list)
-    """The same of the inference server."""
+    """GPUs of the inference server, likewise."""
 
     @field_validator("gpus", mode="before")
     @classmethod
@@ -150,12 +150,12 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
         return value
 
     slots_per_gpu: int = Field(1, ge=1)
-    """Boxes that may share a GPU; its memory is not divided among them. 1: each has its own alone."""
+    """Boxes that may share a GPU; its memory is not divided among them. 1: no sharing."""
     max_failures: int = Field(100, ge=0)
-    """Failures of ours in a row, over all workers, after which the run stops; more than the episodes that
-    one outage ends at once. 0: it never stops."""
+    """Consecutive infrastructure failures, over all workers, after which the run stops. Set it higher than
+    the number of episodes that one outage ends at once. 0: the run never stops."""
     grader_boxes: int = Field(2, ge=1)
-    """Grader boxes alive at once in this process."""
+    """Most grader boxes at once in this process."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -164,16 +164,16 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
                 f"agent.runtime.type {self.agent.runtime.type!r} cannot hold a research box; "
                 "use docker, or subprocess for the process box"
             )
-        given = self.agent.timeout
-        if (given.setup, given.finalize, given.scoring) != (None, None, None):
+        timeout = self.agent.timeout
+        if (timeout.setup, timeout.finalize, timeout.scoring) != (None, None, None):
             raise ValueError(
-                "agent.timeout.setup, .finalize and .scoring would end our own work as if the agent "
-                "had; only agent.timeout.rollout can be set"
+                "agent.timeout.setup, .finalize and .scoring would end air's own work; "
+                "set only agent.timeout.rollout"
             )
         if self.agent.retries != type(self.agent.retries)():
             raise ValueError(
-                "agent.retries never applies to a lent box; use env.retries, "
-                "which replays the whole episode in a new one"
+                "agent.retries has no effect in a lent box; use env.retries, "
+                "which plays the whole episode again in a new box"
             )
         return self
 
@@ -181,15 +181,15 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     def _check_time(self) -> Self:
         if self.time_penalty and not isinstance(self.agent.harness, AirHarnessConfig | None):
             raise ValueError(
-                "time_penalty needs the harness `air`: another program's agent can work on while it is "
-                "graded, and that time is not counted"
+                "time_penalty needs the harness `air`: another program can continue to work during "
+                "grading, and that time is not counted"
             )
         return self
 
     def episode_seconds(self, task: TaskSpec) -> float:
         """The longest episode of a task, in seconds."""
-        given = self.agent.timeout.rollout
-        return task.limits.episode_seconds if given is None else given
+        limit: float | None = self.agent.timeout.rollout
+        return task.limits.episode_seconds if limit is None else limit
 
     @property
     def provider(self) -> Provider:
@@ -198,10 +198,10 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
 
 def check_history(env: vf.EnvConfig) -> None:
-    """Refuses an environment that leaves out old observations, where it is to be trained on.
+    """Refuses to train on an environment that leaves out old observations.
 
     Raises:
-        ConfigError: it does.
+        ConfigError: the harness's `history` is set.
     """
     harness = env.agent.harness if isinstance(env, ResearchEnvConfig) else None
     if isinstance(harness, AirHarnessConfig):

@@ -1,16 +1,16 @@
-"""Credit: where in an episode its reward arose, and one trace a segment.
+"""Credit: finds where in an episode the reward arose, and splits the episode into one trace for each segment.
 
-A segment ends at a validate; what the model says after its last validate belongs to the automatic one at
-the end. Every term of the reward goes to the segment in which it arose:
+A segment ends at a validate. Replies after the last validate belong to the automatic validate at the end.
+Every term of the reward goes to the segment in which it arose:
 
     delta, failed_validates   the validate's own
-    format                    the reply that was no action
-    time                      the agent's time that passed in the segment
-    test_score                the last segment: it is about the last artefact
-    others                    the last segment: a judge of verifiers' sees the whole episode
+    format                    the segment of the reply that was not an action
+    time                      the agent's time in the segment
+    test_score                the last segment, which made the last artefact
+    verifiers' own            the last segment, since a judge of verifiers sees the whole episode
 
-Validates between which the model said nothing end one segment together, so that none is without a token
-of the model's. The segments' rewards add up to the episode's.
+Validates with no reply between them end one segment together, so that every segment has sampled tokens.
+The segments' rewards add up to the episode's.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any
 from air.errors import InfrastructureError
 
 Payment = dict[str, Any]
-"""`{"nodes": int, "ends": bool, "terms": {name: value}}`: what had arisen when the trace had so many
-nodes, since the payment before; `ends`: a validate, which ends a segment. It travels in a trace's
+"""`{"nodes": int, "ends": bool, "terms": {name: value}}`: the reward since the previous payment, when the
+trace had this number of nodes; `ends`: whether a validate ends a segment here. Payments are in a trace's
 `info["air"]["paid"]`."""
 
 ONLY_LAST: dict[str, Any] = {
@@ -34,24 +34,24 @@ ONLY_LAST: dict[str, Any] = {
     "root_reply": None,
     "stop_condition": "validate",
 }
-"""What the traces before an episode's last have instead of the episode's own, so that whoever takes
-means over traces counts an episode's facts once."""
+"""Fields of all traces of an episode but the last, in place of the episode's own: a mean over traces then
+counts an episode's facts once."""
 
 
 @dataclass
 class Ledger:
-    """The payments of an episode that is being played."""
+    """The payments of a running episode."""
 
     payments: list[Payment] = field(default_factory=list)
     _so_far: dict[str, float] = field(default_factory=dict)
 
     def note(self, nodes: int, terms: Mapping[str, float], *, ends: bool) -> None:
-        """Notes what has arisen since the last note.
+        """Adds a payment for what arose since the last call.
 
         Args:
-            nodes: of the trace, now.
-            terms: the reward's terms as they are now, all of them.
-            ends: whether a validate ended a segment here.
+            nodes: the trace's number of nodes.
+            terms: all terms of the reward, as they are now.
+            ends: whether a validate ends a segment here.
         """
         arisen = {
             name: value - self._so_far.get(name, 0.0)
@@ -65,51 +65,51 @@ class Ledger:
 
 @dataclass
 class Segment:
-    """A part of an episode: the trace's nodes from `start` up to `end`, not included."""
+    """A part of an episode: the trace's nodes from `start` to before `end`."""
 
     start: int
     end: int
     terms: dict[str, float]
 
     def pay(self, terms: Mapping[str, float]) -> None:
-        """Adds to what it earned."""
+        """Adds these terms to the segment's."""
         for name, value in terms.items():
             self.terms[name] = self.terms.get(name, 0.0) + value
 
 
 def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segment]:
-    """The segments of an episode, in turn; there is always one.
+    """Returns the segments of an episode in order, at least one.
 
     Args:
-        sampled: for each node of the trace, whether the model said it.
+        sampled: for each node of the trace, whether the model sampled it.
         payments: as the ledger noted them.
     """
-    found: list[Segment] = []
+    parts: list[Segment] = []
     start, unpaid = 0, Segment(0, 0, {})
     for payment in payments:
         unpaid.pay(payment["terms"])
         if not payment["ends"]:
             continue
         if any(sampled[start : payment["nodes"]]):
-            found.append(Segment(start, payment["nodes"], unpaid.terms))
+            parts.append(Segment(start, payment["nodes"], unpaid.terms))
             start = payment["nodes"]
-        elif found:
-            found[-1].pay(unpaid.terms)
+        elif parts:
+            parts[-1].pay(unpaid.terms)
         else:
             continue
         unpaid = Segment(0, 0, {})
-    if not found:
+    if not parts:
         return [Segment(0, len(sampled), unpaid.terms)]
-    found[-1].end = len(sampled)
-    found[-1].pay(unpaid.terms)
-    return found
+    parts[-1].end = len(sampled)
+    parts[-1].pay(unpaid.terms)
+    return parts
 
 
 def split(trace: Any) -> list[Any]:
-    """One trace a segment of an episode that was played as `trace`; a failed one stays as it is.
+    """Returns one trace for each segment of the episode `trace`; a failed episode stays one trace.
 
-    Each is a copy up to its segment's end in which the other segments' tokens are context: their masks
-    are false. Tokens after it are left out, since no token of it saw them. Only the last has the
+    Each is a copy up to its segment's end. The tokens of earlier segments are context in it: their masks are
+    false. Later tokens are left out, since the segment did not see them. Only the last trace has the
     episode's metrics.
 
     Raises:
@@ -118,21 +118,21 @@ def split(trace: Any) -> list[Any]:
     if not trace.ok:
         return [trace]
     noted = trace.info.get("air", {})
-    found = segments([node.sampled for node in trace.nodes], noted.get("paid", []))
-    ours = {name for segment in found for name in segment.terms}
+    parts = segments([node.sampled for node in trace.nodes], noted.get("paid", []))
+    ours = {name for segment in parts for name in segment.terms}
     for name in ours:
         term = trace.rewards.get(name)
-        total = math.fsum(segment.terms.get(name, 0.0) for segment in found)
+        total = math.fsum(segment.terms.get(name, 0.0) for segment in parts)
         if term is None or not math.isclose(total, term.value, rel_tol=1e-9, abs_tol=1e-9):
             raise InfrastructureError(f"segments earned {total} of {name}, the episode {term}")
     for name, term in trace.rewards.items():
         if term is not None and name not in ours:
-            found[-1].pay({name: term.value})
-    return [_part(trace, number, found) for number in range(len(found))]
+            parts[-1].pay({name: term.value})
+    return [_part(trace, number, parts) for number in range(len(parts))]
 
 
-def _part(trace: Any, number: int, found: Sequence[Segment]) -> Any:
-    segment, last = found[number], number == len(found) - 1
+def _part(trace: Any, number: int, parts: Sequence[Segment]) -> Any:
+    segment, last = parts[number], number == len(parts) - 1
     noted = trace.info.get("air", {})
     nodes = [
         node if position >= segment.start or not node.sampled else _as_context(node)
@@ -153,7 +153,7 @@ def _part(trace: Any, number: int, found: Sequence[Segment]) -> Any:
                     "terms": {n: segment.terms.get(n, 0.0) for n in noted.get("terms", {})},
                     "metrics": noted.get("metrics", {}) if last else {},
                     "segment": number + 1,
-                    "segments": len(found),
+                    "segments": len(parts),
                 },
             },
         }
@@ -164,7 +164,7 @@ def _part(trace: Any, number: int, found: Sequence[Segment]) -> Any:
 
 
 def _as_context(node: Any) -> Any:
-    """The node as something that the model was given, not said."""
+    """Returns the node as context: not sampled, with a false mask."""
     fields = type(node).model_fields
     gone = {name: None for name in ("sampling_mask", "kept_tokens") if name in fields}
     return node.model_copy(
@@ -173,7 +173,7 @@ def _as_context(node: Any) -> Any:
 
 
 def _is_of(call: Any, segment: Segment, last: bool) -> bool:
-    """Whether a model call belongs to the segment; those that failed count for the last."""
+    """Whether a model call belongs to the segment; failed calls belong to the last one."""
     if call.node is None:
         return last
     return bool(segment.start <= call.node < segment.end)

@@ -1,4 +1,4 @@
-"""What is recorded of an episode beside its steps: where and with what it was played, and how it ended."""
+"""Records an episode's first and last line: its settings, machine and versions, and how it ended."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from air.rewards.terms import RewardSettings
 from air.trajectories.artefacts import ArtefactStore
 
 TRACES = "traces"
-"""The folder of verifiers episodes beside trajectories; each file is one that verifiers reads too."""
+"""The folder of verifiers episodes beside trajectories; verifiers can read each file."""
 _PACKAGES = ("air-agent", "verifiers", "renderers", "numpy", "pydantic", "torch", "transformers")
 
 
 def folder(config: ResearchEnvConfig) -> Path | None:
-    """Where trajectories are written; None: nowhere."""
+    """The folder of trajectories; None: they are not written."""
     return None if config.record_dir is None else config.record_dir.expanduser()
 
 
 def store(config: ResearchEnvConfig) -> ArtefactStore | None:
-    """What keeps artefacts; None where none are to be kept."""
+    """The store of graded artefacts; None if they are not kept."""
     where = folder(config)
     if where is None or not config.record_artefacts_mb:
         return None
@@ -43,24 +43,24 @@ def store(config: ResearchEnvConfig) -> ArtefactStore | None:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Of Python and those packages that are installed."""
-    found = {"python": platform.python_version()}
+    """The versions of Python and of the installed packages among `_PACKAGES`."""
+    installed = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def config_hash(config: ResearchEnvConfig) -> str:
-    """SHA-256, in hex, of all settings but where to record."""
+    """SHA-256, in hex, of all settings except `record_dir`."""
     data = config.model_dump_json(exclude={"record_dir"})
     return hashlib.sha256(data.encode()).hexdigest()
 
 
 def started(episode: Episode) -> dict[str, Any]:
-    """The fields of the first line that come from our side; see `air.trajectories.Start`."""
+    """Returns the fields of the first line that verifiers does not know; see `air.trajectories.Start`."""
     world, config = episode.world, episode.config
     task, box = world.task, world.box
     harness = config.agent.harness or AirHarnessConfig()
@@ -129,7 +129,7 @@ async def ended(episode: Episode, trace: vf.Trace | None) -> None:
 
 
 def _write_trace(episode: Episode, trace: vf.Trace | None) -> str:
-    """Writes the trace as a file of one verifiers episode; returns where, relative to the folder."""
+    """Writes the trace as a file of one verifiers episode; returns its path relative to the folder."""
     path = episode.recorder.path
     if path is None or trace is None or not episode.config.record_traces:
         return ""

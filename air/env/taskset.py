@@ -1,4 +1,4 @@
-"""The taskset: our tasks as verifiers tasks, and the hooks that prepare, end and pay an episode."""
+"""The taskset: air's tasks as verifiers tasks, with the hooks that begin, end and reward an episode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from air.worlds.research.world import describe
 
 
 class ResearchData(vf.TaskData):
-    """One prompt. Written whole into traces, so it holds no label, no answer and no path."""
+    """One prompt. Traces hold all of it, so it has no label, no answer and no path."""
 
     task_id: str = ""
     """The research task's id."""
@@ -30,14 +30,14 @@ class ResearchData(vf.TaskData):
 
 
 class ResearchTask(vf.Task[ResearchData]):
-    """The hooks of one episode; what they need rides on the runtime, which `ResearchEnv` lends, or which
-    `vf-validate` and `vf-debug` start (`air.env.runtimes.verifiers_owned`)."""
+    """The hooks of one episode. The runtime carries the episode: `ResearchEnv` lends the runtime, or
+    `vf-validate` and `vf-debug` start it (`air.env.runtimes.verifiers_owned`)."""
 
     spec: TaskSpec | None = None
-    """The research task, where the taskset made this; never on the wire."""
+    """The research task, if the taskset made this object; never on the wire."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Lays the task out in the box and opens the record."""
+        """Lays the task out in the box and writes the record's first line."""
         if trace.agent.name in verifiers_owned.COMMANDS and not hasattr(runtime, "episode"):
             spec = self.spec or tasks.load(self.data.task_id)
             runtime.episode = await verifiers_owned.open_episode(spec, runtime)
@@ -69,7 +69,7 @@ class ResearchTask(vf.Task[ResearchData]):
         await episode.start_diffs()
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """The last validate and the test split: in every ending that is not our failure."""
+        """Runs the last validate and the test split in every ending without an infrastructure failure."""
         episode = episode_of(runtime)
         if (gateway := gateway_of(runtime)) and gateway.failure:
             raise gateway.failure  # verifiers drops what is raised once it has stopped an episode
@@ -80,34 +80,36 @@ class ResearchTask(vf.Task[ResearchData]):
         trace.info["air"] = episode.summary()
 
     async def validate(self, runtime: vf.Runtime) -> bool:
-        """Whether the recorded baseline and the best recorded solver score as recorded; see `plain`."""
+        """Whether the recorded baseline and the best recorded solver score as recorded."""
         episode = episode_of(runtime)
         if not isinstance(episode, verifiers_owned.UnplayedEpisode):
-            raise UsageError("a lent box is an episode's: its task cannot be validated in it")
+            raise UsageError(
+                "a task cannot be validated in a lent box, which belongs to an episode"
+            )
         return await episode.check()
 
     @vf.reward
     async def terms(
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
-        """The reward's terms by name; verifiers adds them up. Offline (`vf-replay`), as they were."""
+        """The reward's terms by name; verifiers adds them up. Offline (`vf-replay`): the recorded terms."""
         return dict(_noted(trace)["terms"]) if runtime is None else episode_of(runtime).rewards
 
     @vf.metric
     async def facts(
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
-        """Scores, counts and times of the episode. Offline, as they were."""
+        """Scores, counts and times of the episode. Offline: the recorded ones."""
         return dict(_noted(trace)["metrics"]) if runtime is None else episode_of(runtime).metrics
 
 
 def _noted(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
-    """What `Episode.summary` left on a finished trace."""
+    """Returns the `Episode.summary` of a finished trace."""
     noted = trace.info.get("air", {})
     if "terms" not in noted:
         raise UsageError(
-            f"trace {trace.id} holds no rewards of air's",
-            remedy="it failed, or an older air made it: play it again",
+            f"trace {trace.id} has no rewards of air",
+            remedy="play it again: it failed, or an older air made it",
         )
     return dict(noted)
 
@@ -121,10 +123,10 @@ class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):
     """The tasks named in the config, each `examples_per_task` times."""
 
     def load(self) -> Iterable[ResearchTask]:
-        """Tasks in turn, so that any prefix is balanced.
+        """Yields the tasks in rotation, so that any prefix is balanced.
 
         Raises:
-            MissingError: a task that does not exist.
+            MissingError: a task does not exist.
         """
         roots, mlgym = self.config.task_roots, self.config.mlgym_root
         specs = [tasks.load(name, roots, mlgym_root=mlgym) for name in self.config.tasks]
