@@ -1,7 +1,7 @@
-"""One episode that is played again, compared with what was recorded of it, step by step.
+"""Compares a replayed episode with its record, step by step.
 
-What two runs can never share is declared in `air.trajectories.compare.RULES`, what is not looked at in
-`NEVER` beside it; anything else that differs is reported. A comparison goes on after a difference, so all
+`air.trajectories.compare.RULES` declares which parts of texts always differ between runs, and `NEVER` which
+fields are not compared; every other difference is reported. A comparison continues after a difference, so all
 scores are compared.
 """
 
@@ -26,18 +26,18 @@ _CUT = "tokens cut …]"
 
 @dataclass
 class Replayed:
-    """What came of one replay."""
+    """The result of one replay."""
 
     path: Path
     task: str
     steps: int = 0
     """Steps compared."""
     scores: int = 0
-    """Scores compared, that of the test split among them."""
+    """Scores compared, including the test split's."""
     equal_scores: int = 0
     differences: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What is no difference, but must be known."""
+    """Remarks that are not differences."""
     seconds: float = 0.0
 
     @property
@@ -45,15 +45,15 @@ class Replayed:
         """Whether nothing differs."""
         return not self.differences
 
-    def differs(self, *found: Difference | None) -> bool:
-        """Takes up differences; whether there were any."""
-        there = [one for one in found if one is not None]
-        self.differences += there
-        return bool(there)
+    def differs(self, *differences: Difference | None) -> bool:
+        """Adds the differences that are not None; returns whether there are any."""
+        real = [one for one in differences if one is not None]
+        self.differences += real
+        return bool(real)
 
 
 class Comparison:
-    """One play, compared step by step."""
+    """Compares one play with its record."""
 
     def __init__(self, play: Play, options: ReplayOptions, done: Replayed) -> None:
         self._play, self._options, self._done = play, options, done
@@ -65,30 +65,30 @@ class Comparison:
         self._old = play.trajectory.version < 2  # which knows neither `problem` nor `left`
 
     async def run(self, skip: int) -> None:
-        """Plays what comes after the first `skip` steps, and the end."""
+        """Plays and compares the steps after the first `skip`, and the end."""
         trajectory = self._play.trajectory
         if not skip and self._start.prompt:
             left = _left(self._start.prompt) if self._old else self._start.max_turns
             opening = self._play.format.opening(self._world.standing(left))
             self._text(0, "prompt", self._start.prompt, describe(self._world.task) + opening)
-            self._taught()
+            self._instructions()
         for number, step in enumerate(trajectory.steps[skip:], skip + 1):
             self._done.differs(values(number, "turn", step.turn, number))
             await self._step(step)
             self._done.steps += 1
         if trajectory.end is None:
-            self._done.notes.append("it has no end: compared as far as it goes")
+            self._done.notes.append("the record has no end: compared up to its last step")
         elif not trajectory.end.ok:
-            self._done.notes.append(f"it ended by a failure: {trajectory.end.error}")
+            self._done.notes.append(f"the episode ended by a failure: {trajectory.end.error}")
         else:
             await self._finish(trajectory)
 
-    def _taught(self) -> None:
-        """The action format, which ends the system prompt; what a run says before it is its own."""
+    def _instructions(self) -> None:
+        """Compares the action format's part of the system prompt, its end; a run's own text precedes it."""
         tools, played = self._world.tools, self._play.format
         extra = [played.optional[name] for name in (tools.settings.offered if tools else ())]
-        taught = "\n".join([played.instructions, *extra])
-        self._text(0, "system prompt's end", self._start.system[-len(taught) :], taught)
+        text = "\n".join([played.instructions, *extra])
+        self._text(0, "system prompt's end", self._start.system[-len(text) :], text)
 
     async def _step(self, step: Step) -> None:
         action = action_of(step, self._play.format, self._play.trajectory.path)
@@ -112,8 +112,7 @@ class Comparison:
         self._gradings(step, [] if came.validation is None else [came.validation])
 
     def _gradings(self, step: Step, fresh: list[worlds.Validation]) -> None:
-        """What a step asked to be graded. Only of the step at which an episode broke off may a grading
-        not have been recorded."""
+        """Compares a step's gradings. The last step of an interrupted episode may lack its record of one."""
         trajectory = self._play.trajectory
         recorded = trajectory.validations_of(step)
         broke_off = trajectory.end is None or not trajectory.end.ok
@@ -125,7 +124,7 @@ class Comparison:
             self._grade(step.turn, old, new)
 
     def _malformed(self, step: Step) -> None:
-        """A reply that was no action: it must still be none, for the same reason."""
+        """Compares a reply that was not an action: it must be refused again, for the same reason."""
         self._done.differs(
             values(step.turn, "observation", step.observation, None),
             values(step.turn, "exit code", step.code, None),

@@ -1,4 +1,4 @@
-"""The settings that a recorded episode was played with: its first line's, checked before they are used."""
+"""Reads the settings of a recorded episode from its first line, and validates them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Pay(RewardSettings, BaseConfig):
 def reward(
     start: Start, task: TaskSpec, changes: Mapping[str, Any], path: Path
 ) -> tuple[RewardScale, Pay]:
-    """How scores were made rewards, with these changes of it.
+    """Returns the scale and the reward settings of a recorded episode, with these changes.
 
     Args:
-        task: gives the scale where none was recorded.
+        task: has the scale if none was recorded.
         changes: fields of `RewardScale` and of `Pay` by name.
 
     Raises:
-        ConfigError: one has a value that cannot be used.
+        ConfigError: a setting has a value that cannot be used, or a plugin cannot be imported.
     """
     recorded = start.scale or task.reward_scale().model_dump()
     scale = {**recorded, **{n: v for n, v in changes.items() if n in RewardScale.model_fields}}

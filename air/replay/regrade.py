@@ -1,7 +1,7 @@
-"""Grading recorded artefacts again, and paying for them under another reward.
+"""Grades recorded artefacts again and computes their reward, optionally with other reward settings.
 
-No agent's box is needed: what was graded lies beside the trajectory. Scores are measured anew; the reward's
-terms follow from them, from the counts that were recorded, and from the settings, which may be changed.
+No agent's box is needed: the artefacts are beside the trajectory. Scores are measured anew. The reward's
+terms follow from these scores, the recorded counts, and the settings.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from air.trajectories.compare import Difference, values
 
 @dataclass
 class Rescored:
-    """What came of one trajectory."""
+    """The result for one trajectory."""
 
     path: Path
     task: str
     recorded: float
-    """Its reward as it was."""
+    """The recorded reward."""
     reward: float = 0.0
-    """Its reward under the settings given, from the scores measured now."""
+    """The reward with these settings, from the scores measured now."""
     terms: dict[str, float] = field(default_factory=dict)
     deltas: list[float] = field(default_factory=list)
     scores: int = 0
@@ -43,21 +43,21 @@ class Rescored:
 
     @property
     def matched(self) -> bool:
-        """Whether every score is the one that was recorded, and so is the reward if it was not changed."""
+        """Whether every score is as recorded, and the reward too if no setting was changed."""
         return not self.differences
 
 
 def check_names(changes: Mapping[str, Any]) -> None:
-    """Sees to it that changes name settings of a reward.
+    """Checks that the changes name settings of a reward.
 
     Raises:
-        ConfigError: one does not.
+        ConfigError: there is no such setting.
     """
     known = {*RewardScale.model_fields, *Pay.model_fields}
     for name in changes:
         if name not in known:
             raise ConfigError(
-                f"there is no {name!r} in a reward",
+                f"a reward has no setting {name!r}",
                 where="--reward",
                 remedy=f"use one of: {', '.join(sorted(known))}",
             )
@@ -66,13 +66,13 @@ def check_names(changes: Mapping[str, Any]) -> None:
 async def rescore(
     trajectory: Trajectory, grader: Grader, changes: Mapping[str, Any], options: ReplayOptions
 ) -> Rescored:
-    """Grades what one trajectory kept, and pays for it.
+    """Grades the artefacts of one trajectory and computes its reward.
 
     Args:
         changes: settings of the reward by name: fields of `RewardScale` and of `Pay`.
 
     Raises:
-        UsageError: it did not end well, kept no artefacts, or a change is of no use.
+        UsageError: the episode failed, has no artefacts, or a change is invalid.
         InfrastructureError: a grader failed.
     """
     start, end, where = trajectory.start, trajectory.end, str(trajectory.path)
@@ -161,7 +161,7 @@ def _kept(folder: Path, kept: str, digest: str, where: str) -> Artefact:
 async def _graded(
     grader: Grader, task: TaskSpec, artefact: Artefact, split: Split
 ) -> tuple[float | None, float | None]:
-    """Score and standard error; None where the artefact is at fault."""
+    """Returns score and standard error; None for both if the artefact is at fault."""
     try:
         grade = await grader.grade(task, artefact, split=split, seed=0)
     except ArtefactError:

@@ -1,8 +1,8 @@
-"""Playing a recorded episode again: every action, in a fresh box, without a model.
+"""Replays recorded episodes: repeats every action in a fresh box, without a model.
 
-What comes back is compared with what was recorded (`air.replay.comparison`): each observation and what the
-model would have been shown of it, exit codes, and every score, which is measured anew (no grade of
-an earlier run is remembered). Nothing needs a network, unless the task itself opens one.
+The results are compared with the record (`air.replay.comparison`): observations, the text that the model is
+shown, exit codes, and every score, which is measured anew (grades of earlier runs are not used). No network
+is needed, unless the task itself opens one.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from air.trajectories import Start, Trajectory
 
 
 class Replayer:
-    """Plays trajectories again, many at once; use through `async with`.
+    """Replays trajectories, several at once; use through `async with`.
 
     Args:
-        at_once: most boxes of agents, and of graders, at a time.
+        at_once: most boxes of agents, and of graders, at once.
         gpus: GPUs for agents' boxes and for graders'; see `air.replay.restore.gpu_pools`.
     """
 
@@ -51,7 +51,7 @@ class Replayer:
         """Opens the pools.
 
         Raises:
-            BoxStartError: what keeps snapshots did not start.
+            BoxStartError: the snapshot service did not start.
         """
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="air-replay-"))
         self._grades = Path(folder)
@@ -66,17 +66,17 @@ class Replayer:
         await self._stack.aclose()
 
     async def replay(self, trajectory: Trajectory) -> Replayed:
-        """Plays one trajectory again.
+        """Replays one trajectory.
 
         Raises:
-            UsageError: it cannot be replayed; says why.
+            UsageError: the trajectory cannot be replayed; the text says why.
             InfrastructureError: a box or a grader failed.
         """
         start = _start(trajectory)
         task = load_task(start, trajectory.path, self._options)
         if (task.gpus or task.grader.gpus) and self._gpus[0] is None:
             raise ConfigError(
-                f"needs {task.needs()}, and no GPU is given",
+                f"needs {task.needs()}, but there is no --gpus",
                 where=str(trajectory.path),
                 remedy="name GPUs, or all: --gpus auto",
             )
@@ -98,10 +98,10 @@ class Replayer:
         return done
 
     def grader_of(self, trajectory: Trajectory) -> Grader:
-        """What grades the artefacts of a trajectory.
+        """Returns the grader for the artefacts of a trajectory.
 
         Raises:
-            ConfigError: air did not record it.
+            ConfigError: air did not record the trajectory.
         """
         start = _start(trajectory)
         return self._grader(self._options.provider or OF_ISOLATION[start.isolation].provider)
@@ -115,7 +115,7 @@ class Replayer:
         skip: int,
         stack: AsyncExitStack,
     ) -> Play:
-        """A play that stands after the first `skip` steps, in a box that `stack` holds."""
+        """Returns a play restored up to step `skip`, in a box that `stack` closes."""
         spec = task.box_spec(provider)
         if image := self._options.image or start.image:
             if not image.isprintable():

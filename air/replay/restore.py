@@ -1,4 +1,4 @@
-"""A recorded episode in a box, brought to any point of it by doing its actions again."""
+"""Restores a recorded episode in a box, up to any step, by repeating its actions."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from air.worlds.research.world import ResearchWorld
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """How to play again."""
+    """The options of a replay."""
 
     provider: Provider | None = None
     """The kind of box; None: as recorded."""
     image: str | None = None
-    """Another image; None: as recorded."""
+    """The image in place of the recorded one; None: as recorded."""
     from_step: int | None = None
-    """Compares from this step on: what comes before is only done, its workspace frozen, and a box of its own
-    starts from that snapshot. Not in it: files elsewhere (`/tmp`) and running processes."""
+    """The first step to compare. Earlier steps are repeated without comparison; then a new box starts from a
+    snapshot of the workspace. Files elsewhere (`/tmp`) and running processes are not in the snapshot."""
     exact: bool = False
-    """Whether nothing but the names of the box's folders may differ."""
+    """Whether only the names of the box's folders may differ."""
     changed_task: bool = False
-    """Whether to play although the task's files are others by now."""
+    """Whether to play although the task's files have changed."""
     tolerance: float = 0.0
-    """By how much a score may differ."""
+    """The largest difference of a score that counts as equal."""
     task_roots: tuple[Path, ...] = ()
-    """Where to look for tasks, before the places that were recorded."""
+    """Folders that are searched for tasks before the recorded ones."""
     mlgym_root: Path | None = None
 
 
 @dataclass
 class Play:
-    """A recorded episode in a box, at some point of it."""
+    """A recorded episode in a box, restored up to some step."""
 
     trajectory: Trajectory
     start: Start
@@ -58,10 +58,10 @@ class Play:
     harness: AirHarnessConfig
 
     async def go(self, steps: int) -> None:
-        """Does the first steps' actions, without grading: their scores are taken as recorded.
+        """Repeats the actions of the first steps without grading, and takes their scores from the record.
 
         Raises:
-            ConfigError: an action, or a score, cannot be one.
+            ConfigError: a recorded action or score is invalid.
             BoxDiedError: the box is gone.
         """
         path = self.trajectory.path
@@ -78,7 +78,7 @@ class Play:
                 self.world.submitted = True
 
     def carried(self, box: Box) -> Play:
-        """The same play in a box whose workspace began as a copy of this one's."""
+        """Returns the same play in a box whose workspace is a copy of this one's."""
         world = self.world
         return Play(
             self.trajectory,
@@ -101,11 +101,11 @@ class Play:
 async def begin(
     trajectory: Trajectory, start: Start, task: TaskSpec, box: Box, grader: Grader
 ) -> Play:
-    """Lays the task out in a fresh box, as the recorded episode found it.
+    """Lays the task out in a fresh box, as at the start of the recorded episode.
 
     Raises:
-        ConfigError: its action format is not known, or a setting of its reward or harness has a value that
-            cannot be used.
+        ConfigError: the action format is unknown, or a recorded setting has a value that cannot be used.
+        MissingError: a plugin that the episode used cannot be imported.
         InfrastructureError: the task's data or the box failed.
     """
     played = format_of(start, trajectory.path)
@@ -121,20 +121,20 @@ async def begin(
 
 
 def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
-    """The task of a recorded episode, in the image that is wanted.
+    """Returns the task of a recorded episode.
 
     Raises:
-        MissingError: it is not here.
-        ConfigError: it was changed since.
+        MissingError: the task does not exist here.
+        ConfigError: the task has changed since.
     """
     roots = (*options.task_roots, *map(Path, start.task_roots))
     mlgym = options.mlgym_root or (Path(start.mlgym_root) if start.mlgym_root else None)
     task = tasks.load(start.task, roots, mlgym_root=mlgym)
     if start.task_hash and task.hash != start.task_hash and not options.changed_task:
         raise ConfigError(
-            f"task {task.id} was changed since ({start.task_hash[:8]} then, {task.hash[:8]} now)",
+            f"task {task.id} has changed since ({start.task_hash[:8]} then, {task.hash[:8]} now)",
             where=str(path),
-            remedy="take the files of then, or compare all the same with --changed-task",
+            remedy="restore its former files, or compare anyway with --changed-task",
         )
     return task
 
@@ -142,13 +142,13 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
 def gpu_pools(
     wanted: Wanted, files: Iterable[Path], options: ReplayOptions, *, boxes: bool
 ) -> tuple[GpuPool, GpuPool]:
-    """Pools of these GPUs, for the boxes and the graders of recorded episodes.
+    """Returns pools of these GPUs for the boxes and the graders of recorded episodes.
 
     Args:
-        boxes: whether they are played; else only their artefacts are graded.
+        boxes: whether the episodes are played; else only their artefacts are graded.
 
     Raises:
-        ConfigError: there are too few, or one is not there.
+        ConfigError: there are too few GPUs, or one does not exist.
     """
     most = kept = 0
     for path in files:
@@ -159,30 +159,31 @@ def gpu_pools(
                 task = load_task(start, path, options)
                 most, kept = max(most, task.gpus if boxes else 0), max(kept, task.grader.gpus)
         except UsageError:
-            continue  # it is said when this one's turn comes
+            continue  # the replay of this file reports it
     return divided(plan(wanted), box=most, grader=kept, where="--gpus")
 
 
 def format_of(start: Start, path: Path) -> ActionFormat:
-    """The action format of a recorded episode; older files do not name it, but taught it.
+    """Returns the action format of a recorded episode; in older files it is known by the system prompt.
 
     Raises:
-        ConfigError: it is not known.
+        ConfigError: the format is not known.
+        MissingError: the format is a plugin that cannot be imported.
     """
     if start.format:
         return actions.get(start.format)
     for known in actions.FORMATS.values():
         if known.instructions in start.system:
             return known
-    raise ConfigError("does not say in which action format it was played", where=str(path))
+    raise ConfigError("does not name its action format", where=str(path))
 
 
 def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
-    """The action of a step, exactly as it was recorded; None where the reply was none.
+    """Returns the recorded action of a step; None if the reply was not an action.
 
     Raises:
-        ConfigError: it uses a tool that the action format does not have, or is none where only the reply says
-            what it was.
+        ConfigError: the action uses a tool that the format does not have, or the reply of an older file
+            cannot be parsed.
     """
     where = f"{path}: step {step.turn}"
     if step.call is not None:

@@ -7,12 +7,12 @@ from typing import Any, Protocol, TypeVar
 
 
 class Refusal(Exception):
-    """What the agent asked for is not done; the text tells it why. It never leaves the world."""
+    """The world refuses an action; the text tells the agent why. It is never raised out of the world."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What the agent is shown."""
+    """The text that the agent is shown after an action."""
 
     text: str
     truncated: bool = False
@@ -23,7 +23,7 @@ class Observation:
 class Validation:
     """One grading of the artefact on the validation split.
 
-    Either `score` is there, or `problem` says what was wrong with the artefact.
+    Either `score` is set, or `problem` says what is wrong with the artefact.
     """
 
     score: float | None
@@ -31,36 +31,36 @@ class Validation:
     phi: float | None
     """The score, oriented, normalised and clipped."""
     delta: float
-    """What this validate earned; 0.0 where there is a problem."""
+    """The reward of this validate; 0.0 if there is a problem."""
     problem: str = ""
     stderr: float | None = None
-    """The standard error of `score`, where the artefact was graded repeatedly."""
+    """The standard error of `score`; None if the artefact was graded once."""
     floor: float = 0.0
     """The normalised score's noise floor: a smaller move would have earned nothing."""
     metrics: dict[str, float] = field(default_factory=dict)
     anchor: float | None = None
-    """The φ that this one was compared with."""
+    """The φ that this φ was compared with."""
     digest: str = ""
     """Digest of the artefact that was graded."""
     kept: str = ""
-    """What `ResearchWorld.keep` answered for it."""
+    """The return value of `ResearchWorld.keep`: where the artefact was kept."""
     seconds: float = 0.0
     """Wall time spent on grading, queueing included."""
     remembered: bool = False
-    """Whether the score was known from an equal artefact."""
+    """Whether the grade was looked up, since an equal artefact was graded before."""
     automatic: bool = False
-    """Whether the episode's end asked for it, not the agent."""
+    """Whether the episode's end caused it, not the agent."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one action did."""
+    """The result of one action."""
 
     observation: Observation
     done: bool = False
     validation: Validation | None = None
     code: int | None = None
-    """Exit status of the script; None where none ran."""
+    """Exit status of the script; None if no script ran."""
     exec_seconds: float = 0.0
     timed_out: bool = False
 
@@ -69,16 +69,16 @@ ActionT = TypeVar("ActionT", contravariant=True)
 
 
 class World(Protocol[ActionT]):
-    """Something an agent acts in. A failure of the world itself raises `InfrastructureError`."""
+    """The environment of an agent's actions. A failure of the world itself raises `InfrastructureError`."""
 
     async def reset(self, seed: int) -> Observation:
-        """Starts an episode and returns what the agent sees first."""
+        """Starts an episode and returns the first observation."""
         ...
 
     async def step(self, action: ActionT) -> Step:
-        """Does one action."""
+        """Carries out one action."""
         ...
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode and returns its last facts; harmless twice."""
+        """Ends the episode and returns its facts; calling it twice is harmless."""
         ...

@@ -347,7 +347,7 @@ async def test_a_task_that_was_changed_since_is_refused(episode: Path, tmp_path:
     shutil.copytree(tasks.load("titanic").folder, root / "titanic")
     with (root / "titanic" / "README.md").open("a") as file:
         file.write("\nchanged\n")
-    with pytest.raises(ConfigError, match="was changed since"):
+    with pytest.raises(ConfigError, match="has changed since"):
         await replayed(episode, task_roots=(root,))
     assert (await replayed(episode, task_roots=(root,), changed_task=True)).matched
 

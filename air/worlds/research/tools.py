@@ -1,8 +1,8 @@
 """The tools of MLGym's interface, for one agent in one box.
 
-They are code of ours, outside the box: the open file, the view, the working directory and the notes live
-here, act on the box only through `read`, `write` and `exec`, and end with the episode. What an agent
-gets wrong is told to it (`Refusal`); only a failure of ours raises.
+The tools run outside the box: the open file, the view, the working directory and the notes are kept here.
+They act on the box only through `read`, `write` and `exec`, and end with the episode. A mistake of the agent is
+shown to it (`Refusal`); only an infrastructure failure raises.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ MOST_FINDINGS = 10
 
 @dataclass(frozen=True)
 class ToolSettings:
-    """What a run decides about the tools."""
+    """A run's settings of the tools."""
 
     window: int = 1000
     """Lines in view at once."""
     overlap: int = 2
-    """Lines that stay in view when it is scrolled; fewer than `window`."""
+    """Lines that stay in view when the agent scrolls; fewer than `window`."""
     memory: bool = False
-    """Whether notes can be kept."""
+    """Whether the agent can keep notes."""
     hosts: tuple[str, ...] = ()
-    """Hosts that the task opens; without them nothing is looked up."""
+    """Hosts that the task opens; without them there is no search for papers."""
     search_url: str = SEARCH_URL
-    """Where papers are searched for."""
+    """The search service for papers."""
 
     @property
     def offered(self) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class ToolSettings:
 
 @dataclass
 class View:
-    """The open file and what of it is in view, as it was shown last."""
+    """The open file and its lines in view, as last shown."""
 
     path: str
     first: int = 1
@@ -95,8 +95,8 @@ class Tools:
         return Standing(left=left, cwd=one_line(self.shell.cwd), open_file=shown)
 
     def carried(self, box: Box) -> Tools:
-        """The same tools in a box whose workspace began as a copy of this one's: working directory, exported
-        variables, view and notes are as they were."""
+        """Returns the same tools in a box whose workspace is a copy of this one's, with the same working
+        directory, exported variables, view and notes."""
         other = Tools(box, self.settings)
         other.shell = self.shell.carried(box)
         other._memory = copy.deepcopy(self._memory)
@@ -106,7 +106,7 @@ class Tools:
         return other
 
     async def call(self, call: ToolCall) -> Observation:
-        """Does what is asked and tells what came of it, or why it was not done.
+        """Carries out the call; returns its result, or why it was refused.
 
         Raises:
             BoxDiedError: the box is gone.
@@ -152,7 +152,7 @@ class Tools:
         return self._shown(view, file, around(line, len(file.lines), self.settings.window))
 
     def _shown(self, view: View, file: TextFile, first: int) -> str:
-        """Puts the window at `first` and tells what is in it."""
+        """Moves the window to `first` and returns its lines."""
         lines = file.lines
         view.first, view.total = first, len(lines)
         if not lines:
@@ -193,7 +193,7 @@ class Tools:
     async def _replace(
         self, view: View, file: TextFile, first: int, last: int, body: tuple[str, ...]
     ) -> str:
-        """Puts `body` in place of lines `first` to `last` (none where last < first), if lint allows."""
+        """Replaces lines `first` to `last` (none if last < first) by `body`, unless the linter objects."""
         if not file.exact:
             raise Refusal(f"{file.path} is not UTF-8 text: it can be shown, but not edited.")
         old = file.lines

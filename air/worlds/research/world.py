@@ -1,9 +1,9 @@
 """The research world: a box, a task, and a grader that pays by the delta.
 
-The agent's script runs in the box, where its tools act too; `validate` takes the artefact out, grades it
-on the validation split in a grader box, and pays by how far the normalised score moved; `submit` does
-the same and ends the episode. Whatever is wrong with the artefact is told to the agent; whatever is
-wrong with us raises `InfrastructureError` and is never an observation.
+The agent's scripts and tools act in the box. `validate` copies the artefact out, grades it on the validation
+split in a grader box, and pays by how far the normalised score moved. `submit` does the same and ends the
+episode. A problem of the artefact is shown to the agent; an infrastructure failure raises
+`InfrastructureError` and is never an observation.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ OUTPUT_BYTES = 16_000
 
 @dataclass
 class Times:
-    """Where an episode's time went, in seconds."""
+    """The times of an episode, in seconds."""
 
     queue: float = 0.0
     box: float = 0.0
-    """From asking for a box until the task was laid out in it: waiting, starting and copying."""
+    """From the request for a box to the end of the task's layout: waiting, starting and copying."""
     exec: float = 0.0
     grading: float = 0.0
     recording: float = 0.0
-    """Looking at what steps changed, and what else is done for the record; nobody's time."""
+    """Time for the record, e.g. to find what a step changed; it does not count as the agent's."""
     agent: float = 0.0
-    """From the task laid out to the agent's end, less `grading` and `recording`; known once the episode is
-    finished."""
+    """From the end of the task's layout to the agent's end, without `grading` and `recording`; set at the
+    end of the episode."""
 
     @contextmanager
     def as_recording(self) -> Iterator[None]:
-        """What is done inside counts as `recording`."""
+        """Counts the time inside the `with` block as `recording`."""
         began = time.monotonic()
         try:
             yield
@@ -63,27 +63,27 @@ class ResearchWorld:
     grader: Grader
     pay: DeltaReward
     tools: Tools | None = None
-    """What the action format's tool calls reach, and the shell that goes with them; None: there are no
-    tools, and every script begins in the workspace."""
+    """The action format's tools with their shell; None: there are no tools, and every script begins in the
+    workspace."""
     seed: int = 0
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
     submitted: bool = False
     grading: bool = False
-    """Whether a validate is being graded; time that runs out then is not the agent's fault."""
+    """Whether a grading is in progress; a timeout is then not the agent's fault."""
     test_score: float | None = None
     """The primary metric on the test split, measured once, at the end; None if not gradable."""
     test_stderr: float | None = None
-    """Its standard error, where the artefact was graded repeatedly."""
+    """The standard error of `test_score`; None if the artefact was graded once."""
     on_validated: Callable[[], None] | None = None
-    """Called at once after every validate."""
+    """Called after every validate."""
     finished: bool = False
-    """Whether the test split was scored, so that nothing more can be earned."""
+    """Whether the test split was graded, so that nothing more can be earned."""
     keep: Callable[[str, Mapping[str, bytes]], str] | None = None
-    """Is given every artefact before it is graded, by digest and files, in a thread; says where it was
-    kept."""
+    """Called in a thread before each grading with the artefact's digest and files; returns where the artefact
+    was kept."""
     test_artefact: tuple[str, str] = ("", "")
-    """Digest of the artefact that the test split was scored on, and where it was kept."""
+    """The digest of the artefact that was graded on the test split, and where it was kept."""
     _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
@@ -97,12 +97,12 @@ class ResearchWorld:
         return Observation(text=describe(self.task))
 
     def standing(self, left: int | None) -> Standing:
-        """Where the agent stands, with `left` turns left."""
+        """Returns where the agent stands, with `left` turns left."""
         return Standing(left=left) if self.tools is None else self.tools.standing(left)
 
     async def step(self, action: Action) -> Step:
         """Uses the tool or runs the script, then grades if asked to."""
-        told = None if action.tool is None else await self._use(action.tool)
+        answer = None if action.tool is None else await self._use(action.tool)
         result = await self._run(action.script) if action.script else None
         validation = None
         if action.ending is not None:
@@ -110,8 +110,8 @@ class ResearchWorld:
             self.submitted = action.ending == "submit"
         return Step(
             observation=Observation(
-                text=self._observe(told, result, validation),
-                truncated=any(one is not None and one.truncated for one in (told, result)),
+                text=self._observe(answer, result, validation),
+                truncated=any(one is not None and one.truncated for one in (answer, result)),
             ),
             done=self.submitted,
             validation=validation,
@@ -121,7 +121,7 @@ class ResearchWorld:
         )
 
     async def validate(self, *, automatic: bool = False) -> Validation:
-        """Grades the artefact as it is now, on the validation split, and pays for it."""
+        """Grades the present artefact on the validation split, and pays for it."""
         began = time.monotonic()
         self.grading = True  # stays so if we are cancelled
         validation = await self._grade(began, automatic)
@@ -133,8 +133,7 @@ class ResearchWorld:
         return validation
 
     async def finish(self) -> None:
-        """The end of an episode, in every ending: a last validate unless one was submitted, then the
-        test split, once."""
+        """Ends an episode: a last validate unless the agent submitted, then the test split, once."""
         if self._closed:
             return
         self.times.agent = self.agent_seconds
@@ -159,7 +158,7 @@ class ResearchWorld:
 
     @property
     def agent_seconds(self) -> float:
-        """The agent's own time so far: from the task laid out, less `grading` and `recording`."""
+        """The agent's own time so far: since the layout's end, without `grading` and `recording`."""
         if self._closed:
             return self.times.agent
         others = self.times.grading + self.times.recording
@@ -187,9 +186,9 @@ class ResearchWorld:
         if self.tools is None:
             raise RuntimeError(f"{call.name}: this world was made without tools")
         began = time.monotonic()
-        told = await self.tools.call(call)
+        answer = await self.tools.call(call)
         self.times.exec += time.monotonic() - began
-        return told
+        return answer
 
     async def _run(self, script: str) -> ExecResult:
         began = time.monotonic()
@@ -201,10 +200,10 @@ class ResearchWorld:
         return result
 
     def _observe(
-        self, told: Observation | None, result: ExecResult | None, validation: Validation | None
+        self, answer: Observation | None, result: ExecResult | None, validation: Validation | None
     ) -> str:
-        """What the agent is shown of a step; its prompt comes after it."""
-        parts = [] if told is None else [told.text]
+        """Returns the observation of a step."""
+        parts = [] if answer is None else [answer.text]
         if result is not None:
             if text := result.text.strip("\n"):
                 parts.append(text)
@@ -264,7 +263,7 @@ class ResearchWorld:
 
 
 def describe(task: TaskSpec) -> str:
-    """The task as the agent is told it."""
+    """Returns the task's description for the agent."""
     return (
         f"{task.name}: {task.description.strip()}\n"
         f"Score: {task.metric}, {task.direction} is better; baseline {task.baseline:.4g}. "
