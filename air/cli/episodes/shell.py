@@ -32,7 +32,7 @@ An action of several lines, or one that begins with : or #, goes between two lin
   :prompt       the prompts that a model would see first
   :reward       the reward so far, and its terms
   :diff [N]     what the last step (or step N) changed in the workspace
-  :undo         take the last step back: workspace, scores, rewards, turns; not /tmp, processes, time
+  :undo         undo the last step: workspace, scores, rewards, turns; not /tmp, processes, time
   :bash [CMD]   a shell, or one command, in the box; not recorded as a step
   :save [FILE]  write a trajectory (.jsonl) that `air replay` plays again
   :expect TEXT  fail unless the last entry printed TEXT (for scripts)

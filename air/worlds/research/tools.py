@@ -1,8 +1,8 @@
 """The tools of MLGym's interface, for one agent in one box.
 
 The tools run outside the box: the open file, the view, the working directory and the notes are kept here.
-They act on the box only through `read`, `write` and `exec`, and end with the episode. A mistake of the agent is
-shown to it (`Refusal`); only an infrastructure failure raises.
+They act on the box only through `read`, `write` and `exec`, and end with the episode. A mistake of the agent
+is shown to it (`Refusal`); only an infrastructure failure raises.
 """
 
 from __future__ import annotations
