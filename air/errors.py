@@ -1,18 +1,18 @@
-"""Every error that air raises on purpose.
+"""All errors that air raises on purpose.
 
 AirError
 ├── UsageError               the user's input is wrong: one line, exit code 2
 │   ├── ConfigError          a key of a run file or a flag
 │   └── MissingError         a task, model, file, image or program that is not there
-├── InfrastructureError      we failed: never a reward, never an observation
-│   ├── BoxStartError        a box could not be made ready
-│   ├── BoxDiedError         a box went away while it was in use
-│   ├── GradingError         an artefact could not be scored, through no fault of it
-│   └── InferenceError       the policy could not be asked
-├── BoxFileError             a path in a box: absent, of the wrong kind, or outside
-└── ArtefactError            the agent's artefact is missing or malformed; told to the agent
+├── InfrastructureError      air or the machine failed: never a reward, never an observation
+│   ├── BoxStartError        a box could not start
+│   ├── BoxDiedError         a box ended while it was in use
+│   ├── GradingError         the grader failed, not the artefact
+│   └── InferenceError       the model server did not answer
+├── BoxFileError             a path in a box is absent, of the wrong kind, or outside its root
+└── ArtefactError            the agent's artefact is missing or malformed; shown to the agent
 
-A command that fails is no error: its exit code is data (`ExecResult`).
+A failed command is not an error: its exit code is data (`ExecResult`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from contextlib import contextmanager
 
 
 class AirError(Exception):
-    """The root of the tree; its text is one line, fit to be shown to a user."""
+    """The base of all errors; its text is one line for the user."""
 
 
 class UsageError(AirError):
-    """What the user gave cannot be used. Says where, what, and how to mend it.
+    """The user's input is wrong. The text says where, what, and how to fix it.
 
     Args:
         message: what is wrong.
@@ -46,11 +46,11 @@ class ConfigError(UsageError):
 
 
 class MissingError(UsageError):
-    """Something that was named does not exist here."""
+    """Something that the user named does not exist here."""
 
 
 class InfrastructureError(AirError):
-    """A failure of ours, not of the agent's work."""
+    """A failure of air or the machine, not of the agent's work."""
 
 
 class BoxStartError(InfrastructureError):
@@ -79,7 +79,7 @@ class ArtefactError(AirError):
 
 @contextmanager
 def boundary(kind: type[Exception], doing: str, *foreign: type[Exception]) -> Iterator[None]:
-    """Translates `foreign` exceptions raised inside into `kind`, as "doing: what happened"."""
+    """Translates `foreign` exceptions raised inside to `kind`, with the text "doing: what happened"."""
     try:
         yield
     except foreign as error:

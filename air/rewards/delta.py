@@ -1,11 +1,11 @@
-"""The delta reward: what a validate earns is how far the normalised score moved.
+"""The delta reward: a validate earns the move of the normalised score.
 
     previous   δ_t = φ(s_t) − φ(s_{t−1})
     best       δ_t = max(0, φ(s_t) − max_{k<t} φ(s_k))
 
-with s_0 the declared baseline. A move smaller than the noise floor earns nothing and leaves the anchor,
-the φ that the next score is compared with, where it was: small steps add up and are paid once they
-exceed the floor together. So the deltas of an episode always sum to φ(anchor) − φ(baseline), and
+with s_0 the declared baseline. The anchor is the φ that the next score is compared with. A move smaller than
+the noise floor earns nothing and does not change the anchor, so small steps add up and are paid once their
+sum exceeds the floor. So the deltas of an episode always sum to φ(anchor) − φ(baseline), and
 validating more often earns nothing.
 
 The floor is the declared `noise_floor` or, where that is more, `noise_sigmas` standard errors of the move,
@@ -25,7 +25,7 @@ Mode = Literal["previous", "best"]
 
 @dataclass(frozen=True)
 class Paid:
-    """What one scored validate earned."""
+    """The payment for one scored validate."""
 
     phi: float
     """The normalised score, clipped."""
@@ -34,11 +34,11 @@ class Paid:
     floor: float = 0.0
     """The noise floor: a smaller move would have earned nothing."""
     anchor: float = 0.0
-    """The φ that it was compared with."""
+    """The φ that `phi` was compared with."""
 
 
 def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) -> float:
-    """The reward of a normalised score against the anchor; the next anchor is `anchor` plus it."""
+    """Returns the reward of a normalised score; the next anchor is `anchor` plus the reward."""
     move = phi - anchor
     if abs(move) < noise_floor or (mode == "best" and move < 0):
         return 0.0
@@ -46,7 +46,7 @@ def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) ->
 
 
 class DeltaReward:
-    """Pays one episode's scores in turn. Only scored validates are given to it."""
+    """Pays one episode's scores in order; it gets only validates that have a score."""
 
     def __init__(self, scale: Scale, *, mode: Mode = "previous") -> None:
         self._scale = scale
@@ -55,10 +55,10 @@ class DeltaReward:
         self._anchor_error = 0.0
 
     def __call__(self, score: float, stderr: float | None = None) -> Paid:
-        """Pays for one score, the primary metric as measured, whose standard error is `stderr`.
+        """Pays for one score, the primary metric as measured, with the standard error `stderr`.
 
         Raises:
-            ValueError: the score is not finite, or the standard error is no such.
+            ValueError: the score is not finite, or the standard error is negative.
         """
         phi = phi_on(self._scale, score)
         error = phi_error(self._scale, score, 0.0 if stderr is None else stderr)

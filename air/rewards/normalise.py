@@ -17,7 +17,7 @@ Normalise = Literal["linear", "log-gap", "none"]
 
 
 class Scale(Protocol):
-    """What is needed of a task to pay for its scores; `air.tasks.spec.RewardScale` is one."""
+    """The part of a task that normalises its scores, e.g. `air.tasks.spec.RewardScale`."""
 
     @property
     def direction(self) -> Direction: ...
@@ -52,13 +52,13 @@ def phi(
     Args:
         score: the primary metric as measured.
         baseline, target: the scores that become 0 and 1 (not with `none`).
-        direction: which way is better; `linear` and `log-gap` have it from baseline and target.
-        optimum: the best score there can be; `log-gap` needs it.
+        direction: whether higher or lower is better; only `none` uses it.
+        optimum: the best possible score; `log-gap` needs it.
         clip: the bounds of the result.
 
     Raises:
         ValueError: the score is not finite, target equals baseline, or `log-gap` has no optimum, or
-            one at which baseline or target has no finite gap.
+            the optimum equals the baseline or the target.
     """
     if not math.isfinite(score):
         raise ValueError(f"a score must be finite, got {score}")
@@ -95,10 +95,10 @@ def phi_error(scale: Scale, score: float, stderr: float) -> float:
         log-gap   |dφ/ds| = 1 / (ln 10 · |s − optimum| · |g(target) − g(baseline)|)
         none      |dφ/ds| = 1
 
-    At most the width of the clip, since no clipped φ is further off.
+    The result is at most the width of the clip.
 
     Raises:
-        ValueError: `stderr` is negative or no number.
+        ValueError: `stderr` is negative or NaN.
     """
     if not stderr >= 0:
         raise ValueError(f"a standard error is at least 0, got {stderr}")
@@ -120,7 +120,9 @@ def phi_error(scale: Scale, score: float, stderr: float) -> float:
 def _log_gap(score: float, baseline: float, target: float, optimum: float) -> float:
     start, goal = _gain(baseline, optimum), _gain(target, optimum)
     if not math.isfinite(start) or not math.isfinite(goal) or start == goal:
-        raise ValueError("baseline and target must lie at different distances of the optimum")
+        raise ValueError(
+            "baseline and target must have different, finite distances from the optimum"
+        )
     return (_gain(score, optimum) - start) / (goal - start)
 
 

@@ -1,9 +1,8 @@
-"""Plays a task's recorded solvers in boxes and compares what they score with what is declared.
+"""Plays a task's recorded solvers in boxes and compares their scores with the recorded ones.
 
-`solvers.toml` in the task's folder (a file of ours for each of MLGym's tasks) lists settings from the
-baseline to a good one: a script that is run in a freshly staged box, and the scores that its artefact
-got on both splits when it was recorded. On another split of the data the recorded scores do not apply:
-then only the order is checked.
+`solvers.toml` in the task's folder (for MLGym's tasks, a file that ships with air) lists solvers from the
+baseline to a good one: a script that runs in a fresh box, and the recorded scores of its artefact on both
+splits. Recorded scores do not apply to another split of the data: then only the order is checked.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from air.tasks.grading import Grader
 from air.tasks.spec import Provider, TaskSpec
 
 TOLERANCE = 1e-6
-"""Largest difference between a recorded score and the same score measured again."""
+"""The largest difference between a recorded score and a new one that counts as equal."""
 
 
 class Solver(BaseConfig):
     """One setting with its recorded scores."""
 
     name: str = Field(min_length=1)
-    """What to call it; the first one is `baseline`."""
+    """Its name; the first solver is `baseline`."""
     script: str = Field(min_length=1)
     """A script for `bash`, run in the workspace."""
     val: float = Field(allow_inf_nan=False)
@@ -38,9 +37,9 @@ class Solver(BaseConfig):
     test: float = Field(allow_inf_nan=False)
     """Its score on the test split."""
     known: float | None = Field(None, allow_inf_nan=False)
-    """What others measured for the same, on the validation split."""
+    """A published score of the same solver on the validation split."""
     known_within: float = Field(TOLERANCE, gt=0)
-    """How far the score may be from `known`."""
+    """The largest allowed difference from `known`."""
 
 
 class Solvers(BaseConfig):
@@ -49,7 +48,7 @@ class Solvers(BaseConfig):
     solver: tuple[Solver, ...] = Field(min_length=1)
     """At least the baseline."""
     baseline_note: str = ""
-    """Why the baseline's recorded score is not the one that the task declares, where it is not."""
+    """The reason if the baseline's recorded score differs from the one that the task declares."""
 
     @model_validator(mode="after")
     def _baseline_first(self) -> Solvers:
@@ -60,7 +59,7 @@ class Solvers(BaseConfig):
 
 @dataclass(frozen=True)
 class Checked:
-    """What one solver scored, and what is wrong with that; no problem means none."""
+    """The scores of one solver; `problem` is empty if they are as recorded."""
 
     task: str
     solver: str
@@ -68,28 +67,28 @@ class Checked:
     test: float | None
     exec_seconds: float
     grade_seconds: float
-    """Wall time of the grader on the validation split; 0.0 where the grade was remembered."""
+    """Wall time of the grader on the validation split; 0.0 if the grade was remembered."""
     problem: str = ""
 
 
 def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ...]:
-    """The recorded solvers of a task; for `recording`, whatever the recorded scores are.
+    """Returns the recorded solvers of a task. With `recording`, the recorded scores are not checked.
 
     Raises:
-        MissingError: the task has none.
-        ConfigError: the file is bad, or its baseline is not the one that the task declares.
+        MissingError: the task has no recorded solvers.
+        ConfigError: the file is invalid, or its baseline differs from the one that the task declares.
     """
     file = task.solvers
-    found = validate(Solvers, read_toml(file), where=str(file))
-    baseline = found.solver[0].val
+    solvers = validate(Solvers, read_toml(file), where=str(file))
+    baseline = solvers.solver[0].val
     agrees = abs(baseline - task.baseline) <= TOLERANCE
-    if not agrees and not found.baseline_note and not recording:
+    if not agrees and not solvers.baseline_note and not recording:
         raise ConfigError(
             f"the baseline's val is {baseline}, but task.toml declares {task.baseline}",
             where=str(file),
             remedy="record the baseline's score in both",
         )
-    return found.solver
+    return solvers.solver
 
 
 async def check(
@@ -101,11 +100,11 @@ async def check(
     split_seed: int,
     recording: bool = False,
 ) -> list[Checked]:
-    """Plays every solver of a task, each in a box of its own, in the order of the file. For
-    `recording`, the scores in the task's files may be any.
+    """Plays every solver of a task in its own box, in the order of the file. With `recording`, the recorded
+    scores are not checked.
 
     Raises:
-        UsageError, InfrastructureError: the check itself could not be done.
+        UsageError, InfrastructureError: the check itself failed.
     """
     rows = []
     for solver in read_solvers(task, recording=recording):
@@ -117,10 +116,10 @@ async def check(
 async def play_solver(
     task: TaskSpec, solver: Solver, box: Box, grader: Grader, split_seed: int
 ) -> Checked:
-    """Lays the task out in an empty box, plays one solver there and grades what it made.
+    """Lays the task out in an empty box, plays one solver there and grades its artefact.
 
     Raises:
-        UsageError, InfrastructureError: the check itself could not be done.
+        UsageError, InfrastructureError: the check itself failed.
     """
     await stage(task, box, split_seed=split_seed)
     result = await box.exec(solver.script, timeout=task.limits.exec_seconds)
@@ -158,7 +157,7 @@ def _differences(solver: Solver, val: float, test: float) -> list[str]:
 
 
 def out_of_order(task: TaskSpec, rows: list[Checked]) -> str:
-    """Names the first solver that is no better than the one before it; empty if there is none."""
+    """Names the first solver that is not better than the one before it; empty if the order is right."""
     sign = 1 if task.direction == "higher" else -1
     scored = [(row, sign * row.val) for row in rows if row.val is not None]
     for (worse, low), (better, high) in pairwise(scored):

@@ -1,8 +1,8 @@
-"""Prepares a task's data on the host, once per task folder and split seed.
+"""Prepares a task's data on the host, once for each task folder and split seed.
 
-`<cache>/data/<id>-<digest>/` holds `agent/` (starter files and the agent's data: a whole workspace) and
-`grader/` (the grader's program and its data). Nothing of `grader/` is ever put into an agent's box.
-A folder appears whole or not at all; processes that want the same one wait for each other.
+`<cache>/data/<id>-<digest>/` has `agent/` (starter files and the agent's data: a whole workspace) and
+`grader/` (the grader's program and its data). No file of `grader/` ever enters an agent's box.
+A folder appears whole or not at all; processes that need the same folder wait for each other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from air.tasks.sources.lookup import folder_hash, walk
 from air.tasks.spec import TaskSpec
 
 SPLIT_SEED = 1912
-"""The split that baselines, targets and recorded scores are stated for."""
+"""The seed of the split to which baselines, targets and recorded scores refer."""
 _PREPARE_SECONDS = 600
 _CALL = """
 import pathlib, runpy, sys
@@ -46,16 +46,16 @@ class PreparedData:
     grader: Path
     """The grader's program and its data."""
     digest: str
-    """SHA-256 of the grader's folder: the program and the answers that scores depend on."""
+    """SHA-256 of the grader's folder: its program and the answers."""
     protected: tuple[str, ...] = ()
     """Files and folders of the workspace that are write-protected."""
 
 
 def prepare(task: TaskSpec, split_seed: int = SPLIT_SEED) -> PreparedData:
-    """The task's prepared files, from the cache or made now; blocks meanwhile.
+    """Returns the task's prepared files, from the cache or made now; blocks.
 
     Raises:
-        MissingError: `data.py` is not there, or a package that it needs is not.
+        MissingError: `data.py` does not exist, or a package that it needs is not installed.
         InfrastructureError: `data.py` failed.
     """
     key = hashlib.sha256(f"{task.hash} {split_seed}".encode()).hexdigest()[:24]

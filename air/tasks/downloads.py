@@ -1,7 +1,7 @@
-"""Files that a task's data are made from and that do not come with any package: fetched once, on request.
+"""Downloads the files that a task's data are made from, once and on request, to `<cache>/downloads/<id>/`.
 
-They lie in `<cache>/downloads/<id>/`. One with a published checksum is compared with it. One without is
-trusted on first use: its SHA-256 is kept beside it, and the file must have it ever after.
+A file with a published checksum is compared with it. A file without one is trusted on first use: its SHA-256
+is kept beside it, and the file must match it from then on.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from air.errors import ConfigError, InfrastructureError, MissingError, boundary
 from air.tasks.spec import Download, TaskSpec
 
 VARIABLE = "AIR_DOWNLOADS"
-"""Tells `data.py` of the folder."""
+"""The environment variable that names the folder for `data.py`."""
 _SILENCE_SECONDS = 60.0
 
 
 def folder(task: TaskSpec) -> Path:
-    """Where a task's downloads lie; may not be there."""
+    """The folder of a task's downloads; it may not exist."""
     return paths.cache() / "downloads" / task.id
 
 
 def absent(task: TaskSpec) -> list[str]:
-    """The names of the downloads that have not been fetched."""
+    """Returns the names of the missing downloads."""
     return [d.name for d in task.data.downloads if not (folder(task) / d.name).is_file()]
 
 
 def checked(task: TaskSpec) -> Path:
-    """The folder of the downloads, each of which has the right checksum.
+    """Checks the checksums of the downloads; returns their folder.
 
     Raises:
-        MissingError: one has not been fetched, or is another file by now.
+        MissingError: a file is missing or has changed.
     """
     if lacks := absent(task):
         raise MissingError(
@@ -48,11 +48,11 @@ def checked(task: TaskSpec) -> Path:
 
 
 def fetch(task: TaskSpec) -> Path:
-    """Downloads what is absent; each file appears whole and with the right checksum, or not at all.
+    """Downloads the missing files; each file appears whole and with the right checksum, or not at all.
 
     Raises:
         ConfigError: the task has no downloads.
-        InfrastructureError: a server or the disk failed, or what came is not what was published.
+        InfrastructureError: a server or the disk failed, or a file differs from the published one.
     """
     if not task.data.downloads:
         raise ConfigError("its data need no download", where=f"task {task.id}")
@@ -96,7 +96,7 @@ def _stream(url: str, part: Path) -> None:
 
 
 def _differs(download: Download, file: Path) -> str:
-    """What is wrong with the file; empty if nothing is."""
+    """Returns what is wrong with the file; empty if nothing is."""
     kind, expected = ("md5", download.md5) if download.md5 else ("sha256", "")
     if not expected:
         kept = _kept(file)

@@ -1,11 +1,11 @@
-"""Grades artefacts: each in a fresh grader box, once, and remembers what came out.
+"""Grades artefacts: each once, in a fresh grader box, and remembers the grades.
 
-A grade depends on nothing but the artefact, the task folder, the grader's data, the split and the seed,
-so equal ones are looked up, in memory and under `<cache>/grades`; equal ones asked for at the same
-time share one run. A bad artefact is remembered too; a failure of ours never is.
+A grade depends only on the artefact, the task folder, the grader's data, the split and the seed. So known
+grades are looked up, in memory and under `<cache>/grades`, and equal requests at the same time share one run.
+Bad artefacts are remembered too; infrastructure failures never are.
 
-Where a task says `grader.repeats = R`, a grade is the mean over R seeds, the same ones each time, so an
-artefact has one score however often it is asked for; the scatter gives that score's standard error.
+If a task sets `grader.repeats = R`, a grade is the mean over R fixed seeds, so an artefact always has the
+same score; the scatter gives the score's standard error.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ class Grade:
     """One artefact's metrics on one split."""
 
     score: float
-    """The primary metric, as measured; the mean where it was graded repeatedly."""
+    """The primary metric as measured; the mean of repeated gradings."""
     metrics: dict[str, float]
-    """All metrics, the primary one among them; means likewise."""
+    """All metrics, including the primary one; means likewise."""
     seconds: float
-    """Wall time of the grader when it ran, in seconds; 0.0 where the grade was remembered."""
+    """Wall time of the grader in seconds; 0.0 if the grade was remembered."""
     remembered: bool
-    """Whether this very call ran no grader of its own."""
+    """Whether this call ran no grader of its own."""
     stderr: float | None = None
-    """The standard error of `score`; None where it was graded once, so that nothing is known of it."""
+    """The standard error of `score`; None (unknown) if the artefact was graded once."""
 
 
 def averaged(grades: Sequence[Grade]) -> Grade:
-    """The grade that equally many seeds make: means, and the standard error s/√n of the mean score, with
-    s² = Σ(x − mean)²/(n − 1). A metric that one of them lacks is left out.
+    """Returns the mean of grades with different seeds, with the standard error s/√n of the mean score,
+    s² = Σ(x − mean)²/(n − 1). A metric that one of the grades lacks is left out.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no grade.
     """
     if not grades:
         raise ValueError("a mean of no grades")
@@ -79,7 +79,7 @@ def averaged(grades: Sequence[Grade]) -> Grade:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a grader box said: metrics, or a message for the agent."""
+    """The result of a grader box: metrics, or a message for the agent."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     message: str = ""
@@ -94,7 +94,7 @@ class _Run:
 
 
 class Grader:
-    """Grades for one provider, through one pool. Use within one event loop."""
+    """Grades artefacts with one provider and one pool. Use within one event loop."""
 
     def __init__(
         self,
@@ -106,9 +106,9 @@ class Grader:
     ) -> None:
         """
         Args:
-            pool: where grader boxes come from; not the agents', or they would wait for each other.
-            cache_dir: where grades are remembered; `<cache>/grades` by default.
-            split_seed: which split of the data to grade on.
+            pool: the pool of grader boxes; not the agents' pool, or the two would wait for each other.
+            cache_dir: the folder of remembered grades; `<cache>/grades` by default.
+            split_seed: the seed of the data's split.
         """
         self._pool = pool
         self._provider: Provider = provider
@@ -119,11 +119,11 @@ class Grader:
     async def grade(
         self, task: TaskSpec, artefact: Artefact, *, split: Split, seed: int = 0
     ) -> Grade:
-        """Grades an artefact: `grader.repeats` times, one after another, under seeds of `seed`'s own.
+        """Grades an artefact `grader.repeats` times in sequence, with seeds that follow from `seed`.
 
         Raises:
-            ArtefactError: the artefact is at fault, at one of the times; the text is for the agent.
-            InfrastructureError: we are (`GradingError`, or whatever the box raised).
+            ArtefactError: the artefact is at fault in one grading; the text is for the agent.
+            InfrastructureError: the grader or its box failed.
         """
         prepared = await asyncio.to_thread(data.prepare, task, self._split_seed)
         times = task.grader.repeats
@@ -163,7 +163,7 @@ class Grader:
         split: Split,
         seed: int,
     ) -> _Outcome:
-        """Waits for the one run of this grade; the last waiter to be cancelled ends it."""
+        """Waits for the shared run of this grade. If its last waiter is cancelled, the run is too."""
         run = self._running.get(key)
         if run is None:
             work = self._run(key, task, artefact, prepared, split, seed)
@@ -217,7 +217,11 @@ def _command(task: TaskSpec, box: Box, split: Split, seed: int) -> list[str]:
 
 
 async def _read(task: TaskSpec, box: Box, result: ExecResult) -> _Outcome:
-    """What the grader wrote, by its exit status; anything unexpected is our failure."""
+    """Reads the grader's result, by its exit status.
+
+    Raises:
+        GradingError: the grader ended in an unexpected way.
+    """
     where = f"grader of task {task.id}"
     if result.timed_out:
         raise GradingError(f"{where}: ran past {task.limits.grade_seconds:g} s")
@@ -226,31 +230,32 @@ async def _read(task: TaskSpec, box: Box, result: ExecResult) -> _Outcome:
         last = lines[-1][:_MAX_MESSAGE] if lines else "no output"
         raise GradingError(f"{where}: exit {result.code}: {last}")
     try:
-        said = json.loads(await box.read(_RESULT, max_bytes=1_000_000))
+        report = json.loads(await box.read(_RESULT, max_bytes=1_000_000))
     except (BoxFileError, ValueError) as error:
         raise GradingError(f"{where}: exit {result.code}, but no result: {error}") from error
-    if not isinstance(said, dict):
-        raise GradingError(f"{where}: the result is no JSON object")
+    if not isinstance(report, dict):
+        raise GradingError(f"{where}: the result is not a JSON object")
     if result.code == BAD_ARTEFACT:
-        message = said.get("message")
+        message = report.get("message")
         if not isinstance(message, str) or not message.strip():
             raise GradingError(f"{where}: exit {BAD_ARTEFACT} without a message")
         return _Outcome(
             message=message[:_MAX_MESSAGE],
-            remember=said.get("remember", True) is True,
+            remember=report.get("remember", True) is True,
             seconds=result.seconds,
         )
     return _Outcome(
-        metrics=_metrics(said.get("metrics"), task.metric, where), seconds=result.seconds
+        metrics=_metrics(report.get("metrics"), task.metric, where), seconds=result.seconds
     )
 
 
-def _metrics(said: Any, primary: str, where: str) -> dict[str, float]:
-    if not isinstance(said, Mapping):
+def _metrics(metrics: Any, primary: str, where: str) -> dict[str, float]:
+    if not isinstance(metrics, Mapping):
         raise GradingError(f"{where}: the result has no metrics")
-    if not usable(said.get(primary)):
-        raise GradingError(f"{where}: {primary} is {said.get(primary)!r:.40}, not a finite number")
-    return {str(name): float(value) for name, value in said.items() if usable(value)}
+    score = metrics.get(primary)
+    if not usable(score):
+        raise GradingError(f"{where}: {primary} is {score!r:.40}, not a finite number")
+    return {str(name): float(value) for name, value in metrics.items() if usable(value)}
 
 
 def _key(
@@ -261,25 +266,25 @@ def _key(
 
 
 class _Store:
-    """Outcomes by key: in memory, and one file each."""
+    """Remembered outcomes by key: in memory, and one file for each."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.known: dict[str, _Outcome] = {}
-        """What is in memory."""
+        """The outcomes in memory."""
 
     def get(self, key: str) -> _Outcome | None:
-        """What is remembered; an entry that cannot be read counts as none."""
+        """Returns the remembered outcome; None if there is none, or its file cannot be read."""
         if key in self.known:
             return self.known[key]
         file = self._file(key)
         try:
             entry = json.loads(file.read_bytes())
             if entry["key"] != key:
-                raise ValueError("it belongs to another grade")
+                raise ValueError("the file belongs to another grade")
             metrics, message = dict(entry["metrics"]), str(entry["message"])
             if not message and (not metrics or not all(map(usable, metrics.values()))):
-                raise ValueError("it holds no usable metrics")
+                raise ValueError("the file has no usable metrics")
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -290,7 +295,7 @@ class _Store:
         return outcome
 
     def put(self, key: str, outcome: _Outcome) -> None:
-        """Remembers; the file appears whole or not at all."""
+        """Remembers an outcome; its file appears whole or not at all."""
         self.known[key] = replace(outcome, seconds=0.0)
         file = self._file(key)
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a task needs and this machine does not have: GPUs, an image, downloads."""
+"""Finds what a task needs and this machine lacks: GPUs, an image, downloads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _USUAL_IMAGE = "air-base"
 
 
 def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
-    """Each with the way to get it; empty where the task can be played. The usual image does not count:
-    that boxes work at all is for `air doctor` to say."""
+    """Returns each missing thing with the command to get it; empty if the task can be played. The usual image
+    is not checked here: `air doctor` says whether boxes work at all."""
     from air.sandbox.docker import images
     from air.sandbox.pool import gpus
 

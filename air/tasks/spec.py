@@ -2,8 +2,8 @@
 
 A task of our own is a folder: it holds `task.toml`, `README.md`, optionally `solvers.toml` (settings with
 recorded scores, for `air tasks check`), `data.py` (run on the host), `starter/` (the agent's files) and
-`grader/` (which never enters an agent's box). What several graders use lies in `_shared/`, beside the
-tasks' folders. Tasks of other origins bring a `Source`.
+`grader/` (which never enters an agent's box). Files that several graders use are in `_shared/`, beside the
+tasks' folders. Tasks of other origins have a `Source`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SPARE_SECONDS = 300.0
 
 
 class Source(Protocol):
-    """Where the files of a task come from that is not a folder of our own."""
+    """The origin of a task's files, if the task is not a folder of air's own format."""
 
     @property
     def solvers(self) -> Path:
@@ -43,25 +43,25 @@ class Source(Protocol):
 
 
 class RewardScale(BaseConfig):
-    """How a score becomes a reward; all that `air.rewards` needs to know of a task."""
+    """How a score becomes a reward: the part of a task that `air.rewards` uses."""
 
     direction: Literal["higher", "lower"]
     """Whether a higher or a lower score is better."""
     baseline: float = Field(allow_inf_nan=False)
-    """The validation score of what ships with the task; normalised, it is 0."""
+    """The validation score of the starter files; normalised, it is 0."""
     target: float = Field(allow_inf_nan=False)
     """The validation score that a good solution reaches; normalised, it is 1."""
     optimum: float | None = Field(None, allow_inf_nan=False)
     """The best score there can be; `log-gap` measures the distance to it."""
     normalise: Literal["linear", "log-gap", "none"] = "linear"
-    """How scores are normalised: `none` only turns them so that higher is better."""
+    """How scores are normalised. `none` only changes the sign, if needed, so that higher is better."""
     noise_floor: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Changes of the normalised score that are smaller than this are not paid."""
+    """Smaller changes of the normalised score earn nothing."""
     noise_sigmas: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Nor are changes smaller than this many standard errors of the change, as measured by repeated
-    grading (`grader.repeats`)."""
+    """Changes smaller than this many of their standard errors earn nothing either; repeated grading
+    (`grader.repeats`) measures these."""
     phi_clip: tuple[float, float] = (-1.0, 2.0)
-    """Bounds of the normalised score, put on before deltas are taken."""
+    """Bounds of the normalised score, applied before deltas are computed."""
 
     @model_validator(mode="after")
     def _consistent(self) -> RewardScale:
@@ -83,12 +83,12 @@ class RewardScale(BaseConfig):
 
 
 class TaskLimits(BaseConfig):
-    """What the agent, its box and the grader may use. Tasks of equal limits share warm boxes."""
+    """The limits of the agent, its box and the grader. Tasks with equal limits share warm boxes."""
 
     exec_seconds: float = Field(60.0, gt=0)
     """Longest run of one of the agent's commands, in seconds."""
     grade_seconds: float = Field(60.0, gt=0)
-    """Longest run of the grader, in seconds; longer is a failure of ours."""
+    """Longest run of the grader, in seconds; a longer run is an infrastructure failure."""
     episode_seconds: float = Field(3600.0, gt=0)
     """Longest episode, in seconds."""
     cpus: float = Field(1.0, gt=0)
@@ -103,7 +103,7 @@ class TaskLimits(BaseConfig):
     """Largest artefact in MiB, all its files together."""
 
     def box(self, seconds: float) -> BoxLimits:
-        """The limits of a box that is in use for `seconds`; some spare time is added."""
+        """Returns the limits of a box that is used for `seconds`; some spare time is added."""
         return BoxLimits(
             cpus=self.cpus,
             memory_mb=self.memory_mb,
@@ -114,25 +114,25 @@ class TaskLimits(BaseConfig):
 
 
 class Download(BaseConfig):
-    """One file that the task's data are made from; `air tasks fetch` gets it, nothing else does."""
+    """One file that the task's data are made from; only `air tasks fetch` downloads it."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
-    """Its name in the folder that `data.py` is told of by `AIR_DOWNLOADS`."""
+    """Its name in the folder that `AIR_DOWNLOADS` names for `data.py`."""
     url: str = Field(pattern=r"^https?://")
-    """Where it is published."""
+    """The address from which it is downloaded."""
     md5: str = Field("", pattern=r"^([0-9a-f]{32})?$")
-    """The checksum that its publisher states; where there is none, that of the first download holds."""
+    """The checksum that its publisher states; if there is none, later files must equal the first download."""
 
 
 class TaskData(BaseConfig):
-    """How the task's data comes to be."""
+    """How the task's data is made."""
 
     script: str = "data.py"
     """Defines `prepare(agent_dir, grader_dir, split_seed)`; runs on the host."""
     folder: str = Field("data", pattern=r"^[A-Za-z0-9_-]+$")
     """Name of the data's folder, in the workspace and beside the grader's script."""
     downloads: tuple[Download, ...] = ()
-    """Files that must have been fetched before."""
+    """Files that must be fetched first."""
 
 
 class TaskGrader(BaseConfig):
@@ -141,13 +141,13 @@ class TaskGrader(BaseConfig):
     script: str = "grade.py"
     """The grader's program in `grader/`."""
     shared: tuple[str, ...] = ()
-    """Files that are copied beside the script: `_shared/NAME` lies in the folder `_shared` beside the
-    task's own, or else in the one that ships with air; `starter/NAME` is one of the agent's files."""
+    """Files that are copied beside the script: `_shared/NAME` is a file of the folder `_shared` beside the
+    task's folder, or else of the one that ships with air; `starter/NAME` is one of the agent's files."""
     gpus: int = Field(0, ge=0)
-    """GPUs of the grader's box; a run keeps so many of its own for graders."""
+    """GPUs of the grader's box; a run reserves them for graders."""
     repeats: int = Field(1, ge=1, le=100)
-    """How often one artefact is graded, each time under another seed in another box, where scores have
-    luck in them. Its score is the mean; limits hold for each time."""
+    """Gradings of one artefact, each with another seed in another box, for tasks whose scores depend on luck.
+    The score is the mean; the limits apply to each grading."""
 
 
 class TaskSpec(RewardScale):
@@ -158,13 +158,13 @@ class TaskSpec(RewardScale):
     name: str = Field(min_length=1)
     """A title for people."""
     description: str = Field(min_length=1)
-    """What the agent is told: files, artefact, metric."""
+    """The text for the agent: files, artefact, metric."""
     metric: str = Field(min_length=1)
     """The primary metric; the grader reports it under this name."""
     artefact: str = Field(min_length=1)
-    """What is graded, relative to the workspace; a folder ends in `/`."""
+    """The file or folder that is graded, relative to the workspace; a folder ends in `/`."""
     more_artefacts: tuple[str, ...] = ()
-    """More files and folders that are graded with it; each must be there."""
+    """More files and folders that are graded with it; each must exist."""
     image: str = "air-base"
     """The image of its boxes."""
     network: Names = ()
@@ -173,11 +173,11 @@ class TaskSpec(RewardScale):
     gpus: int = Field(0, ge=0)
     """GPUs of the agent's box."""
     trust: Literal["data", "code", "evaluator"] = "data"
-    """What grading does with the artefact: reads it as `data`, or runs it as `code`, which then
-    happens as a second user in the grader box, apart from the grader. `evaluator`: a foreign evaluation
-    imports it, as a second user too, so that it can make that evaluation print any score."""
+    """How grading uses the artefact. `data`: it is read. `code`: it runs as a second user in the grader box,
+    apart from the grader. `evaluator`: a foreign evaluation imports it, also as a second user, so it could
+    make that evaluation print any score."""
     caveat: str = ""
-    """What a reader must know of its scores, in one line."""
+    """A warning about its scores, in one line."""
     limits: TaskLimits = TaskLimits()
     """Limits of the agent, its box and the grader."""
     data: TaskData = TaskData()
@@ -211,7 +211,7 @@ class TaskSpec(RewardScale):
 
     @property
     def folder(self) -> Path:
-        """The folder that the task was read from."""
+        """The folder of the task."""
         return self._folder
 
     @property
@@ -221,12 +221,12 @@ class TaskSpec(RewardScale):
 
     @property
     def hash(self) -> str:
-        """SHA-256 of all that the task is made of, in hex."""
+        """SHA-256 of all files of the task, in hex."""
         return self._hash
 
     @property
     def source(self) -> Source | None:
-        """Where its files come from; None where they lie in its folder."""
+        """The origin of its files; None if they are in its folder."""
         return self._source
 
     @property
@@ -242,12 +242,12 @@ class TaskSpec(RewardScale):
         *,
         shared: tuple[Path, ...] = (),
     ) -> TaskSpec:
-        """The same task, knowing where it was read from and the digest of what was read there."""
+        """Sets the folder and the digest that the task was read from; returns the task."""
         self._folder, self._hash, self._source, self._shared = folder, digest, source, shared
         return self
 
     def reward_scale(self) -> RewardScale:
-        """How its scores become rewards."""
+        """The part of the task that turns scores into rewards."""
         return RewardScale(**{name: getattr(self, name) for name in RewardScale.model_fields})
 
     def box_spec(self, provider: Provider) -> BoxSpec:
@@ -272,7 +272,7 @@ class TaskSpec(RewardScale):
         )
 
     def needs(self) -> str:
-        """What a box of it takes, for people."""
+        """The resources of its boxes, as a text for people."""
         parts = [f"{self.limits.cpus:g} cpu", f"{self.limits.memory_mb} MiB"]
         if self.gpus:
             parts.append(f"{self.gpus} gpu")
