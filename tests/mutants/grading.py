@@ -8,8 +8,8 @@ MUTANTS = (
     Mutant(
         "a score that is no finite number is our failure",
         "air/tasks/grading.py",
-        "if not usable(said.get(primary)):",
-        "if said.get(primary) is None:",
+        "if not usable(score):",
+        "if score is None:",
         (
             "tests/unit/tasks/test_grading.py::test_a_failure_of_ours_is_raised_and_never_remembered",
         ),
