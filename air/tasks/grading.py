@@ -234,7 +234,7 @@ async def _read(task: TaskSpec, box: Box, result: ExecResult) -> _Outcome:
     except (BoxFileError, ValueError) as error:
         raise GradingError(f"{where}: exit {result.code}, but no result: {error}") from error
     if not isinstance(report, dict):
-        raise GradingError(f"{where}: the result is not a JSON object")
+        raise GradingError(f"{where}: the result is no JSON object")
     if result.code == BAD_ARTEFACT:
         message = report.get("message")
         if not isinstance(message, str) or not message.strip():
