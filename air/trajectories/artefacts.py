@@ -1,8 +1,8 @@
-"""What was graded, kept beside the trajectories so that it can be graded again.
+"""Stores graded artefacts beside the trajectories, so that they can be graded again.
 
-`artefacts/<first two of the digest>/<digest>.tar.gz`, each artefact once however often it was graded.
-The archives hold regular files only, and are written whole or not at all, so several processes may share
-a folder.
+`artefacts/<first two of the digest>/<digest>.tar.gz`: each artefact once, however often it was graded. The
+archives hold only regular files. They are written whole or not at all, so several processes may share a
+folder.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from air.errors import ConfigError, InfrastructureError, boundary
 
 FOLDER = "artefacts"
 READ_BYTES = 1_000_000_000
-"""An archive that unpacks to more is not read."""
+"""Largest unpacked size of an archive that is read, in bytes."""
 _NAME = re.compile(rf"{FOLDER}/[0-9a-f]{{2}}/[0-9a-f]{{1,128}}\.tar\.gz")
 _LOG = logging.getLogger(__name__)
 
 
 class ArtefactStore:
-    """Keeps artefacts below a folder of trajectories.
+    """Stores artefacts below a folder of trajectories.
 
     Args:
-        folder: the trajectories' folder; None keeps nothing.
-        most_bytes: a larger artefact is not kept.
-        most_total: no more is kept once all of them together, compressed, have so many bytes.
+        folder: the trajectories' folder; None stores nothing.
+        most_bytes: largest artefact, uncompressed.
+        most_total: largest size of all artefacts together, compressed, in bytes.
     """
 
     def __init__(self, folder: Path | None, *, most_bytes: int, most_total: int) -> None:
@@ -42,10 +42,10 @@ class ArtefactStore:
         self._total: int | None = None
 
     def keep(self, digest: str, files: Mapping[str, bytes]) -> str:
-        """Keeps an artefact; blocks on the disk.
+        """Stores an artefact; blocks on the disk.
 
         Returns:
-            Where it lies, relative to the trajectories' folder; empty where it was not kept.
+            The archive's path relative to the trajectories' folder; empty if the artefact was not stored.
 
         Raises:
             InfrastructureError: the disk is full or the folder cannot be written.
@@ -57,16 +57,19 @@ class ArtefactStore:
         with boundary(InfrastructureError, f"cannot keep {target}", OSError):
             if target.exists():
                 return name
-            data = _packed(files)
+            data = _pack(files)
             if self._known_total() + len(data) > self._most_total:
-                _LOG.warning("artefacts have their %d bytes: no more are kept", self._most_total)
+                _LOG.warning(
+                    "the limit of %d bytes of artefacts is reached: no more are stored",
+                    self._most_total,
+                )
                 return ""
             _write_whole(target, data)
         self._total = self._known_total() + len(data)
         return name
 
     def _known_total(self) -> int:
-        """Bytes kept so far; what other processes add meanwhile is not seen."""
+        """Bytes stored so far; without what other processes add after the first call."""
         if self._total is None:
             assert self._folder is not None
             found = (self._folder / FOLDER).glob("*/*.tar.gz")
@@ -75,36 +78,36 @@ class ArtefactStore:
 
 
 def artefact_path(folder: Path, kept: str) -> Path:
-    """Where an artefact lies that was kept below a folder of trajectories; it need not be there.
+    """The path of a stored artefact, which need not exist.
 
     Args:
-        kept: what `ArtefactStore.keep` answered, as a trajectory tells it: whoever wrote the file chose it.
+        kept: the result of `ArtefactStore.keep` as read from a trajectory, which is not trusted.
 
     Raises:
-        ConfigError: `kept` is no such answer, or leads out of the folder.
+        ConfigError: `kept` is not such a result, or leads out of the folder.
     """
     path = folder / kept
     if not _NAME.fullmatch(kept):
-        raise ConfigError("is no name of a kept artefact", where=str(path))
+        raise ConfigError("is not the name of a stored artefact", where=str(path))
     # `Path.resolve` would raise at a link to itself.
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
-        raise ConfigError("is a link to outside of the run's folder", where=str(path))
+        raise ConfigError("is a link out of the run's folder", where=str(path))
     return path
 
 
 def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
-    """Copies a kept artefact to another folder of trajectories, where it is not there yet.
+    """Copies a stored artefact to another folder of trajectories, unless that folder has it already.
 
     Args:
-        source: the folder of trajectories below which it was kept.
+        source: the folder of trajectories that has the artefact.
         kept: as in `artefact_path`.
 
     Returns:
-        Whether it was kept at all: False where `kept` names nothing below `source`.
+        Whether `source` has the artefact.
 
     Raises:
-        ConfigError: it would be written outside of `folder`.
-        InfrastructureError: it cannot be read, the disk is full or the folder cannot be written.
+        ConfigError: the copy would be written outside `folder`.
+        InfrastructureError: the artefact cannot be read, the disk is full or `folder` cannot be written.
     """
     try:
         path = artefact_path(source, kept)
@@ -120,26 +123,27 @@ def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
 
 
 def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
-    """The files of an artefact that was kept below a folder of trajectories, by their path relative to the
-    workspace.
+    """The files of a stored artefact, by their path relative to the workspace.
 
     Args:
-        kept: what `ArtefactStore.keep` answered.
+        kept: the result of `ArtefactStore.keep`.
 
     Raises:
-        ConfigError: `kept` is no such answer, it is not there, or no such archive.
+        ConfigError: `kept` is not such a result, or the archive is absent or malformed.
     """
     path = artefact_path(folder, kept)
     files: dict[str, bytes] = {}
-    left = READ_BYTES
+    remaining = READ_BYTES
     try:
         with tarfile.open(path, "r:gz") as tar:
             for member in tar:
                 parts = PurePosixPath(member.name)
                 if not member.isreg() or parts.is_absolute() or ".." in parts.parts:
-                    raise ConfigError("holds something that is no artefact", where=str(path))
-                left -= member.size
-                if left < 0:
+                    raise ConfigError(
+                        "holds a member that is not a file of an artefact", where=str(path)
+                    )
+                remaining -= member.size
+                if remaining < 0:
                     raise ConfigError(f"unpacks to more than {READ_BYTES} bytes", where=str(path))
                 file = tar.extractfile(member)
                 assert file is not None
@@ -149,8 +153,8 @@ def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
     return files
 
 
-def _packed(files: Mapping[str, bytes]) -> bytes:
-    """The same bytes for the same files."""
+def _pack(files: Mapping[str, bytes]) -> bytes:
+    """A tar.gz archive of the files; the same bytes for the same files."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, data in sorted(files.items()):

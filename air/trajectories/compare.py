@@ -1,8 +1,8 @@
-"""Whether two texts of a box are the same, but for what no two runs share.
+"""Compares texts from two boxes, except for what differs in every run.
 
-What may differ is declared in `RULES`, one row a kind of text; each match is replaced by a fixed word on both
-sides before they are compared. Everything else counts, to the character. Where a box sees its folders
-(`Folders`) is replaced first, since a process box without namespaces has them under a name of its own.
+`RULES` declares the texts that may differ, one row a kind: a fixed word replaces each match in both texts
+before they are compared. Everything else is compared literally. The paths of a box's folders (`Folders`)
+are replaced first, since a process box without namespaces has its own paths.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 
 @dataclass(frozen=True)
 class Rule:
-    """One kind of text that is not compared."""
+    """A kind of text that is not compared."""
 
     name: str
     kind: str
@@ -106,25 +106,25 @@ RULES: tuple[Rule, ...] = (
         "<object at 0x7f12a4c0d1f0>",
     ),
 )
-"""All that is not compared of a text."""
+"""Every kind of text that is not compared."""
 NEVER: tuple[str, ...] = (
-    "when anything was done, how long it took, and whether a grade was remembered",
+    "times, durations, and whether a grade came from the cache",
     "who played: model, tokens, trace, worker, versions of packages",
-    "names and hashes of the episode, its settings and its image (a note says where the image differs)",
-    "what a reply says around its action, and the system prompt before the action format",
-    "what the first line repeats of the task, whose files are compared by their hash",
-    "settings that change nothing of what is compared",
-    "what a step changed in the workspace (`diff`)",
-    "an artefact's bytes (a note says where they differ; its score is compared), and where they are kept",
-    "why the episode ended, and its counts and metrics but for the test score",
-    "each term of the reward but `delta`; their sum is compared (`--rescore` pays all of them anew)",
+    "names and hashes of the episode, its settings and its image (a note says if the image differs)",
+    "a reply's text around its action, and the system prompt before the action format",
+    "the task's fields in the first line; the hash of the task's files is compared",
+    "settings without effect on what is compared",
+    "a step's changes in the workspace (`diff`)",
+    "an artefact's bytes (a note says if they differ; its score is compared), and their path",
+    "the reason of the end, counts, and metrics except the test score",
+    "terms of the reward except `delta`; their sum is compared (`--rescore` computes all terms anew)",
 )
-"""What of a trajectory is not looked at."""
+"""Parts of a trajectory that are not compared."""
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Where commands in a box see its folders, and which GPUs it has."""
+    """A box's folders as its commands see them, and its GPUs."""
 
     workspace: str = "/workspace"
     temporary: str = "/tmp"
@@ -132,7 +132,7 @@ class Folders:
     """UUIDs of the box's GPUs."""
 
     def named(self, text: str) -> str:
-        """`text` with these folders under their usual names, and the GPUs by their place in the box."""
+        """`text` with the usual paths instead of these folders, and with the GPUs' positions for UUIDs."""
         for place, uuid in enumerate(self.gpus):
             text = text.replace(uuid, f"<gpu {place}>")
         for here, usual in ((self.workspace, "/workspace"), (self.temporary, "/tmp")):
@@ -142,10 +142,10 @@ class Folders:
 
 
 def normalised(text: str, folders: Folders, *, exact: bool = False) -> str:
-    """What of a text is compared.
+    """The text to compare.
 
     Args:
-        exact: only the folders and the GPUs' UUIDs are replaced.
+        exact: replace only the folders and the GPUs' UUIDs.
     """
     text = folders.named(text)
     if not exact:
@@ -156,14 +156,14 @@ def normalised(text: str, folders: Folders, *, exact: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a replay first departs from what was recorded in one respect."""
+    """The first difference of a replay from the record in one respect."""
 
     turn: int
     """The step's number; 0 for the first prompt."""
     what: str
     """`prompt`, `action`, `observation`, `shown`, `exit code`, `score`, …"""
     recorded: str
-    """That part of both sides, as they are, with what lies around it."""
+    """The part that differs, literally, with the text around it; so is `replayed`."""
     replayed: str
 
     def __str__(self) -> str:
@@ -179,7 +179,7 @@ def texts(
     *,
     exact: bool = False,
 ) -> Difference | None:
-    """The first difference of two texts; None where there is none."""
+    """The first difference of two texts; None if they are equal."""
     old = normalised(*recorded, exact=exact)
     new = normalised(*replayed, exact=exact)
     if old == new:
@@ -193,16 +193,16 @@ def texts(
 
 
 def values(turn: int, what: str, recorded: object, replayed: object) -> Difference | None:
-    """The difference of two values; None where there is none."""
+    """The difference of two values; None if they are equal."""
     if recorded == replayed:
         return None
     return Difference(turn, what, repr(recorded), repr(replayed))
 
 
 def _around(text: str, at: int) -> str:
-    """The line that holds the place, as a literal, so that blanks and control characters show; at most
-    160 characters of it."""
+    """The line around a position, at most 160 characters, as a literal that shows blanks and control
+    characters."""
     start = max(text.rfind("\n", 0, at) + 1, at - 80)
     end = text.find("\n", at)
     line = text[start : min(len(text) if end < 0 else end, at + 80)]
-    return repr(line) if at < len(text) else f"{line!r}, and there it ends"
+    return repr(line) if at < len(text) else f"{line!r}, then the text ends"

@@ -1,4 +1,4 @@
-"""Trajectories as conversations, for supervised training."""
+"""Converts trajectories to conversations, for supervised training."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ Message = dict[str, str]
 
 
 def messages(path: Path) -> list[Message]:
-    """What the model of one episode saw and said, up to its last reply.
+    """The conversation of an episode, up to the model's last reply.
 
-    Empty if it said nothing, and where the episode did not end or ended by a failure of ours.
+    Empty without a reply, for an unfinished episode, and after an infrastructure failure.
 
     Raises:
-        ConfigError: it is no trajectory, or another harness than ours played it: its turns are tool calls,
-            not text.
+        ConfigError: the file is not a trajectory, or another harness than `air` played the episode: its
+            turns are tool calls, not text.
     """
-    one = load(path)
-    if one.start is not None and one.start.harness != "air":
+    trajectory = load(path)
+    start, end = trajectory.start, trajectory.end
+    if start is not None and start.harness != "air":
         raise ConfigError(
-            f"played by harness {one.start.harness!r}, whose turns are tool calls and no text",
+            f"played by harness {start.harness!r}, whose turns are tool calls, not text",
             where=str(path),
             remedy="record demonstrations with the harness `air`",
         )
-    ended_well = one.end is not None and one.end.ok
-    return one.messages()[:-1] if ended_well and one.steps else []
+    ended_well = end is not None and end.ok
+    return trajectory.messages()[:-1] if ended_well and trajectory.steps else []
 
 
 def to_sft(paths: Iterable[Path], out: Path) -> int:
-    """Writes one JSON line `{"messages": […]}` an episode; returns how many.
+    """Writes a JSON line `{"messages": […]}` for each episode; returns the number of lines.
 
     Raises:
-        ConfigError: a file is no trajectory of text, or `out` cannot be written.
+        ConfigError: a file is not a trajectory of text, or `out` cannot be written.
     """
     talks = [talk for path in paths if (talk := messages(path))]
     with boundary(ConfigError, f"cannot write {out}", OSError):
@@ -46,7 +47,7 @@ def to_sft(paths: Iterable[Path], out: Path) -> int:
 
 
 def _write(talks: Iterable[list[Message]], out: Path) -> None:
-    # A lone surrogate, which JSON may hold and no file can, becomes a question mark.
+    # JSON may hold a lone surrogate, which UTF-8 cannot encode: it becomes a question mark.
     with out.open("w", encoding="utf-8", errors="replace") as file:
         for talk in talks:
             file.write(json.dumps({"messages": talk}, ensure_ascii=False) + "\n")

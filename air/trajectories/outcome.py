@@ -1,4 +1,4 @@
-"""What came of one recorded episode, read from its trajectory."""
+"""Reads the outcome of a recorded episode: its scores, its reward and how it ended."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from air.trajectories.record import read
 
 
 class _Line(BaseModel):
-    """One line of a trajectory; what is not asked for is let through."""
+    """A line of a trajectory; other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
 class Start(_Line):
-    """The first line: who plays what."""
+    """The first line: task, model and metric."""
 
     task: str
     model: str
@@ -51,35 +51,35 @@ class _End(_Line):
 
 @dataclass(frozen=True)
 class Outcome:
-    """One episode."""
+    """The outcome of an episode."""
 
     start: Start | None
-    """None where it ended before it began."""
+    """None if the episode ended before it began."""
     how: Literal["well", "failed", "unfinished"]
-    """`failed`: by a failure of ours, so that its scores do not count; `unfinished`: it has no end, since it
-    still runs or its run was killed."""
+    """`failed`: an infrastructure failure, whose scores do not count; `unfinished`: the episode still runs, or
+    its run was killed."""
     ended: float = 0.0
-    """When, in seconds since the epoch."""
+    """Time of the end, in seconds since the epoch."""
     scores: tuple[float | None, ...] = ()
-    """The score of every validate in turn; None where the artefact was missing or malformed."""
+    """The score of every validate in order; None if the artefact was missing or malformed."""
     test: float | None = None
     """The last artefact's score on the test split."""
     reward: float = 0.0
     terms: Mapping[str, float] = field(default_factory=dict)
-    """What the reward is the sum of."""
+    """The terms of the reward."""
 
     @property
     def last(self) -> float | None:
-        """The score of the last submission; None where that had none."""
+        """The score of the last submission; None if it has no score."""
         return self.scores[-1] if self.scores else None
 
     @property
     def best(self) -> float | None:
         """The score of the best attempt, by the metric's direction."""
-        there = [score for score in self.scores if score is not None]
-        if not there or self.start is None:
+        scores = [score for score in self.scores if score is not None]
+        if not scores or self.start is None:
             return None
-        return max(there) if self.start.direction == "higher" else min(there)
+        return max(scores) if self.start.direction == "higher" else min(scores)
 
 
 LineT = TypeVar("LineT", bound=_Line)
@@ -89,7 +89,7 @@ def outcome(path: Path) -> Outcome:
     """Reads one trajectory.
 
     Raises:
-        ConfigError: the file is none, or lacks what must be known of an episode.
+        ConfigError: the file is not a trajectory, or lacks a required field.
     """
     start: Start | None = None
     end: _End | None = None
@@ -122,8 +122,8 @@ def outcome(path: Path) -> Outcome:
 def _started(line: dict[str, Any], path: Path) -> Start:
     if "direction" not in line:
         raise ConfigError(
-            "does not say which way its metric is better: "
-            + ("an older air recorded it" if "origin" not in line else "what it came from did not"),
+            "does not say whether higher or lower scores are better: "
+            + ("an older air recorded it" if "origin" not in line else "its source did not say so"),
             where=str(path),
             remedy="play and record it again",
         )

@@ -1,4 +1,4 @@
-"""One trajectory file on its own, without an index: read once from start to end."""
+"""Reads one trajectory file without an index, once from start to end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from air.view.index.tail import Mark, Tail, load
 
 @dataclass(frozen=True)
 class Single:
-    """What a file says, and where its lines lie."""
+    """The facts of a trajectory file, and the places of its lines."""
 
     path: Path
     facts: Facts
@@ -24,12 +24,12 @@ class Single:
     """Lines that could not be read."""
 
     def head(self) -> dict[str, dict[str, Any]]:
-        """The first and the last line, by type; what is not there is empty."""
+        """The lines `start` and `end`, by type; empty if absent."""
         lines = self._load([place for place in self.places if place.item < 0])
         return {"start": {}, "end": {}} | {line["type"]: line for line in lines}
 
     def items(self, first: int, count: int) -> list[Item]:
-        """These items, read from the file."""
+        """`count` items from the item `first`, read from the file."""
         places = [place for place in self.places if first <= place.item < first + count]
         return items(places, self._load(places))
 
@@ -42,8 +42,8 @@ def scan(path: Path) -> Single:
     """Reads a trajectory.
 
     Raises:
-        UsageError: it cannot be read.
-        ConfigError: it is none.
+        UsageError: the file cannot be read.
+        ConfigError: it is not a trajectory.
     """
     facts, places, problems = Facts(), [], 0
     with translated(path):
@@ -57,6 +57,6 @@ def scan(path: Path) -> Single:
                 places.append(place)
     if not any(place.kind in ("start", "step", "validate", "end") for place in places):
         raise ConfigError(
-            "is no trajectory", where=str(path), remedy="name a file of a run's trajectories/"
+            "is not a trajectory", where=str(path), remedy="name a file in a run's trajectories/"
         )
     return Single(path, facts, places, problems)

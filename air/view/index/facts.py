@@ -1,6 +1,6 @@
-"""What a trajectory's lines say of its episode, and where they lie in its file.
+"""Extracts facts about an episode from its trajectory's lines, with the place of each line in the file.
 
-Written for whatever a line holds: a field that is absent or of another type is None.
+Accepts any line: a field that is absent or of another type is None.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Facts:
     """Seconds since the epoch; `ended` too."""
     ended: float | None = None
     how: str = "unfinished"
-    """`well`, `failed` (by a failure of ours) or `unfinished`: it still runs, or its run was killed."""
+    """`well`, `failed` (an infrastructure failure) or `unfinished`: it still runs, or its run was killed."""
     why: str | None = None
     """Why it ended."""
     error: str | None = None
@@ -64,20 +64,20 @@ class Place:
     seq: int
     kind: str
     item: int
-    """Which item it belongs to, from 0; -1: to none, as the first and the last line."""
+    """The item that the line belongs to, from 0; -1: none, as for the first and the last line."""
     offset: int
     """In bytes, as the length."""
     length: int
     turn: int | None
     bad: int
-    """1 where something failed in it."""
+    """1 if something failed in the line."""
     score: float | None
     phi: float | None
     delta: float | None
 
 
 def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> Place | None:
-    """Adds a line to the facts; None where it is no line of a trajectory."""
+    """Adds a line to the facts; returns its place, or None if it is not a line of a trajectory."""
     kind = text(line.get("type"))
     if kind is None:
         return None
@@ -127,7 +127,7 @@ def _step(facts: Facts, line: dict[str, Any]) -> bool:
 
 def _validate(facts: Facts, line: dict[str, Any]) -> bool:
     if facts.turn is None or integer(line.get("turn")) != facts.turn:
-        facts.items += 1  # of a program that records no turns
+        facts.items += 1  # a program without recorded turns
         facts.turn = integer(line.get("turn"))
     score = number(line.get("score"))
     facts.validates += 1

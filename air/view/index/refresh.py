@@ -1,7 +1,7 @@
-"""Keeping an index up to date: only what was appended since is read.
+"""Keeps an index up to date by reading only appended lines.
 
-Lines that are no JSON and fields of unexpected types are counted as problems of their file and else passed
-over: one bad file hides no other. Several processes may do this at once.
+Lines that are not JSON and fields of unexpected types count as problems of their file and are skipped: a
+bad file hides no other. Several processes may refresh one index at once.
 """
 
 from __future__ import annotations
@@ -22,18 +22,24 @@ from air.view.index.tables import FACTS, PLACES, file_of, opened, translated
 from air.view.index.tail import Mark, Tail, changed
 
 BATCH_FILES = 200
-"""So many files are read in one transaction."""
+"""Files read in one transaction."""
 SUFFIX = ".jsonl"
 LOGS = ("metrics", "groups")
-NO_TRAJECTORIES = (*LOGS, "demos", "traces")
-"""Files of JSON lines that may lie beside trajectories."""
+NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
+"""Other JSON-lines files that may lie beside trajectories."""
+Progress = Callable[[int, int], None]
+"""Called with the number of files read so far, and of all changed files."""
 
 
-class Reader:
-    """The index of the run in `folder`, opened.
+def no_progress(done: int, total: int) -> None:
+    """Ignores progress."""
+
+
+class Refresher:
+    """Owns the index file of the run in `folder` and keeps it up to date.
 
     Args:
-        folder: with `trajectories/` in it, or itself full of trajectories.
+        folder: a folder with `trajectories/` in it, or full of trajectories itself.
 
     Raises:
         MissingError: there is no such folder.
@@ -48,26 +54,25 @@ class Reader:
         self.trajectories = inner if inner.is_dir() else self.folder
         self._lock = threading.RLock()
         self._db = opened(file_of(self.folder))
-        weakref.finalize(self, self._db.close)  # Streamlit's cache drops an index without a word
+        weakref.finalize(
+            self, self._db.close
+        )  # Streamlit's cache drops an index without closing it
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the index file."""
         with self._lock:
             self._db.close()
 
-    def refresh(self, progress: Callable[[int, int], None] = lambda done, of: None) -> bool:
-        """Reads what is new on disk; whether there was anything.
-
-        Args:
-            progress: called now and then with how many of how many changed files were read.
+    def refresh(self, progress: Progress = no_progress) -> bool:
+        """Reads what is new on disk; returns whether anything was new.
 
         Raises:
             UsageError: the run or the index cannot be read or written.
         """
-        inner = self.folder / "trajectories"  # of a run that had not begun when it was opened
+        inner = self.folder / "trajectories"  # a run may have made it meanwhile
         self.trajectories = inner if inner.is_dir() else self.folder
         with self._lock, translated(self.folder):
-            marks = self._marks()
+            marks = self.marks()
             there = self._files()
             new = [Path(one.path) for name, one in there.items() if changed(one, marks.get(name))]
             gone = self._forget(marks, there.keys())
@@ -81,9 +86,9 @@ class Reader:
             return bool(read or logs or gone)
 
     def refresh_logs(self) -> bool:
-        """Reads only what is new in `metrics.jsonl` and `groups.jsonl`; whether there was anything."""
+        """Reads only what is new in `metrics.jsonl` and `groups.jsonl`; returns whether anything was new."""
         with self._lock, translated(self.folder):
-            marks = self._marks()
+            marks = self.marks()
             new = [
                 (kind, path)
                 for kind in LOGS
@@ -96,15 +101,14 @@ class Reader:
             return bool(new)
 
     def _files(self) -> dict[str, os.DirEntry[str]]:
-        """The trajectories that are there, by name without a suffix."""
-        left_out = NO_TRAJECTORIES if self.trajectories == self.folder else ()
+        """The trajectories on disk, by name without suffix."""
+        omitted = NOT_TRAJECTORIES if self.trajectories == self.folder else ()
         with os.scandir(self.trajectories) as entries:
-            found = {e.name[: -len(SUFFIX)]: e for e in entries if _may_be_read(e)}
-        return {name: entry for name, entry in found.items() if name not in left_out}
+            entries_by_name = {e.name[: -len(SUFFIX)]: e for e in entries if _may_be_read(e)}
+        return {name: entry for name, entry in entries_by_name.items() if name not in omitted}
 
     def _read_or_mark(self, path: Path) -> bool:
-        """Reads one trajectory; one that cannot be read is an episode with a problem. Whether anything is
-        new."""
+        """Reads a trajectory, or marks it as unreadable; returns whether anything was new."""
         self._db.execute("SAVEPOINT one")
         try:
             self._read_trajectory(path)
@@ -116,7 +120,7 @@ class Reader:
             self._db.execute("RELEASE one")
 
     def _mark_unreadable(self, name: str) -> bool:
-        """Tried again at every refresh, since its size is none that a file can have."""
+        """Records an episode with a problem. Its size of -1 makes every refresh try the file again."""
         row = self._db.execute("SELECT id, size FROM files WHERE name = ?", [name]).fetchone()
         if row is not None and row["size"] < 0:
             return False
@@ -133,9 +137,10 @@ class Reader:
         )
         return True
 
-    def _marks(self) -> dict[str, Mark]:
-        found = self._ask("SELECT name, size, mtime_ns, offset, seal FROM files")
-        return {row[0]: Mark(*row[1:]) for row in found}
+    def marks(self) -> dict[str, Mark]:
+        """How far each file was read; logs by `/` and their kind."""
+        rows = self.ask("SELECT name, size, mtime_ns, offset, seal FROM files")
+        return {row[0]: Mark(*row[1:]) for row in rows}
 
     def _forget(self, marks: Mapping[str, Mark], there: Collection[str]) -> bool:
         """Drops the episodes and logs whose files are gone."""
@@ -159,7 +164,7 @@ class Reader:
             self._db.execute(f"DELETE FROM {table} WHERE file = ?", [file])
 
     def _opened_tail(self, name: str, path: Path) -> tuple[Tail, int, int]:
-        """What is new in a file, its number, and its problems up to now."""
+        """The new lines of a file, the file's number, and its problems so far."""
         row = self._db.execute("SELECT * FROM files WHERE name = ?", [name]).fetchone()
         mark = Mark(*row[2:6]) if row else Mark()
         tail = Tail(path, mark)
@@ -226,7 +231,12 @@ class Reader:
                     [episode, step, integer(group.get("group")), number(one.get("advantage"))],
                 )
 
-    def _ask(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+    def ask(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """The rows of a query.
+
+        Raises:
+            InfrastructureError: SQLite failed.
+        """
         with self._lock, translated(self.folder):
             return self._db.execute(query, values).fetchall()
 
@@ -243,7 +253,7 @@ class Reader:
 
 
 def _may_be_read(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a file of JSON lines: no folder, pipe, link to nothing, or name that is no text."""
+    """Whether the entry is a regular file of JSON lines whose name is valid text."""
     if not entry.name.endswith(SUFFIX) or entry.name.startswith("."):
         return False
     try:

@@ -1,17 +1,18 @@
-"""The index of one run: what is needed to list, filter, sort and open its episodes without reading them.
+"""The index of one run: lists, filters, sorts and opens its episodes without reading whole trajectories.
 
-A SQLite file in the cache folder. It holds the facts of every episode and the place of every line of its
-trajectory; `refresh` reads only what was appended since. It can be deleted at any time.
+The index is a SQLite file in the cache folder with the facts of every episode and the place of every line
+of its trajectory. `refresh` reads only appended lines. The file can be deleted at any time.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from air.view.index.facts import Place
-from air.view.index.refresh import Reader
+from air.view.index.refresh import Progress, Refresher, no_progress
 from air.view.index.tables import (
     COLUMNS,
     JOINED,
@@ -29,11 +30,40 @@ from air.view.render.run_metrics import TIMES
 __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
 
 
-class RunIndex(Reader):
-    """What can be asked of a run; `refresh` it first."""
+class RunIndex:
+    """Queries about a run's episodes; call `refresh` first.
+
+    Args:
+        folder: a folder with `trajectories/` in it, or full of trajectories itself.
+
+    Raises:
+        MissingError: there is no such folder.
+        UsageError: the index cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._refresher = Refresher(folder)
+        self._ask = self._refresher.ask
+
+    @property
+    def trajectories(self) -> Path:
+        """The folder of the trajectories."""
+        return self._refresher.trajectories
+
+    def close(self) -> None:
+        """Closes the index file."""
+        self._refresher.close()
+
+    def refresh(self, progress: Progress = no_progress) -> bool:
+        """Reads what is new on disk; see `Refresher.refresh`."""
+        return self._refresher.refresh(progress)
+
+    def refresh_logs(self) -> bool:
+        """Reads only what is new in `metrics.jsonl` and `groups.jsonl`; returns whether anything was new."""
+        return self._refresher.refresh_logs()
 
     def count(self, wanted: Filter | None = None) -> int:
-        """How many episodes there are."""
+        """The number of episodes that pass the filter."""
         where, values = condition(wanted or Filter())
         found = self._ask(f"SELECT count(*) FROM {JOINED} WHERE {where}", values)
         return int(found[0][0])
@@ -46,7 +76,7 @@ class RunIndex(Reader):
         offset: int = 0,
         limit: int = 100,
     ) -> list[Episode]:
-        """A page of episodes."""
+        """A page of the episodes that pass the filter."""
         where, values = condition(wanted or Filter())
         found = self._ask(
             f"SELECT {COLUMNS} FROM {JOINED} WHERE {where} ORDER BY {SORTS[sort]}, f.name "
@@ -56,18 +86,18 @@ class RunIndex(Reader):
         return [episode_of(row) for row in found]
 
     def episode(self, name: str) -> Episode | None:
-        """The episode of this file name or id; None where there is none."""
+        """The episode of this file name or id; None if there is none."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE f.name = ? OR e.episode = ? LIMIT 1"
         found = self._ask(query, [name, name])
         return episode_of(found[0]) if found else None
 
     def group(self, step: int, number: int) -> list[Episode]:
-        """The episodes of one group that recorded anything, in order."""
+        """The recorded episodes of a group, in the order of the group."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE m.step = ? AND m.grp = ? ORDER BY m.rowid"
         return [episode_of(row) for row in self._ask(query, [step, number])]
 
     def groups(self) -> list[dict[str, Any]]:
-        """Every group that was recorded, as its line in `groups.jsonl` has it; oldest first."""
+        """The rows of `groups.jsonl`, oldest first."""
         return self._log("groups")
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -101,30 +131,30 @@ class RunIndex(Reader):
         return [dict(row) for row in self._ask(query)]
 
     def problems(self) -> list[tuple[str, int]]:
-        """Files with lines that could not be read, and how many."""
+        """Files with unreadable lines, and how many lines."""
         found = self._ask("SELECT name, problems FROM files WHERE problems > 0 ORDER BY name")
         return [(row[0], row[1]) for row in found]
 
     def items(self, episode: Episode) -> int:
-        """How many items an episode has: a turn with its validates is one."""
+        """The number of items of an episode; an item is a turn with its validates."""
         found = self._ask("SELECT max(item) FROM lines WHERE file = ?", [episode.file])
         return 0 if found[0][0] is None else int(found[0][0]) + 1
 
     def curve(self, episode: Episode) -> list[Place]:
-        """Its validates, oldest first."""
+        """The places of an episode's validates, oldest first."""
         return self._places("file = ? AND kind = 'validate'", [episode.file])
 
     def places(self, episode: Episode, first: int, count: int) -> list[Place]:
-        """Where the lines of these items lie; those before the first item have item -1."""
+        """The places of the lines of these items."""
         where = "file = ? AND item >= ? AND item < ?"
         return self._places(where, [episode.file, first, first + count])
 
     def head(self, episode: Episode) -> list[Place]:
-        """Where the lines that belong to no item lie: its start and its end."""
+        """The places of the lines that belong to no item: the start and the end."""
         return self._places("file = ? AND item = -1", [episode.file])
 
     def jump(self, episode: Episode, item: int, what: str, *, back: bool = False) -> int | None:
-        """The next item after (or before) `item` with a `validate` or an `error`; None where none is."""
+        """The next item after (or before) `item` with a `validate` or an `error`; None if there is none."""
         which = {"validate": "kind = 'validate'", "error": "bad = 1"}[what]
         compare, pick = ("<", "max") if back else (">", "min")
         query = f"SELECT {pick}(item) FROM lines WHERE file = ? AND item {compare} ? AND {which}"
@@ -135,7 +165,7 @@ class RunIndex(Reader):
         """The lines at these places, read from the file.
 
         Raises:
-            ConfigError: the file is not what was indexed.
+            ConfigError: the file has changed since it was indexed.
         """
         path = self.trajectories / f"{episode.name}.jsonl"
         with translated(path):

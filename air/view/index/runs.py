@@ -1,4 +1,4 @@
-"""Which runs there are, and what their `config.json` says of them."""
+"""Finds runs on disk and reads their `config.json`."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ class Run:
     """One run's folder."""
 
     name: str
-    """Unlike every other run's here."""
+    """Unique among the runs that were found together."""
     folder: Path
 
     def config(self) -> dict[str, Any]:
-        """What `config.json` holds; empty where there is none that can be read."""
+        """The content of `config.json`; empty if it cannot be read."""
         try:
             return parsed((self.folder / "config.json").read_bytes()) or {}
         except OSError:
             return {}
 
     def recorded(self) -> int:
-        """How many trajectories it has."""
+        """The number of trajectories."""
         folder = self.folder / "trajectories"
         return sum(1 for _ in (folder if folder.is_dir() else self.folder).glob("*.jsonl"))
 
     def changed(self) -> float:
-        """When something in it was last written, in seconds since the epoch; 0 where nothing is there."""
+        """The time of the last change, in seconds since the epoch; 0 if the folder is gone."""
         times = [0.0]
         for name in ("metrics.jsonl", "config.json", "trajectories", "."):
             try:
                 times.append((self.folder / name).stat().st_mtime)
             except OSError:
-                continue  # not there, or no more
+                continue  # absent, or just removed
         return max(times)
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds what a run leaves, or is full of trajectories itself."""
+    """Whether a folder holds a run's files, or trajectories directly."""
     if (folder / "trajectories").is_dir() or (folder / "metrics.jsonl").is_file():
         return True
     return any(_begins_like_a_trajectory(path) for path in sorted(folder.glob("*.jsonl"))[:3])
 
 
 def discover(paths: Sequence[Path]) -> list[Run]:
-    """The runs that these folders are or hold, latest first.
+    """The runs at or directly below these folders, latest first.
 
     Raises:
-        MissingError: one is not there, or there is no run in it.
+        MissingError: a folder does not exist, or has no run in it.
     """
     folders: list[Path] = []
     for path in paths:
@@ -63,7 +63,7 @@ def discover(paths: Sequence[Path]) -> list[Run]:
         found = [path] if is_run(path) else [p for p in path.iterdir() if p.is_dir() and is_run(p)]
         if not found:
             raise MissingError(
-                "no run is in it", where=str(path), remedy="name outputs/ or a run's folder in it"
+                "there is no run in it", where=str(path), remedy="name outputs/ or a run's folder"
             )
         folders += found
     unique = list(dict.fromkeys(folder.resolve() for folder in folders))
@@ -76,7 +76,7 @@ def discover(paths: Sequence[Path]) -> list[Run]:
 
 
 def look_up(config: Mapping[str, Any], *path: str) -> Any:
-    """A value deep in a config; None where it is not there."""
+    """A value deep in a config; None if absent."""
     value: Any = config
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None

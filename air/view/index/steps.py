@@ -1,4 +1,4 @@
-"""A trajectory's lines grouped to items: one turn with what was validated in it."""
+"""Groups a trajectory's lines into items: a turn with its validates."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Item:
     step: Line | None = None
     validates: list[Line] = field(default_factory=list)
     others: list[Line] = field(default_factory=list)
-    """Of kinds that this air does not know."""
+    """Lines of unknown types."""
     bad: bool = False
     """Whether something failed in it."""
 
 
 def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
-    """The items that these lines make, in order."""
+    """Groups lines into items, in order."""
     found: dict[int, Item] = {}
     for place, line in zip(places, lines, strict=True):
         item = found.setdefault(place.item, Item(place.item))
@@ -41,7 +41,7 @@ def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
 
 
 def thought(step: Mapping[str, Any]) -> tuple[str, str]:
-    """What the reply says before its action and after it, without the action's fence."""
+    """The reply's text before and after its action, without the action's fence."""
     reply, action = step.get("reply"), step.get("action")
     if not isinstance(reply, str):
         return "", ""
@@ -56,9 +56,9 @@ def thought(step: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
-    """What the world answered, and what the model was shown of it where that is another text.
+    """The world's observation, and the text that the model saw if it differs.
 
-    Version 1 recorded only what the model was shown.
+    Version 1 recorded only the text that the model saw.
     """
     world, shown = step.get("observation"), step.get("shown")
     world, shown = world or "", shown or ""
@@ -68,14 +68,14 @@ def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def diff_of(step: Mapping[str, Any] | None) -> tuple[list[Line], str, str]:
-    """What a turn did to the workspace: its files, the unified diff, and why there is no more."""
+    """A turn's changes in the workspace: files, unified diff, and a reason if the diff is incomplete."""
     diff = (step or {}).get("diff")
     if not isinstance(diff, dict):
         return [], "", ""
     files = diff.get("files")
     files = [one for one in files if isinstance(one, dict)] if isinstance(files, list) else []
     said = str(diff.get("problem") or "") or (
-        "more was changed than is kept" if diff.get("cut") else ""
+        "further changes were not recorded" if diff.get("cut") else ""
     )
     text = diff.get("text")
     return files, text if isinstance(text, str) else "", said

@@ -1,4 +1,4 @@
-"""Reading only what was appended to a file of JSON lines since it was last read."""
+"""Reads only the lines that were appended to a JSON-lines file since its last reading."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from air.errors import ConfigError
 
 SEAL_BYTES = 64
-"""So many bytes before the mark are kept: where they have changed, the file was written anew."""
+"""Bytes before the mark that are remembered; if they have changed, the file was written anew."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,17 @@ class Line:
     length: int
     """In bytes, its newline included."""
     data: dict[str, Any] | None
-    """None where it is no JSON object."""
+    """None if the line is not a JSON object."""
 
 
 @dataclass
 class Tail:
-    """What is new in a file. Iterate over it once, then take its mark."""
+    """The new lines of a file. Iterate over it once, then take its mark."""
 
     path: Path
     mark: Mark
     anew: bool = False
-    """Whether it starts at the file's first line, since what was read before is no more."""
+    """Whether it starts at the first line, since the file was written anew."""
 
     def __post_init__(self) -> None:
         stat = self.path.stat()
@@ -62,7 +62,7 @@ class Tail:
             file.seek(offset)
             for text in file:
                 if not text.endswith(b"\n"):
-                    break  # half-written: it is read when it is whole
+                    break  # half-written: read when it is complete
                 yield Line(offset, len(text), parsed(text))
                 offset += len(text)
                 seal = (seal + text[-SEAL_BYTES:])[-SEAL_BYTES:]
@@ -77,7 +77,7 @@ class Tail:
 
 
 def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:
-    """Whether a file has another size or time than when it was marked, or has just gone."""
+    """Whether a file's size or time differ from its mark, or the file has just gone."""
     try:
         stat = entry.stat()
     except OSError:
@@ -86,7 +86,7 @@ def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:
 
 
 def parsed(text: bytes) -> dict[str, Any] | None:
-    """The object of one line; None where it holds none."""
+    """The JSON object of a line; None if there is none."""
     try:
         value = json.loads(text.decode("utf-8", errors="replace"))
     except (ValueError, RecursionError):
@@ -98,7 +98,7 @@ def load(path: Path, spans: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
     """The lines at these offsets and lengths, in bytes.
 
     Raises:
-        ConfigError: there is something else by now.
+        ConfigError: the file has changed.
         OSError: the file cannot be read.
     """
     lines = []
@@ -107,7 +107,7 @@ def load(path: Path, spans: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
             file.seek(offset)
             line = parsed(file.read(length))
             if line is None:
-                remedy = "look at it again"
-                raise ConfigError("was changed while it was shown", where=str(path), remedy=remedy)
+                remedy = "open it again"
+                raise ConfigError("has changed while it was shown", where=str(path), remedy=remedy)
             lines.append(line)
     return lines

@@ -192,7 +192,7 @@ def test_a_task_that_is_not_the_same_everywhere_is_refused(
         ('{"v": 99}\n', "newer"),
         ('{"step": 1}\n', "not a trajectory"),
         ("nonsense\nnonsense", ":1: not JSON"),
-        ('{"type": "start", "task": "x"}\n', "which way its metric is better"),
+        ('{"type": "start", "task": "x"}\n', "whether higher or lower scores are better"),
         ('{"type": "start", "direction": "up"}\n', "start: `task`"),
         ('{"type": "validate", "score": "0.5"}\n', "validate: `score`"),
         ('{"type": "validate", "score": NaN}\n', "validate: `score`"),

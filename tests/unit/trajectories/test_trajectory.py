@@ -149,7 +149,7 @@ def test_only_what_was_kept_is_read_as_an_artefact(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="no name of a kept artefact"):
             read_artefact(run, name)
     (run / "artefacts" / "bb" / "bb.tar.gz").symlink_to(outside)
-    with pytest.raises(ConfigError, match="a link to outside"):
+    with pytest.raises(ConfigError, match="a link out of"):
         read_artefact(run, "artefacts/bb/bb.tar.gz")
     large = run / "artefacts" / "bb" / "cc.tar.gz"
     member = tarfile.TarInfo("large")

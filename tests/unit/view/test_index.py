@@ -10,7 +10,7 @@ import pytest
 
 from air.errors import ConfigError, MissingError, UsageError
 from air.trajectories import Recorder
-from air.view.index.refresh import Reader
+from air.view.index.refresh import Reader, Refresher
 from air.view.index.run_index import Filter, RunIndex
 from air.view.index.tables import file_of
 from air.view.index.tail import Mark, Tail
@@ -127,7 +127,7 @@ def test_only_what_was_appended_is_read(folder: Path) -> None:
     index = RunIndex(folder)
     index.refresh()
     path = folder / "trajectories" / "live.jsonl"
-    mark = index._marks()["live"]
+    mark = Refresher(folder).marks()["live"]
     with path.open("a") as file:
         file.write('{"v": 1, "type": "step", "turn": 2, "action": "y", "code": 0}\n{"v": 1, "ty')
     tail = Tail(path, mark)

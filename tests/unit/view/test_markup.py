@@ -146,7 +146,7 @@ def test_the_terminal_gets_no_escape_sequence(
         (["show", "{run}", "--sort", "luck"], "newest"),
         (["show", "{run}", "--last", "0"], "--last"),
         (["show", "{run}/trajectories/aa.jsonl", "--step", "9"], "no turn 9"),
-        (["show", "{run}/config.json"], "is no trajectory"),
+        (["show", "{run}/config.json"], "is not a trajectory"),
         (["export", "{run}", "--html", "{run}/no/such/page.html"], "cannot be written"),
         (["export", "{run}/..", "--html", "x.html", "--episodes", "-1"], "--episodes"),
         (["view", "{run}/trajectories/none"], "no such folder"),
