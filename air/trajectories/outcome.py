@@ -56,8 +56,8 @@ class Outcome:
     start: Start | None
     """None if the episode ended before it began."""
     how: Literal["well", "failed", "unfinished"]
-    """`failed`: an infrastructure failure, whose scores do not count; `unfinished`: the episode still runs, or
-    its run was killed."""
+    """`failed`: an infrastructure failure, whose scores do not count; `unfinished`: the episode still
+    runs, or its run was killed."""
     ended: float = 0.0
     """Time of the end, in seconds since the epoch."""
     scores: tuple[float | None, ...] = ()

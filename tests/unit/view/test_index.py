@@ -10,7 +10,7 @@ import pytest
 
 from air.errors import ConfigError, MissingError, UsageError
 from air.trajectories import Recorder
-from air.view.index.refresh import Reader, Refresher
+from air.view.index.refresh import Refresher
 from air.view.index.run_index import Filter, RunIndex
 from air.view.index.tables import file_of
 from air.view.index.tail import Mark, Tail
@@ -213,14 +213,14 @@ def test_a_broken_index_is_made_anew(folder: Path) -> None:
 
 def test_what_cannot_be_used_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingError, match="no such run"):
-        Reader(folder / "nowhere")
+        Refresher(folder / "nowhere")
     index = RunIndex(folder)
     index.refresh()
     one = index.episode("e0")
     assert one is not None
     places = index.places(one, 0, 1)
     (folder / "trajectories" / "e0.jsonl").write_text("x" * 5000)
-    with pytest.raises(ConfigError, match="was changed"):
+    with pytest.raises(ConfigError, match="has changed"):
         index.load(one, places)
     (folder / "trajectories" / "e0.jsonl").unlink()
     with pytest.raises(MissingError, match="is gone"):
