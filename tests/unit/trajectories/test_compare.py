@@ -55,7 +55,7 @@ def test_both_sides_and_the_line_are_reported() -> None:
     assert str(found) == ("step 4: observation, line 2\n  recorded: 'bc'\n  replayed: 'bx'")
     shorter = texts(4, "observation", ("a\nb", HERE), ("a\nb\nc", HERE))
     assert shorter is not None
-    assert "there it ends" in shorter.recorded
+    assert "then the text ends" in shorter.recorded
     assert texts(0, "x", ("same", HERE), ("same", HERE)) is None
 
 
