@@ -1,8 +1,8 @@
-"""The contract of every provider of boxes, as checks that run against a real box.
+"""The conformance suite: checks that every provider of boxes must pass, run against a real box.
 
-`CHECKS` lists them all; `run` runs one in a box of its own. A check that fails raises `Unmet`. Checks marked
-`container` are about isolation, of which a process box has less: `KNOWN_GAPS` names the checks that a
-provider fails, and why.
+`CHECKS` lists all checks; `run` runs one check in a fresh box. A check that fails raises `Unmet`. Checks
+marked `container` test isolation. A process box (a plain process, not a container) isolates less;
+`KNOWN_GAPS` names the checks that each provider is known to fail, with the reason.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHECKS: tuple[Check, ...] = (
     *ports.CHECKS,
     *limits.CHECKS,
 )
-"""Every check, in reading order."""
+"""All checks of the suite, ordered by topic."""
 
 LIMITS = frozenset(
     {
@@ -50,8 +50,9 @@ LIMITS = frozenset(
         "with-no-process-left-files-are-still-served",
     }
 )
-"""Checks that need an engine which enforces all limits; see `limit_check`. A rootless engine does if its user
-has the controllers of cgroup v2."""
+"""Names of the checks that need a container engine (Docker or Podman) which enforces all limits of a box.
+
+A rootless engine enforces them only if its user may use the controllers of cgroup v2; see `limit_check`."""
 
 _PODMAN = {
     "empty-files-are-bounded": "its tmpfs takes no `nr_inodes`",
@@ -96,9 +97,11 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
         "a-second-user-is-kept-apart": "it has the host's capabilities, and none if not root",
     },
 }
-"""The checks that each provider is known to fail, with the reason. The process box is listed by its mode (see
-`namespaces`); `podman` is the Docker provider over the socket of rootless Podman. Do not run these checks
-there: some would harm the host."""
+"""Maps each provider to the checks that it is known to fail, with the reason.
+
+`process/…` is a process box (a plain process, not a container) in one of its modes; see `process.namespaces`.
+`podman` is the Docker provider over the socket of rootless Podman. Do not run a check on a provider that is
+known to fail it: some would harm the host."""
 
 __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]
 
@@ -107,7 +110,7 @@ async def run(check: Check, spec: BoxSpec, *, start: Start = open_box) -> None:
     """Runs one check in a fresh box of `spec`, with the limits that the check sets.
 
     Args:
-        start: opens the box; for a variant of a provider.
+        start: the function that opens the box; replace it to test a variant of a provider.
 
     Raises:
         Unmet: the check failed.

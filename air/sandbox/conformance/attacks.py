@@ -1,7 +1,7 @@
-"""Checks that a box withstands its commands, and still answers.
+"""Conformance checks that hostile commands cannot break a box: it stays alive and still answers.
 
-Most need a container. Whatever a command does, it must not end the box: a dead box is an infrastructure
-failure, which masks the episode, so an agent must not be able to cause it.
+Most of these checks need a container. No command may end its box: a dead box counts as an infrastructure
+failure, which masks the episode (excludes it from training), so an agent must not be able to cause one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CHECKS = Checks()
 
 
 async def _answers(box: Box) -> None:
-    """Checks that the box still runs commands and serves files, promptly."""
+    """Checks that the box still runs commands and serves files within 5 seconds."""
     begun = time.monotonic()
     same(await line(box, "echo alive"), "alive")
     await box.write("/tmp/alive", b"1")
@@ -51,7 +51,7 @@ async def processes_that_fork_and_leave_are_ended(box: Box) -> None:
         chain = f"f() {{ {chain}; }}; export -f f; f & sleep 60"
         result = await box.exec(chain, timeout=0.5)
         expect(result.timed_out and result.seconds < 10, result)
-        for _ in range(100):  # on a busy machine, what was killed takes a while to be gone
+        for _ in range(100):  # on a busy machine, killed processes take a while to disappear
             running = await line(box, "grep -l '[f] & exit' /proc/[0-9]*/cmdline | wc -l")
             if running == "0":
                 break

@@ -1,4 +1,4 @@
-"""A conformance check, and the helpers in which checks are written."""
+"""`Check`, one test of what a box promises, and the helper functions that such tests use."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ Play = Callable[[Box], Awaitable[None]]
 
 
 class Unmet(AssertionError):
-    """A box broke the contract."""
+    """A box does not keep a promise of the contract (see `air.sandbox.contract.box`)."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One promise of the contract."""
+    """A conformance check: tests in a real box that one promise of the contract holds."""
 
     name: str
     """The promise, as words joined by `-`."""
     play: Play
-    """Checks it in a fresh box; raises `Unmet`."""
+    """The function that tests the promise in a fresh box; it raises `Unmet` if the promise is broken."""
     container: bool = False
-    """Whether it needs the isolation of a container."""
+    """Whether the promise needs the isolation of a container."""
     second_user: bool = False
-    """Whether it needs a grader's box."""
+    """Whether the check needs a grader's box, in which programs may run as a second user."""
     limits: Mapping[str, Any] = field(default_factory=dict)
-    """Limits that differ from the default."""
+    """The limits of the check's box that differ from the defaults of `BoxLimits`."""
 
 
 class Checks(list[Check]):
-    """A list of checks, to which `add` registers functions."""
+    """A list of checks. The decorator `add` appends a function as a check."""
 
     def add(
         self, *, container: bool = False, second_user: bool = False, **limits: Any
     ) -> Callable[[Play], Play]:
-        """Registers a function under its own name."""
+        """Returns a decorator that appends a function as a check of that name; `limits` apply to its box."""
 
         def register(play: Play) -> Play:
             name = play.__name__.replace("_", "-")
@@ -50,19 +50,19 @@ class Checks(list[Check]):
 
 
 def expect(holds: object, what: object) -> None:
-    """Raises `Unmet`, with `what` as its text, unless `holds`."""
+    """Raises `Unmet` with the text `what` if `holds` is false."""
     if not holds:
         raise Unmet(f"{what!r:.2000}")
 
 
 def same(actual: object, wanted: object) -> None:
-    """Raises `Unmet` unless the two are equal."""
+    """Raises `Unmet` unless `actual` equals `wanted`."""
     expect(actual == wanted, f"got {actual!r:.1000}, wanted {wanted!r:.1000}")
 
 
 @contextmanager
 def refused(*words: str) -> Iterator[None]:
-    """Raises `Unmet` unless the block raises BoxFileError with one of the words in its text."""
+    """Raises `Unmet` unless the `with` block raises a BoxFileError whose text contains one of `words`."""
     try:
         yield
     except BoxFileError as error:
@@ -72,12 +72,12 @@ def refused(*words: str) -> Iterator[None]:
 
 
 async def sh(box: Box, script: str, *, timeout: float = 20.0) -> ExecResult:  # noqa: ASYNC109
-    """Runs a script that must end by itself with status 0."""
+    """Runs a shell script in the box and returns its result; raises `Unmet` unless it exits with status 0."""
     result = await box.exec(script, timeout=timeout)
     expect(result.ok, (script, result))
     return result
 
 
 async def line(box: Box, script: str) -> str:
-    """The output of a script that must succeed, stripped."""
+    """Runs a shell script in the box, which must succeed, and returns its stripped standard output."""
     return (await sh(box, script)).stdout.decode().strip()

@@ -1,4 +1,4 @@
-"""Checks of `exec`: the input and the result of a command, and that nothing of it remains."""
+"""Conformance checks of `Box.exec`: a command's input and result, and that none of its processes remains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from air.sandbox.contract.box import Box
 
 CHECKS = Checks()
 _NAP = secrets.randbelow(80_000) + 10_000
-"""A number of seconds that no other run sleeps: without a namespace, a box sees other runs' processes."""
+"""A random number of seconds, by which the checks recognise their own `sleep` processes.
+
+A box without a process namespace also sees the processes of other runs."""
 
 
 @CHECKS.add()
@@ -245,7 +247,7 @@ async def _died(use: object, word: str = "") -> None:
 
 
 async def _sleepers(box: Box) -> str:
-    """The arguments of our sleeps that run in the box, sorted."""
+    """Returns the arguments of the `sleep` processes of these checks that still run in the box, sorted."""
     script = (
         "for p in /proc/[0-9]*; do [ $(cat $p/comm 2>/dev/null)x = sleepx ] && "
         f"tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null | grep -o '{_NAP}[.0-9]*' | sort -u"

@@ -1,4 +1,4 @@
-"""Checks of `put` and `get`: whole folders, and nothing but files and folders."""
+"""Conformance checks of `Box.put` and `Box.get`, which copy regular files and folders and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _tree(folder: Path) -> dict[str, tuple[bytes | None, bool]]:
-    """Every path below a folder, with its contents (None for a folder) and whether it is executable."""
+    """Maps every path below `folder` to its contents (None for a folder) and whether it is executable."""
     tree = {}
     for path in folder.rglob("*"):
         data = path.read_bytes() if path.is_file() else None

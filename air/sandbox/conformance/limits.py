@@ -1,4 +1,4 @@
-"""Checks of a box's limits, and of the state in which a command begins."""
+"""Conformance checks of a box's resource limits, and of the state in which a command starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from air.sandbox.contract.box import Box
 CHECKS = Checks()
 MIB = 1 << 20
 _INTERNAL = 0b111 << 31
-"""Signals 32 to 34, which C libraries keep for themselves: glibc spawns programs that ignore two of them."""
+"""Mask of the signals 32 to 34, which C libraries reserve; programs that glibc spawns ignore two of them."""
 _CGROUP = """
 cd /sys/fs/cgroup
 for f in cpu.max memory.max memory.swap.max pids.max cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us \\
@@ -32,7 +32,7 @@ async def the_kernel_keeps_the_limits(box: Box) -> None:
     )
     expect(quota.isdigit() and int(quota) == int(period) // 2, values)
     (memory,) = values.get("memory.max") or values["memory.limit_in_bytes"]
-    sizes = await line(box, _FOLDERS)  # folders are memory, beside that of processes
+    sizes = await line(box, _FOLDERS)  # folders lie in memory, in addition to that of processes
     same(int(memory), box.spec.limits.memory_mb * MIB + sum(map(int, sizes.split())) * 1024)
     (pids,) = values["pids.max"]
     expect(pids.isdigit() and int(pids) <= 40, values)
@@ -111,7 +111,7 @@ async def a_command_gets_nothing_but_its_streams(box: Box) -> None:
 @CHECKS.add(pids=256)
 async def a_command_begins_with_no_signal_blocked_or_ignored(box: Box) -> None:
     ask = ["grep", "-E", "^Sig(Blk|Ign):", "/proc/self/status"]
-    # Several at once: what starts them may block signals while it does.
+    # Several at once: the guest may block signals while it starts a command.
     for result in await asyncio.gather(*(box.exec(ask, timeout=60) for _ in range(8))):
         rows = dict(row.split() for row in result.text.splitlines())
         masks = {name: int(mask, 16) & ~_INTERNAL for name, mask in rows.items()}
@@ -130,7 +130,7 @@ async def a_signal_to_its_own_group_ends_a_command_alone(box: Box) -> None:
 async def a_command_that_closes_its_output_is_awaited(box: Box) -> None:
     result = await box.exec("exec >&- 2>&-; sleep 0.3; exit 3", timeout=20)
     same((result.code, result.timed_out), (3, False))
-    expect(0.2 < result.seconds < 10, result)  # a host may hear of the start a little late
+    expect(0.2 < result.seconds < 10, result)  # a host may learn of the start a little late
 
 
 _SWAP = """

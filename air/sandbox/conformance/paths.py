@@ -1,4 +1,4 @@
-"""Checks of `read` and `write`: which files they serve, and that no path leads out of the box."""
+"""Conformance checks of `Box.read` and `Box.write`: which files they accept; no path leads out of the box."""
 
 from __future__ import annotations
 

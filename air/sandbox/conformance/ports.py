@@ -1,4 +1,4 @@
-"""Checks of `forward`: loopback ports of a box that the harness answers."""
+"""Conformance checks of `Box.forward`, which opens loopback ports in a box that the harness answers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _SOCKETS = (
 
 
 def program(port: int, script: str) -> list[str]:
-    """The command that runs a Python script in which `here` is the port's address."""
+    """Returns a command that runs the Python script `script`, in which `here` is the address of `port`."""
     return ["python3", "-c", _SOCKETS.format(port) + script]
 
 
 async def output_of(box: Box, port: int, script: str) -> str:
-    """The output of `program`, which must succeed."""
+    """Runs `program(port, script)` in the box, which must succeed, and returns its stripped output."""
     result = await box.exec(program(port, script), timeout=_SECONDS)
     expect(result.ok, result)
     return result.text.strip()
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Sends back every byte."""
+    """Answers a connection by sending back every byte that it receives."""
     while data := await reader.read(1 << 16):
         writer.write(data)
         await writer.drain()
@@ -43,7 +43,7 @@ c.sendall(b'hello')
 c.shutdown(1)
 print(c.makefile().read())
 """
-"""Sends `hello` to an echo, half-closes, and prints the answer."""
+"""A script for `program`: sends `hello` to an echo server, closes its sending side, and prints the answer."""
 
 
 @CHECKS.add()
@@ -86,7 +86,7 @@ print(up.hexdigest(), down.hexdigest())
 
 @CHECKS.add()
 async def ten_megabytes_pass_each_way_while_commands_answer(box: Box) -> None:
-    """Each direction pauses halfway until a command that started meanwhile has ended."""
+    """Both directions pause halfway. They go on after a command, run during the pause, has ended."""
     halfway, go_on, got = asyncio.Event(), asyncio.Event(), hashlib.sha256()
     sent = [os.urandom(1 << 16) for _ in range(160)]
 
@@ -147,7 +147,7 @@ async def two_hundred_connections_at_once_are_bounded_and_all_are_served(box: Bo
         if live == CONNECTIONS:
             full.set()
         if live > 1:
-            await full.wait()  # so that as many as may be are open at once
+            await full.wait()  # so that the maximum of connections is open at once
         await echo(reader, writer)
         live -= 1
 
@@ -210,6 +210,6 @@ async def what_no_handler_reads_is_not_kept(box: Box) -> None:
 
 
 def kernel_bytes() -> int:
-    """An upper bound of the bytes that one unread connection holds, most of them in the kernel."""
+    """Returns an upper bound of the bytes that one unread connection can hold, mostly in kernel buffers."""
     limits = [Path(f"/proc/sys/net/ipv4/tcp_{kind}mem").read_text() for kind in ("r", "w")]
     return 2 * sum(int(limit.split()[2]) for limit in limits) + (1 << 22)

@@ -1,4 +1,4 @@
-"""Checks of `Shell`, which keeps a shell's state from one command to the next."""
+"""Conformance checks of `Shell`, which keeps directory and exported variables between commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CHECKS = Checks()
 
 
 async def _says(shell: Shell, script: str) -> str:
-    """The output of a script that must succeed, stripped."""
+    """Runs a script in the shell, which must succeed, and returns its stripped output."""
     result = await shell.exec(script, timeout=30)
     expect(result.ok, (script, result))
     return result.text.strip()

@@ -1,4 +1,7 @@
-"""Checks of `snapshot` and `restore`: what a fork sees, and what it must not see."""
+"""Conformance checks of `Box.snapshot` and `Box.restore`: what a fork sees, and what it must not see.
+
+A fork is a box that starts from a snapshot, a frozen workspace.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _SHOW = r"find . -mindepth 1 -printf '%y %m %u %l %P\0' | sort -z | tr '\0' '|'"
 
 @asynccontextmanager
 async def _fork(box: Box, snapshot: Snapshot) -> AsyncIterator[Box]:
-    """Another box of the same spec, started from the snapshot."""
+    """Opens another box of the same spec, restores the snapshot in it, and yields it."""
     async with await open_box(box.spec) as fork:
         await fork.restore(snapshot)
         yield fork
