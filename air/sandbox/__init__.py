@@ -1,6 +1,6 @@
-"""Boxes: isolated places to run commands. `open_box` starts one; `pool.Pool` lends many.
+"""Boxes: isolated places to run commands. `open_box` starts one box; `pool.Pool` lends many.
 
-Nothing heavy is imported here: a provider's module is loaded when its first box starts.
+Importing this package is cheap: the module of a provider is loaded when its first box starts.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ PROVIDERS = {
     "docker": ("air.sandbox.docker.box", "DockerBox"),
     "process": ("air.sandbox.process.box", "ProcessBox"),
 }
-"""Every provider: the module and the class, which has `async start(spec, *, run, gpus) -> GuestBox`."""
+"""Maps a provider's name to its module and class, which has `async start(spec, *, run, gpus) -> GuestBox`."""
 
 
 async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> Box:
-    """Starts a box and hands it out; use it through `async with`.
+    """Starts a box, starts its time to live, and returns it. Use the box through `async with`.
 
     Args:
         spec: the kind of box.
-        run: the run that it belongs to, for labels; this process's own if empty.
-        gpus: the GPUs it uses, `spec.gpus` of them; given back by the caller once it is closed.
+        run: the id of the run that the box belongs to, for its labels; this process's own run if empty.
+        gpus: the lease of exactly `spec.gpus` GPUs; the caller gives it back after closing the box.
 
     Raises:
-        ConfigError: `gpus` are not as many as `spec.gpus`.
+        ConfigError: `gpus` holds more or fewer GPUs than `spec.gpus`.
         MissingError: Docker or the image is missing; the error says what to do.
-        BoxStartError: it did not start.
+        BoxStartError: the box did not start.
     """
     box = await start_box(spec, run=run, gpus=gpus)
     box.hand_out()
@@ -39,7 +39,7 @@ async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
 
 
 async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> GuestBox:
-    """Starts a box without handing it out: its time to live has not begun."""
+    """Starts a box and returns it. Its time to live begins only when the caller calls `hand_out`."""
     gpus = gpus or GpuLease()
     if len(gpus.uuids) != spec.gpus:
         raise ConfigError(

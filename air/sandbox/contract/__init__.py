@@ -1,1 +1,1 @@
-"""What every provider of boxes promises: `Box`, `BoxSpec`, sessions and network rules."""
+"""The contract that every provider of boxes keeps: `Box`, `BoxSpec`, shells, owners and network rules."""

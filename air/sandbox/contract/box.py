@@ -1,8 +1,8 @@
 """The contract of a box: an isolated place to run commands, with one writable workspace.
 
-Every provider (`docker`, `process`) implements it and passes the same conformance suite. Each command
+Every provider (`docker`, `process`) implements `Box` and passes the same conformance suite. Each command
 runs in a new process group, in the workspace; only files remain from earlier commands. A command that
-fails, times out or floods its output is a result, not an error; only a box that is gone raises.
+fails, times out or floods its output yields a result, not an error. `exec` raises only if the box is gone.
 """
 
 from __future__ import annotations
@@ -31,48 +31,51 @@ NOT_ISOLATED = (
     "machine's kernel, is held by no CPU limit and by a memory limit only per process, and unless the "
     "kernel allows namespaces it runs as this user and sees this machine's files, network and processes"
 )
-"""The warning that a person sees once before episodes are played in process boxes."""
+"""The warning that users see once before episodes run in process boxes (plain processes, not containers)."""
 
 
 class BoxLimits(BaseConfig):
-    """The resource limits of a box. Beyond them it is killed or refused, never slowed silently."""
+    """The resource limits of a box. A command that exceeds one is killed or gets an error.
+
+    Exception: `cpus` only slows commands down."""
 
     cpus: float = Field(1.0, gt=0)
     """CPU cores."""
     memory_mb: int = Field(1024, ge=32)
     """Memory in MiB; swap is not added."""
     pids: int = Field(128, ge=8)
-    """Processes and threads at once."""
+    """Maximum number of processes and threads that exist at once."""
     shm_mb: int = Field(64, ge=1)
     """Size of /dev/shm in MiB."""
     disk_mb: int = Field(256, ge=1)
     """Size of the workspace in MiB."""
     seconds: float = Field(7200, gt=0)
-    """Time to live in seconds, counted from hand-out; the guest ends the box by itself."""
+    """Time to live in seconds after the box is handed to its user; then the box ends by itself."""
 
 
 class BoxSpec(BaseConfig):
-    """The kind of a box. Unused boxes of equal specs are interchangeable."""
+    """What a box consists of: provider, image, limits, GPUs, network. Equal specs give equivalent boxes."""
 
     provider: Literal["docker", "process"] = "docker"
-    """`docker` isolates; `process` only separates, for machines without Docker."""
+    """`docker`: the box is a container. `process`: it is a plain process, for machines without Docker."""
     image: str = "air-base"
-    """The Docker image; the process box has none."""
+    """The Docker image of the box; the provider `process` uses no image."""
     limits: BoxLimits = BoxLimits()
     """Resource limits."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of every command."""
     gpus: int = Field(0, ge=0)
-    """The number of GPUs of the box; a pool's lease decides which ones (`air.sandbox.pool.gpus`)."""
+    """The number of GPUs of the box. The pool chooses them when it leases the box."""
     scratch: tuple[str, ...] = ()
     """Additional writable folders by absolute path (e.g. `/grader`); see `Box.path`."""
     network: Names = ()
     """The hosts that commands may reach over HTTP and HTTPS (see `air.sandbox.contract.network_rules`).
-    The box itself has no network: the harness runs an egress proxy for it, which `http_proxy` and similar
-    variables name. A process box without namespaces has the machine's network, whatever this lists."""
+    The box itself has no network: commands use an egress proxy of the harness, named by `http_proxy` and
+    similar variables. Exception: a box of provider `process` without namespaces has the machine's network,
+    whatever this field lists."""
     second_user: bool = False
-    """Grader boxes only: commands run as root with SETUID, SETGID and KILL so that a grader can run
-    an agent's code as the uid in `AIR_SECOND_UID`. Never set for a box in which an agent acts."""
+    """For grader boxes only: commands run as root with the capabilities SETUID, SETGID and KILL, so that a
+    grader can run an agent's code as the uid in `AIR_SECOND_UID`. Never set it for an agent's own box."""
 
     @model_validator(mode="after")
     def _closed_graders(self) -> BoxSpec:
@@ -88,41 +91,41 @@ class ExecResult:
     code: int
     """Exit status; 128 + N after signal N; 137 after a timeout."""
     stdout: bytes
-    """Standard output; head and tail if it was longer than the cap."""
+    """Standard output; only its beginning and end if it was longer than `max_bytes` of `Box.exec`."""
     stderr: bytes
-    """Standard error, capped likewise."""
+    """Standard error; only its beginning and end if it was longer than `max_bytes` of `Box.exec`."""
     timed_out: bool = False
-    """Whether it ran past its timeout; its whole process group was killed."""
+    """Whether the command ran past its timeout and was killed, with all that it had started."""
     truncated: bool = False
-    """Whether output was cut; the cut is marked in the text."""
+    """Whether `stdout` or `stderr` was cut; a line in it marks the cut."""
     seconds: float = 0.0
     """Wall time inside the box, in seconds."""
     began: bool = True
-    """Whether its program ran at all. False if it cannot be executed (`code` 126 or 127, reason in
-    `stderr`), or if the limit of processes was reached."""
+    """Whether the command's program ran at all. False if the program cannot be executed or the limit of
+    processes was reached; then `code` is 126 or 127 and `stderr` holds the reason."""
 
     @property
     def ok(self) -> bool:
-        """Whether it exited with status 0 before the timeout."""
+        """Whether the command exited with status 0 before its timeout."""
         return self.code == 0 and not self.timed_out
 
     @property
     def text(self) -> str:
-        """stdout then stderr, decoded; bytes that are not UTF-8 become U+FFFD."""
+        """Standard output followed by standard error, as text; bytes that are not UTF-8 become U+FFFD."""
         return (self.stdout + self.stderr).decode("utf-8", "replace")
 
 
 class Snapshot(ABC):
-    """A frozen workspace, from which any number of boxes can start. Use through `async with`.
+    """A frozen workspace, from which any number of boxes can start. Use it through `async with`.
 
-    Boxes that started from it stay alive after it is closed.
+    Boxes that started from a snapshot stay alive after the snapshot is closed.
     """
 
     id: str
 
     @abstractmethod
     async def close(self) -> None:
-        """Releases the workspace. Calling it twice is harmless."""
+        """Releases the frozen workspace. Closing twice is harmless."""
 
     async def __aenter__(self) -> Snapshot:
         return self
@@ -132,10 +135,10 @@ class Snapshot(ABC):
 
 
 class Box(ABC):
-    """A live box. Use through `async with`; closing twice is harmless.
+    """A live box. Use it through `async with`; closing twice is harmless.
 
-    Every method but `path` and `close` raises `BoxDiedError` when the box is gone, or goes
-    while it is waited for: that is a failure of ours.
+    Every method except `path` and `close` raises `BoxDiedError` if the box is gone, or dies during the call.
+    That is an infrastructure failure, not the agent's.
     """
 
     id: str
@@ -144,16 +147,20 @@ class Box(ABC):
     workspace: str
     """Absolute path of the workspace, as a command in the box sees it."""
     shell: str = "bash"
-    """The shell that runs strings: `bash`; `sh` if the box has no bash; empty if it has neither."""
+    """The shell that runs commands given as strings: `bash`, or `sh` if the box has no bash, or empty if it
+    has neither."""
     queue_seconds: float = 0.0
-    """Seconds that its user waited for a place on this host and for its GPUs; set by the pool."""
+    """Seconds that the caller waited for a free slot on this host and for GPUs; set by the pool."""
     gpus: tuple[str, ...] = ()
-    """UUIDs of its GPUs."""
+    """UUIDs of the box's GPUs."""
     image_digest: str = ""
-    """The engine's id of the image that it started from; empty for a process box."""
+    """The container engine's id of the image that the box started from; empty for the provider `process`."""
 
     def path(self, absolute: str) -> str:
-        """The path by which commands see `absolute`, a path in the workspace or in a scratch folder."""
+        """Returns the path at which commands in the box see `absolute`, a path in a writable folder.
+
+        For a container it is the same path. A process box (a plain process) may keep its folders elsewhere.
+        """
         return absolute
 
     @abstractmethod
@@ -167,29 +174,31 @@ class Box(ABC):
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs one command: a string by `bash -c`, or `sh -c` if there is no bash; a sequence as it is.
+        """Runs one command and returns its result.
 
         Args:
-            timeout: seconds after which its whole process group is killed.
+            command: a string runs by `bash -c`, or `sh -c` if the box has no bash; a sequence runs as it is.
+            timeout: seconds after which the command is killed, with all that it has started.
             cwd: working directory, absolute or relative to the workspace.
-            max_bytes: cap on stdout and on stderr, each.
+            max_bytes: the maximum size of standard output and of standard error, each.
 
         Raises:
-            BoxDiedError: the box is gone. Every outcome of the command itself is a result.
+            BoxDiedError: the box is gone. A command that fails or times out raises nothing.
         """
 
     @abstractmethod
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
-        """The bytes of a regular file, relative to the workspace or in a writable folder.
+        """Returns the bytes of a regular file in a writable folder; `path` may be relative to the workspace.
 
         Raises:
-            BoxFileError: the path is absent, is not a regular file, is too large, or leads out of the box.
+            BoxFileError: there is no such file, it is not a regular file, it is larger than `max_bytes`, or
+                the path leads out of the box.
             BoxDiedError: the box is gone.
         """
 
     @abstractmethod
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Writes a file, and creates its folders; replaces a file, and follows no link.
+        """Writes a file and creates its missing folders. Replaces an existing file; follows no links.
 
         Raises:
             BoxFileError: the path leads out of the box or names a folder, or the disk is full.
@@ -198,35 +207,38 @@ class Box(ABC):
 
     @abstractmethod
     async def put(self, source: Path, dest: str = ".") -> None:
-        """Copies a host file or the contents of a host folder to `dest`; follows no links.
+        """Copies a host file, or the contents of a host folder, to the path `dest` in the box.
 
         Raises:
-            BoxFileError: as `write`; or `source` is absent, is a link, or holds a link.
+            BoxFileError: `dest` cannot be written (see `write`), or `source` is absent, is a link, or
+                contains a link.
             BoxDiedError: the box is gone.
         """
 
     @abstractmethod
     async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
-        """Copies a file or the contents of a folder to the host folder `dest`: regular files and
-        folders only; links, devices and FIFOs are refused.
+        """Copies a file of the box, or the contents of a folder, to the host folder `dest`.
 
         Raises:
-            BoxFileError: the path is absent, larger than `max_bytes` in total, or holds anything else.
+            BoxFileError: the path is absent, is larger than `max_bytes` in total, or holds anything but
+                regular files and folders, such as a link.
             BoxDiedError: the box is gone.
         """
 
     @abstractmethod
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Opens a loopback port of the box, which the host answers while the box lives; the box needs
-        no network for it. In a process box without namespaces it is a loopback port of the machine.
+        """Opens a loopback port in the box whose connections the host answers while the box lives.
+
+        The box needs no network for this. In a process box (a plain process) without namespaces it is a
+        loopback port of the machine.
 
         Args:
-            port: 0 takes any free one.
+            port: the port's number; 0 takes any free port.
             target: an async function of a reader and a writer, called for every connection, or the
                 host and port to connect to.
 
         Returns:
-            The port.
+            The number of the opened port.
 
         Raises:
             BoxStartError: the port is taken or may not be opened.
@@ -235,8 +247,9 @@ class Box(ABC):
 
     @abstractmethod
     async def snapshot(self) -> Snapshot:
-        """Freezes the workspace, without other folders, and ends the box with every process in it.
-        To continue, start a box from the snapshot.
+        """Freezes the workspace, and returns it as a snapshot. Ends this box and every process in it.
+
+        Other writable folders are lost. To continue, start another box and `restore` the snapshot in it.
 
         Raises:
             BoxStartError: the snapshot service could not be started. The box is closed after any error.
@@ -244,22 +257,22 @@ class Box(ABC):
 
     @abstractmethod
     async def restore(self, snapshot: Snapshot) -> None:
-        """Replaces the unused workspace of this box by a copy of a frozen one.
+        """Replaces the workspace of this box, which must be unused, by a copy of the snapshot's.
 
-        `BoxLimits.disk_mb` bounds the later writes. They never show in the snapshot, nor in other
-        boxes that start from it.
+        `BoxLimits.disk_mb` bounds later writes. Neither the snapshot nor other boxes that start from it
+        see these writes.
 
         Raises:
-            ConfigError: the snapshot was taken from another kind of box.
+            ConfigError: the snapshot was taken from a box of another provider.
             BoxDiedError: the snapshot is gone.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Kills everything in the box and removes it, without a grace period.
+        """Kills every process in the box at once and removes the box.
 
         Raises:
-            BoxDiedError: a part of it could not be removed; no process of it runs any more.
+            BoxDiedError: a part of the box could not be removed; none of its processes runs any more.
         """
 
     async def __aenter__(self) -> Box:
@@ -271,7 +284,7 @@ class Box(ABC):
 
 @dataclass
 class BoxStats:
-    """Counters of a pool, for metrics and leak tests."""
+    """Counts of a pool's boxes (started, failed, closed, live, by image), for metrics and leak tests."""
 
     started: int = 0
     failed: int = 0

@@ -1,6 +1,7 @@
-"""The kinds of boxes: one table with the three names of each kind.
+"""The two kinds of boxes, container and plain process: a table of the three names that each kind has.
 
-A run file and verifiers use `runtime.type`, a box's spec its provider, a recorded episode its isolation.
+Run files and verifiers name a kind by `runtime.type`, a `BoxSpec` by its provider, a recorded episode by its
+isolation.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from air.sandbox.contract.box import Isolation
 
 
 class Kind(NamedTuple):
-    """One kind of box."""
+    """The three names of one kind of box."""
 
     runtime: Literal["docker", "subprocess"]
     provider: Literal["docker", "process"]

@@ -1,8 +1,8 @@
-"""The rules of which hosts a box may reach, for `BoxSpec.network` and tasks. Pure functions.
+"""Parses and applies the list of hosts that a box may reach, for `BoxSpec.network` and tasks. Pure functions.
 
-An entry is the name of a host, or `*.` and a domain for all names below that domain (not the domain
-itself). `:port` allows one port in place of 80 and 443. The name must resolve to public addresses. For a
-server of an intranet, the word `private` follows its full name and port, as in
+An entry of the list is a host name, or `*.` and a domain, which allows all names below that domain but not
+the domain itself. `:port` allows that port instead of 80 and 443. The name must resolve to public addresses.
+For a server of an intranet, write its full name, its port and the word `private`, as in
 `"mirror.example.org:8080 private"`: that name may also resolve to private and loopback addresses. The
 metadata services of clouds, link-local addresses and multicast are never reachable.
 """
@@ -46,25 +46,25 @@ _NOT_PUBLIC = _networks(
 
 @dataclass(frozen=True)
 class Rule:
-    """One parsed entry."""
+    """One parsed entry of a list of allowed hosts: a name or a domain, and its ports."""
 
     name: str
-    """The name of a host, or the domain after `*.`, in lower case."""
+    """The host name, or the domain after `*.`, in lower case."""
     below: bool
-    """Whether the rule is for all names below `name`, without `name` itself."""
+    """Whether the rule allows all names below `name`, but not `name` itself."""
     ports: frozenset[int]
-    """The ports that may be reached."""
+    """The ports that a box may connect to."""
     private: bool
-    """Whether the name may resolve to addresses that are not public."""
+    """Whether `name` may also resolve to addresses that are not public."""
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether the rule allows this host (as `normal` returns it) and port."""
+        """Whether the rule allows connections to `host` (as `normal` returns it) at `port`."""
         named = host.endswith(f".{self.name}") if self.below else host == self.name
         return named and port in self.ports
 
 
 def rule(entry: str) -> Rule:
-    """Parses one entry; ValueError says what is wrong, and the remedy."""
+    """Parses one entry of a list of allowed hosts; raises ValueError with the fault and the remedy."""
     match = _ENTRY.fullmatch(entry.strip())
     if match is None:
         raise ValueError(f"{entry!r} is not a host: write `name`, `*.name`, or either with `:port`")
@@ -85,7 +85,7 @@ def rule(entry: str) -> Rule:
 
 
 def checked(entries: Iterable[str]) -> tuple[str, ...]:
-    """Returns the entries; ValueError for the first invalid one."""
+    """Returns the entries of a list of allowed hosts; raises ValueError for the first invalid entry."""
     entries = tuple(entries)
     for entry in entries:
         rule(entry)
@@ -93,22 +93,26 @@ def checked(entries: Iterable[str]) -> tuple[str, ...]:
 
 
 Names = Annotated[tuple[str, ...], AfterValidator(checked)]
-"""The type of a config field that holds checked entries."""
+"""The type of a config field that lists allowed hosts; pydantic checks every entry."""
 
 
 def normal(host: str) -> str:
-    """The name of a host for comparisons: lower case, without a final dot."""
+    """Returns a host name in the form used for comparisons: lower case, without a final dot."""
     return host.lower().removesuffix(".")
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is an IP address, in any form that a resolver may accept (`127.1`)."""
+    """Whether `host` is an IP address, in any form that a resolver may accept, such as `127.1`."""
     last = normal(host).rpartition(".")[2]
     return ":" in host or host.startswith("[") or last.isdigit() or last.startswith("0x")
 
 
 def permits(address: str, *, private: bool) -> bool:
-    """Whether a box may reach an address to which a listed name resolves."""
+    """Whether a box may connect to `address`, to which an allowed host name resolved.
+
+    Args:
+        private: whether the name's rule also allows addresses that are not public.
+    """
     target = ipaddress.ip_address(address)
     if isinstance(target, ipaddress.IPv6Address):  # an embedded IPv4 address is checked as such
         if target in _NAT64:

@@ -1,7 +1,7 @@
-"""The owners of boxes: labels of containers, names of folders, and whether an owner is dead.
+"""Names the process that owns a box, in container labels and folder names, and tells whether it is dead.
 
-An owner is a process. It counts as dead only if that is certain: it ran on the same kernel in the same
-process namespace, and no process has its pid and start time.
+The owner is the process that started the box. It counts as dead only if that is certain: it ran on this
+kernel in this process namespace, and no process has its pid and start time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ FOLDER_PREFIX = "air-box-"
 OWNER_ENV = "AIR_OWNER"
 """The environment variable that names the owner of a process that air started."""
 WARM_SECONDS = 3600.0
-"""Seconds that a box may wait for its hand-out; its label expires that much later."""
+"""Seconds that a started box may wait until it is handed to a user; its expiry label includes this time."""
 
 
 def owner() -> str:
-    """This process as `host:pid:start`; `host` names the machine, its boot and its pid namespace."""
+    """Returns the owner label for this process: `host:pid:start`.
+
+    `host` names the machine, its boot and the pid namespace; `start` is the start time of the process.
+    """
     return f"{_host()}:{os.getpid()}:{_start_time(os.getpid())}"
 
 
@@ -37,12 +40,12 @@ def mark_children() -> None:
 
 
 def run_id() -> str:
-    """The run of this process: `AIR_RUN`, or an id of its own."""
+    """Returns the id of this process's run: the variable `AIR_RUN`, else one made of pid and start time."""
     return os.environ.get("AIR_RUN") or f"{os.getpid()}-{_start_time(os.getpid())}"
 
 
 def is_dead(label: str) -> bool:
-    """Whether the owner is certainly gone. An owner on another machine never counts as gone."""
+    """Whether the process that the owner label names is certainly dead; never true for another machine's."""
     parts = label.rsplit(":", 2)
     if len(parts) != 3 or parts[0] != _host() or not parts[1].isdigit():
         return False
@@ -58,7 +61,7 @@ def is_dead(label: str) -> bool:
 
 
 def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
-    """Whether a container with these labels belongs to air and may be removed.
+    """Whether a container is air's and may be removed, since it has expired or its owner is dead.
 
     Args:
         labels: the container's labels.
@@ -74,10 +77,10 @@ def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder of a box; an absent folder is fine. Blocks.
+    """Removes the folder of a box, if it exists. Blocks.
 
     Raises:
-        BoxDiedError: it cannot be removed.
+        BoxDiedError: the folder cannot be removed.
     """
     try:
         shutil.rmtree(folder)
@@ -88,16 +91,17 @@ def remove_folder(folder: Path) -> None:
 
 
 def box_folders() -> Iterator[tuple[Path, str]]:
-    """Every folder of a process box on this machine, with its owner."""
+    """Yields every folder of a process box (a box without a container) here, with its owner label."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         if label := folder_owner(folder.name):
             yield folder, label
 
 
 def folder_owner(name: str) -> str:
-    """The owner of the process box whose folder is called `name`; empty if no box has such a name.
+    """Returns the owner label of the box whose folder is called `name`, or "" if no box has such a name.
 
-    Folders of several pid namespaces may lie in one place, so the names contain the namespace.
+    Only boxes that are plain processes, not containers, have such folders. Processes of several pid
+    namespaces may share the parent folder, so each name contains the namespace.
     """
     namespace, pid, start, *rest = [*name.removeprefix(FOLDER_PREFIX).split("-", 3), "", "", ""]
     ours = name.startswith(FOLDER_PREFIX) and all(map(str.isdigit, (namespace, pid, start)))
@@ -105,12 +109,12 @@ def folder_owner(name: str) -> str:
 
 
 def folder_prefix() -> str:
-    """The prefix of the names of this process's box folders; the box's id without `air-` follows."""
+    """Returns the start of the folder names of this process's boxes; a box's id without `air-` follows it."""
     return f"{FOLDER_PREFIX}{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
 
 
 def expires(seconds: float) -> str:
-    """The label of a box that may live `seconds` after its hand-out: seconds since the epoch."""
+    """Returns the expiry label, in seconds since the epoch, of a box that may be used for `seconds`."""
     return f"{time.time() + seconds + WARM_SECONDS:.0f}"
 
 
@@ -130,7 +134,7 @@ def _host() -> str:
 
 
 def _start_time(pid: int) -> str:
-    """The start time of a process in clock ticks since boot; empty if there is no such process."""
+    """Returns a process's start time in clock ticks since boot, or "" if there is no such live process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,12 +1,13 @@
-"""A shell over a box: each command a fresh shell; working directory and exported variables are kept.
+"""`Shell` runs commands in a box and keeps the working directory and exported variables between them.
 
-The shell is bash, or sh if the box has no bash.
+Each command runs in a fresh bash, or sh if the box has no bash. No process stays between two commands, so
+none can hang, end or garble the next one: a timeout kills one command, `exit` ends only its own script, and
+output is never searched for a marker.
 
-No process stays between two commands, so none can hang, end or garble the next: output is never searched
-for a marker, a timeout kills one command, `exit` ends only its own script. As a command ends, it writes its
-state into a file of the agent's, which is read back as data. If that does not happen (a timeout, `exec`, a
-trap of its own), the earlier state remains. Not kept: variables and functions that are not exported,
-aliases, options. An unset variable of the box's own environment is set again.
+When a command ends, it writes its state into a file in the box, which is read back as data. If it cannot
+write that file (after a timeout, `exec`, or a trap of its own), the earlier state remains. Not kept: aliases,
+options, and variables and functions that are not exported. A variable of the box's own environment that a
+command unsets is set again for the next command.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from air.errors import BoxFileError
 from air.sandbox.contract.box import MAX_OUTPUT, Box, ExecResult
 
 STATE_BYTES = 256_000
-"""The maximum size of the state of a command: its working directory and its environment."""
+"""Maximum size in bytes of the state that a command leaves: its working directory and its environment."""
 PATH_BYTES = 4096
 _OF_ONE_COMMAND = {"_", "SHLVL", "SHELLOPTS", "BASHOPTS", "AIR_COMMAND"}
 _AT_START = ("BASH_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
-"""Variables that would change how the shell itself starts: they are set inside it instead."""
+"""Variables that change how a shell starts. They are set by the shell after its start, not before."""
 
 
 class Shell:
-    """One shell in one box. Commands run one after another; several shells of a box are independent."""
+    """A shell in one box, with its own directory and exported variables. It runs one command at a time."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
         self._state = ""
         self._env: Mapping[str, str] = {}
         self.cwd = box.workspace
-        """Absolute path of the working directory, as commands see it."""
+        """Absolute path of the working directory of the next command, as commands in the box see it."""
 
     def carried(self, box: Box) -> Shell:
-        """The same shell in a box whose workspace began as a copy of this one's."""
+        """Returns a copy of this shell for `box`, whose workspace is a copy of this shell's workspace."""
         other, here, there = Shell(box), self._box.workspace, box.workspace
         other.cwd = self.cwd.replace(here, there)
         other._env = {name: value.replace(here, there) for name, value in self._env.items()}
@@ -50,16 +51,16 @@ class Shell:
         timeout: float,  # noqa: ASYNC109 — kept by the guest, which kills the command
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs a script of any number of lines; standard input is empty.
+        """Runs a script of any number of lines, with empty standard input, and returns its result.
 
         Args:
-            timeout: seconds after which it is killed, with all that it started; its output is kept.
-            max_bytes: cap on stdout and on stderr, each.
+            timeout: seconds after which the script is killed, with all that it started; its output is kept.
+            max_bytes: the maximum size of standard output and of standard error, each.
 
         Raises:
             BoxDiedError: the box is gone.
         """
-        # A new name each time: an earlier command could have put something there that blocks the end.
+        # A new name each time: an earlier command could block a known name, for example with a FIFO.
         before, self._state = self._state, f"/tmp/.air-shell-{secrets.token_hex(8)}"
         prologue = self._prologue(before)
         env = {name: value for name, value in self._env.items() if name not in _AT_START}
@@ -79,8 +80,9 @@ class Shell:
         return result
 
     def _prologue(self, old_state: str) -> str:
-        """The lines that the shell reads before the script, separately, so line numbers stay the script's:
-        they restore the working directory, empty standard input, and set the trap that writes the state.
+        """Returns the lines that the shell reads before the script, from standard input, so that the line
+        numbers of the script stay right. They restore the working directory, make standard input empty, and
+        set the trap that writes the state when the command ends.
         """
         old = shlex.quote(self._box.path(old_state)) if old_state else ""
         cwd, home = shlex.quote(self.cwd), shlex.quote(self._box.workspace)
@@ -101,7 +103,7 @@ class Shell:
         return "\n".join(steps)
 
     async def _recall(self) -> None:
-        """Takes over the state that the command wrote; keeps the earlier state if that is invalid."""
+        """Takes over the state that the last command wrote; keeps the earlier state if it is invalid."""
         try:
             state = await self._box.read(self._state, max_bytes=STATE_BYTES)
         except BoxFileError:
