@@ -1,1 +1,1 @@
-"""Boxes that are containers, and the engine, images and snapshots behind them."""
+"""Boxes that are containers, and their container engine (Docker or Podman), images and snapshots."""

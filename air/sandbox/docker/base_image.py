@@ -1,7 +1,8 @@
-"""Finds the base of an image: already here, pulled, or bootstrapped from Debian's packages.
+"""Finds the base image of a build: one that is on this machine, or can be pulled, or a bootstrapped Debian.
 
-Bootstrapping needs root, `debootstrap` (installed with apt if possible) and a package server. The result
-is kept as the image `air-bootstrap`, so that later builds start at once.
+Bootstrapping means installing Debian's packages into an empty folder. It needs root, `debootstrap` (installed
+with apt if possible) and a package server. The result is kept as the image `air-bootstrap`, so that later
+builds start at once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from air import paths
 from air.errors import BoxStartError, boundary
 
 Say = Callable[[str], None]
-"""Prints one line about what is being done."""
+"""The type of a function that prints one line of progress."""
 SUITE = "bookworm"
 BOOTSTRAP_TAG = f"air-bootstrap:{SUITE}"
 _NEEDED_BYTES = 800_000_000
@@ -33,10 +34,10 @@ _APT_ENV = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "LC
 
 
 def find_base(wanted: str, *, say: Say) -> str:
-    """The image to build on: `wanted` if it is here or can be pulled, else a bootstrapped one.
+    """Returns the image to build on: `wanted` if the engine has it or can pull it, else a bootstrapped one.
 
     Raises:
-        BoxStartError: it can be neither pulled nor bootstrapped; gives both reasons.
+        BoxStartError: the image can be neither pulled nor bootstrapped; the error gives both reasons.
     """
     if _here(wanted):
         return wanted
@@ -52,10 +53,10 @@ def find_base(wanted: str, *, say: Say) -> str:
 
 
 def apt_install(*packages: str) -> None:
-    """Installs packages of the distribution without questions. Needs root and apt-get.
+    """Installs packages with apt-get, without asking questions. Needs root.
 
     Raises:
-        BoxStartError: apt failed; names its last error and the remedy.
+        BoxStartError: apt-get failed; the error quotes its last message and, if known, says the remedy.
     """
     run(["apt-get", "update", "-q"], "apt-get update")
     options = ["-qy", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"]
@@ -63,10 +64,14 @@ def apt_install(*packages: str) -> None:
 
 
 def run(argv: list[str], doing: str) -> None:
-    """Runs a program to its end, quietly.
+    """Runs a program until it ends and hides its output.
+
+    Args:
+        argv: the program and its arguments.
+        doing: what the program does, for the error message.
 
     Raises:
-        BoxStartError: it cannot be started, or failed; quotes the line of its output that says why.
+        BoxStartError: the program cannot be started, or failed; the error quotes the line that says why.
     """
     try:
         done = subprocess.run(
@@ -86,7 +91,11 @@ def run(argv: list[str], doing: str) -> None:
 
 
 def blame(tail: list[str], error: str) -> str:
-    """One line from the end of a build's or package manager's output, with a remedy if known."""
+    """Returns `error` as one line, with the last error line of a build's output and, if known, a remedy.
+
+    Args:
+        tail: the last lines that the build or the package manager printed.
+    """
     text = " ".join(error.split())
     errors = [line for line in tail if re.match(r"(E:|Err|W: Failed|.*[Ee]rror|.*No space)", line)]
     line = f"{text} ({errors[-1][:300]})" if errors else text
@@ -108,7 +117,7 @@ def _here(tag: str) -> bool:
 
 
 def _pull(tag: str) -> str:
-    """Pulls an image; returns why it could not, empty if it could."""
+    """Pulls an image; returns the reason if that fails, or "" if the image was pulled."""
     from air.sandbox.docker import engine
 
     try:
@@ -121,7 +130,7 @@ def _pull(tag: str) -> str:
 
 
 def _short(text: str) -> str:
-    """The last clause of a nested error of the engine."""
+    """Returns the last clause of a nested error message of the container engine."""
     return text.strip().rsplit(": ", 1)[-1][:120]
 
 
@@ -160,13 +169,13 @@ def _made(folder: Path) -> Path:
 
 
 def _keyring() -> list[str]:
-    """Arguments for the machine's Debian keys; none if it has none, then debootstrap uses its default."""
+    """Returns debootstrap's option for this machine's Debian keys, or an empty list if it has none."""
     keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     return [f"--keyring={keyring}"] if keyring.is_file() else []
 
 
 def _mirror() -> list[str]:
-    """The server from which this machine's apt takes the suite; empty if it takes it from none."""
+    """Returns a list with the server from which this machine's apt takes `SUITE`, or an empty list."""
     argv = ["apt-get", "indextargets", "--format", "$(SITE)"]
     argv += ["Created-By: Packages", f"Codename: {SUITE}", "Component: main"]
     try:

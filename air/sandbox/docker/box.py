@@ -1,12 +1,12 @@
-"""The Docker box: closed by default (see `container_spec`), gone with its harness.
+"""`DockerBox`: a box that is a container of Docker or Podman, isolated by default (see `container_spec`).
 
-Its first process is the guest, on the attached stream. When the stream closes, for whatever reason, the
-guest ends and the engine removes the container. If the image has no Python for the guest, one is mounted
-(see `portable_python`). Hosts in `BoxSpec.network` are reached through the harness's proxy
-(`egress_proxy`).
+The first process of the container is the guest, which reads the stream attached to it. When the harness
+dies, the stream closes, the guest ends and the container engine removes the container. If the image has no
+Python for the guest, one is mounted (see `portable_python`). Commands reach the hosts in `BoxSpec.network`
+through the harness's proxy (`egress_proxy`).
 
-`second_user` boxes run as root with SETUID, SETGID and KILL only. Their workspace belongs to root; the
-second user may read it, but not enter scratch folders.
+Boxes with `second_user` run as root with the capabilities SETUID, SETGID and KILL only. Their workspace
+belongs to root; the second user may read it, but not enter the scratch folders.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from air.sandbox.wire.guest_box import BOUNDS, START_SECONDS, GuestBox, base_env
 
 
 class DockerBox(GuestBox):
-    """A box that is a container."""
+    """A box that is a container of Docker or Podman."""
 
     isolation: Isolation = "container"
 
@@ -39,13 +39,13 @@ class DockerBox(GuestBox):
     async def start(
         cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
     ) -> DockerBox:
-        """Starts a box. If that fails, or the caller is cancelled, nothing of it remains.
+        """Starts a box and returns it. If the start fails or is cancelled, no container remains.
 
         Raises:
-            MissingError: no engine answers, or the image is not built.
-            EngineAwayError: the engine answered before, but does not now.
+            MissingError: no container engine answers, or the image is not built.
+            EngineAwayError: the container engine answered before, but does not now.
             TransientStartError: the start failed for another reason that may pass.
-            BoxStartError: the start failed, and would fail again.
+            BoxStartError: the start failed, and another attempt would fail too.
         """
         python = await portable_python.interpreter_of(spec.image, run)
         try:
@@ -91,18 +91,18 @@ class DockerBox(GuestBox):
             await self.forward(egress_proxy.PORT, egress_proxy.Proxy(self.spec.network).serve)
 
     async def snapshot(self) -> Snapshot:
-        """Freezes the workspace; see `Box.snapshot`. Takes the same time for any size."""
+        """Freezes the workspace; see `Box.snapshot`. It takes the same time for a workspace of any size."""
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
             keeper = await snapshot_service.hold(self._run)
             try:
                 return await keeper.take(await self._tenant())
-            except BaseException:  # cancellation too: nobody else releases it
+            except BaseException:  # cancellation too: nobody else releases the keeper
                 await keeper.release()
                 raise
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Mounts a copy of a frozen workspace over this box's; see `Box.restore`."""
+        """Mounts a copy of a frozen workspace over the workspace of this box; see `Box.restore`."""
         if not isinstance(snapshot, snapshot_service.KeptSnapshot):
             raise ConfigError("a container starts only from a snapshot of a container")
         self._keeper = snapshot.keeper.again()

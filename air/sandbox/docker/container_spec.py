@@ -1,9 +1,9 @@
-"""The arguments of `create_container` for a box.
+"""Translates a `BoxSpec` into the arguments of the Docker SDK's `create_container`.
 
 A box's container has no network, no capabilities, no new privileges, a read-only root, one non-root user,
-and limits on processes, memory, CPU and every writable folder. The writable folders are tmpfs, in memory:
-the container's limit is `memory_mb` for processes plus the sizes of these folders, so filling them takes
-nothing from the processes. Swap is not added.
+and limits on processes, memory, CPU and every writable folder. The writable folders lie in memory (tmpfs).
+The container's memory limit is `memory_mb` plus the sizes of these folders, so full folders take no memory
+from the processes. No swap is added.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _INODES_PER_MIB = 256
 
 
 class Python(NamedTuple):
-    """The interpreter that runs a box's guest."""
+    """The Python interpreter that runs the guest of a box: the image's own, or a mounted one."""
 
     command: tuple[str, ...] = ("python3",)
-    """The command that starts it: the image's own, or a mounted one with its loader."""
+    """The command that starts the interpreter; for a mounted one it begins with a loader."""
     mounts: tuple[docker.types.Mount, ...] = ()
-    """The mounts that it needs."""
+    """The mounts that the interpreter needs; none for the image's own."""
 
 
 def container(
@@ -41,10 +41,12 @@ def container(
     gpus: GpuLease | None = None,
     python: Python | None = None,
 ) -> dict[str, Any]:
-    """The arguments of `create_container` for a box of `spec`.
+    """Returns the arguments of the Docker SDK's `create_container` for a box of `spec`.
 
     Args:
-        python: the interpreter of the guest; the image's own if None.
+        name: the name of the container.
+        run: the id of the run that the box belongs to, for its labels.
+        python: the interpreter of the guest; if None, the image's own.
     """
     gpus, python = gpus or GpuLease(), python or Python()
     limits, extra = spec.limits, len(spec.scratch)
@@ -58,7 +60,7 @@ def container(
         read_only=True,
         init=False,
         ipc_mode="private",
-        # Otherwise System V shared memory outlives its processes, and counts for ever.
+        # Otherwise System V shared memory outlives its processes and fills the box's memory for good.
         sysctls={"kernel.shm_rmid_forced": "1"},
         pids_limit=limits.pids + 1,
         mem_limit=memory,
@@ -90,7 +92,7 @@ def container(
 
 
 def labels(run: str, seconds: float) -> dict[str, str]:
-    """The labels that name a container's run, its owner, and the time it expires."""
+    """Returns a container's labels: its run, its owner, and when it expires (after `seconds` of use)."""
     return {
         ownership.RUN_LABEL: run or ownership.run_id(),
         ownership.OWNER_LABEL: ownership.owner(),
@@ -99,7 +101,7 @@ def labels(run: str, seconds: float) -> dict[str, str]:
 
 
 def inodes(size: int) -> int:
-    """The most files in a folder of `size` MiB."""
+    """Returns the maximum number of files in a writable folder of `size` MiB."""
     return max(1024, size * _INODES_PER_MIB)
 
 
@@ -111,7 +113,7 @@ def _environment(spec: BoxSpec, gpus: GpuLease) -> dict[str, str]:
 
 
 def _devices(gpus: GpuLease) -> list[Any] | None:
-    """The device request for exactly these GPUs; inside, CUDA counts them from 0."""
+    """Returns Docker's request for exactly these GPUs, or None for no GPU. CUDA numbers them from 0."""
     if not gpus.gpus:
         return None
     capabilities = [["gpu", "compute", "utility"]]

@@ -1,4 +1,4 @@
-"""A container whose first process is our program, on the attached stream: a box or a helper."""
+"""`Attached`: a container, of a box or a helper, whose first process talks with the harness over a stream."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ _LOG = logging.getLogger(__name__)
 
 
 class Closable(Protocol):
-    """An object that can be closed."""
+    """An object with an asynchronous `close`, such as a box."""
 
     async def close(self) -> None:
-        """Removes it; raises BoxDiedError if something remains."""
+        """Removes what the object stands for, such as a container; raises BoxDiedError if a part remains."""
 
 
 class Attached:
-    """A container whose first process is our program, which reads the attached stream."""
+    """A container whose first process is a program of air that reads the stream attached to the container."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.container = ""
-        """The engine's id of the container, or its name; empty until it may exist."""
+        """The container engine's id of the container, or its name; empty until the container may exist."""
         self._socket: socket.socket | None = None
         self._connection: Connection | None = None
         self._pid = 0
 
     async def start(self, arguments: dict[str, Any], first: bytes) -> Connection:
-        """Starts the container and connects to its program. After any error, call `close`.
+        """Starts the container and returns the connection to its program. After any error, call `close`.
 
         Args:
-            arguments: of `create_container`.
-            first: the first bytes for the program.
+            arguments: the arguments of the Docker SDK's `create_container`.
+            first: the bytes that are sent to the program first.
         """
         await engine.in_thread(lambda: self._launch(arguments, first))
         assert self._socket is not None
@@ -52,13 +52,14 @@ class Attached:
         return self._connection
 
     def _launch(self, arguments: dict[str, Any], first: bytes) -> None:
-        """Creates, attaches, starts, and sends `first`. Sent from this thread, since the program waits for
-        a shorter time than an event loop may be busy."""
+        """Creates the container, attaches to it, starts it, and sends `first` to its program.
+
+        This thread sends, since the event loop may be busy for longer than the program waits."""
         client = engine.client()
         try:
             self.container = create(arguments)
         except requests.RequestException as error:
-            if not engine_missing(str(error)):  # it may exist: only the answer was lost
+            if not engine_missing(str(error)):  # the container may exist: only the answer was lost
                 self.container = self.name
             raise
         params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
@@ -69,7 +70,7 @@ class Attached:
         self._socket.setblocking(False)
 
     async def pid(self) -> int:
-        """The process id of its first process, as the engine's host sees it."""
+        """Returns the process id of the container's first process on the container engine's host."""
         if not self._pid:
             self._pid = int((await engine.inspected(self.container))["State"]["Pid"])
         return self._pid
@@ -78,7 +79,7 @@ class Attached:
         """Ends the container, and returns when it is gone.
 
         Raises:
-            BoxDiedError: it could not be removed.
+            BoxDiedError: the container could not be removed.
         """
         if self._connection is not None:
             await self._connection.close()
@@ -92,7 +93,8 @@ class Attached:
 
 
 async def abandon(what: Closable) -> None:
-    """Closes an object that did not start; only logs its error, since the caller has a better one."""
+    """Closes a box or a container that did not start. If that fails, only logs the error: the caller raises
+    the error of the start."""
     try:
         await what.close()
     except BoxDiedError as error:
@@ -100,10 +102,11 @@ async def abandon(what: Closable) -> None:
 
 
 def detach_socket(stream: Any) -> socket.socket:
-    """Takes the socket out of a stream of the client, and closes the stream.
+    """Returns the socket of a stream of the Docker SDK, and closes the stream.
 
     Raises:
-        BoxStartError: the connection to the engine is encrypted (TLS, SSH), so its socket cannot be used.
+        BoxStartError: the connection to the container engine is encrypted (TLS, SSH), so its socket cannot
+            be used.
     """
     try:
         if type(getattr(stream, "_sock", stream)) is not socket.socket:
@@ -118,7 +121,11 @@ def detach_socket(stream: Any) -> socket.socket:
 
 
 def create(arguments: dict[str, Any]) -> str:
-    """Creates a container, by Docker or by Podman; returns its id. Blocks."""
+    """Creates a container in Docker or Podman and returns its id. Blocks.
+
+    Args:
+        arguments: the arguments of the Docker SDK's `create_container`, as for Docker.
+    """
     client = engine.client()
     if podman.answers(client):
         arguments = podman.adapted(arguments)

@@ -1,6 +1,6 @@
-"""The Docker engine: the one connection to it, and the one place that translates its failures.
+"""The connection to the container engine (Docker or Podman), and the translation of its failures.
 
-Everything goes through `client()`. Its calls block: `in_thread` runs them in threads of their own.
+All requests to the container engine go through `client()`. They block: `in_thread` runs them in a thread.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ _CONNECT_SECONDS = 10
 _THREADS = 16
 _CLIENT = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
 FOREIGN = (*_CLIENT, OSError)
-"""What a request to the engine, or a stream of it, raises; `translated` says what it means."""
+"""The exceptions that a request to the container engine or a stream from it raises; see `translated`."""
 T = TypeVar("T")
 
 
 def client() -> docker.APIClient:
-    """The connection to the engine that `DOCKER_HOST` names; one for each process and engine.
+    """Returns the connection to the container engine that `DOCKER_HOST` names, one per process and engine.
 
     Raises:
-        MissingError: there is no engine. Once it has answered, its failures are those of each request.
+        MissingError: there is no container engine. After the first connection this is not raised again:
+            the requests themselves fail.
         BoxStartError: connecting failed for another reason.
     """
     with _LOCK:
@@ -64,7 +65,7 @@ _LOCK = threading.Lock()
 
 
 def _knock() -> None:
-    """Connects once to the engine's local socket, since the SDK leaks its own if that fails."""
+    """Tests that the container engine's local socket accepts a connection; the SDK leaks a socket if not."""
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if host.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as knock:
@@ -74,9 +75,9 @@ def _knock() -> None:
 
 @contextlib.contextmanager
 def translating(doing: str = "") -> Iterator[None]:
-    """Turns the client's failures inside the block into our errors; see `translated`.
+    """Turns exceptions of the Docker SDK inside the `with` block into air's errors; see `translated`.
 
-    Errors of files and sockets that the block handles itself are left alone.
+    An OSError, from a file or socket that the block uses itself, passes unchanged.
 
     Args:
         doing: what the block does, for the message.
@@ -88,21 +89,18 @@ def translating(doing: str = "") -> Iterator[None]:
 
 
 def translated(error: Exception, *, image: str = "", doing: str = "") -> AirError:
-    """Our error for a failure of the client.
+    """Returns air's error for an exception of the Docker SDK; see `engine_errors.start_error`.
 
     Args:
-        image: the image whose box did not start because of it; empty for other requests.
+        image: the image whose box did not start because of the exception; empty for other requests.
         doing: what was being done, if no box was being started.
-
-    Returns:
-        As `engine_errors.start_error`.
     """
     status = error.status_code if isinstance(error, APIError) else None
     return start_error(status, reason(error), image, doing=doing)
 
 
 def reason(error: BaseException) -> str:
-    """A failure of the client as one line."""
+    """Returns the message of an exception of the Docker SDK as one line."""
     text = " ".join(str(getattr(error, "explanation", None) or error).split())
     return text[:300] or type(error).__name__
 
@@ -113,30 +111,33 @@ def _threads(_pid: int) -> ThreadPoolExecutor:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Runs blocking work of the engine to its end, whatever happens to the caller."""
+    """Runs blocking requests to the container engine in a thread and returns the result.
+
+    The requests run to their end even if the caller is cancelled.
+    """
     loop = asyncio.get_running_loop()
     return await to_the_end(loop.run_in_executor(_threads(os.getpid()), work))
 
 
 async def image_id(image: str) -> str:
-    """The engine's digest of an image that is here, whatever its tag meant before.
+    """Returns the id (digest) of the image that the name `image` means to the container engine now.
 
     Raises:
-        MissingError: no engine answers, or the image is not built.
-        TransientStartError: the engine failed for a reason that may pass.
+        MissingError: no container engine answers, or the image is not built.
+        TransientStartError: the container engine failed for a reason that may pass.
     """
-    try:  # not behind the starts and removals that keep the engine's own threads busy
+    try:  # not in `in_thread`, whose threads may be busy with starts and removals
         return str((await asyncio.to_thread(lambda: client().inspect_image(image)))["Id"])
     except FOREIGN as error:
         raise translated(error, image=image) from error
 
 
 def image(name: str) -> dict[str, Any] | None:
-    """The engine's description of an image; None if it has none of that name. Blocks.
+    """Returns the container engine's description of an image, or None if it has no such image. Blocks.
 
     Raises:
-        MissingError: no engine answers.
-        BoxStartError: the engine failed.
+        MissingError: no container engine answers.
+        BoxStartError: the container engine failed.
     """
     with translating(f"looking for image {name}"):
         try:
@@ -147,10 +148,10 @@ def image(name: str) -> dict[str, Any] | None:
 
 
 async def inspected(container: str) -> dict[str, Any]:
-    """The engine's description of a live container.
+    """Returns the container engine's description of a live container.
 
     Raises:
-        BoxDiedError: the container is gone, or the engine failed.
+        BoxDiedError: the container is gone, or the container engine failed.
     """
     try:
         return dict(await in_thread(lambda: client().inspect_container(container)))
@@ -161,21 +162,21 @@ async def inspected(container: str) -> dict[str, Any]:
 
 
 def no_log() -> docker.types.LogConfig:
-    """The engine keeps no copy of a stream that carries frames."""
+    """Returns a log setting by which the container engine keeps no copy of a container's output."""
     return docker.types.LogConfig(type="none")
 
 
 def boxes(*labels: str) -> list[dict[str, Any]]:
-    """Every container that carries our labels, in whatever state: the engine's summaries.
+    """Returns the container engine's summaries of all containers of air, running or not.
 
-    A container without a name is left out: it is gone, though an engine that was killed lists it.
+    A container without a name is left out: it is gone, but an engine that was killed still lists it.
 
     Args:
-        labels: the labels that it must carry, instead of those that every box has.
+        labels: the labels that a container must carry; by default those that every box has.
 
     Raises:
-        MissingError: no engine answers.
-        BoxStartError: the engine failed.
+        MissingError: no container engine answers.
+        BoxStartError: the container engine failed.
     """
     wanted = list(labels) or [ownership.OWNER_LABEL, ownership.EXPIRES_LABEL]
     with translating("listing boxes"):
@@ -184,9 +185,9 @@ def boxes(*labels: str) -> list[dict[str, Any]]:
 
 
 def remove(name: str) -> None:
-    """Kills and removes a container, and returns when it is gone; one that is gone already is fine.
+    """Kills and removes a container, and returns when it is gone. It may be gone already.
 
-    Blocks. Raises the engine's error if it is still there after `REMOVE_SECONDS`.
+    Blocks. Raises the Docker SDK's error if the container still exists after `REMOVE_SECONDS`.
     """
     engine, give_up = client(), time.monotonic() + REMOVE_SECONDS
     while True:
@@ -195,21 +196,21 @@ def remove(name: str) -> None:
             return
         except NotFound:
             return
-        except APIError:  # most often: it is being removed because its guest has ended
+        except APIError:  # usually the engine already removes the container, whose guest has ended
             if time.monotonic() > give_up:
                 raise
         time.sleep(0.02)
 
 
 def remove_left_behind(*labels: str) -> list[str]:
-    """Removes our containers that are expired or whose owner is dead; returns their names.
+    """Removes the containers of air that are expired or whose owner is dead; returns their names.
 
     Args:
-        labels: as `boxes`.
+        labels: the labels that a container must carry; by default those that every box has.
 
     Raises:
-        MissingError: no engine answers.
-        BoxStartError: the engine failed.
+        MissingError: no container engine answers.
+        BoxStartError: the container engine failed.
     """
     removed = []
     for container in boxes(*labels):

@@ -1,7 +1,7 @@
-"""Translates failures of the Docker engine into our errors, by pure functions.
+"""Pure functions that translate failures of the container engine (Docker or Podman) into air's errors.
 
-`classify` looks at the HTTP status and the text of an error, nothing else. It tells whether the user must
-act, another try may help, or the failure is final.
+`classify` looks only at the HTTP status and the text of an error. It tells whether the user must act,
+another attempt may help, or the failure is final.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ _NO_PYTHON = re.compile(
 
 
 class TransientStartError(BoxStartError):
-    """A start failed for a reason that may pass: another attempt may succeed."""
+    """A box did not start for a reason that may pass: another attempt may succeed."""
 
 
 class EngineAwayError(TransientStartError):
-    """The engine answered before, but does not now: it may be restarting."""
+    """The container engine answered before, but does not now: it may be restarting."""
 
 
 def classify(status: int | None, text: str) -> Kind:
-    """Classifies a failed request to the engine.
+    """Classifies a failed request to the container engine.
 
     Args:
         status: the HTTP status of the engine's answer; None if no answer came.
@@ -73,31 +73,33 @@ def classify(status: int | None, text: str) -> Kind:
 
 
 def engine_missing(text: str) -> str:
-    """Why no engine can be reached, as half a line; empty if the text has another meaning."""
+    """Returns why no container engine can be reached, or "" if the error text means something else."""
     low = text.lower()
     return next((why for sign, why in _NO_ENGINE if sign in low), "")
 
 
 def no_engine(text: str) -> MissingError:
-    """The error for an engine that has never answered; `text` is the failure to reach it."""
+    """Returns the error for a container engine that has never answered; `text` is the connection's error."""
     return MissingError(
         f"no Docker engine answers: {engine_missing(text)}", remedy="run `air setup`"
     )
 
 
 def lacks_python(text: str) -> str | None:
-    """The part of a start's failure that says that the image has no Python for the guest, else None."""
+    """Returns the part of a start's error text that says that the image has no usable Python, or None."""
     match = _NO_PYTHON.search(text)
     return match[0] if match else None
 
 
 def start_error(status: int | None, text: str, image: str, *, doing: str = "") -> AirError:
-    """The error that says why a request failed, of an engine that has answered before.
+    """Returns air's error for a failed request to a container engine that has answered before.
 
-    For an engine that has never answered there is `no_engine`.
+    If the engine has never answered, use `no_engine`.
 
     Args:
-        image: the image whose box did not start; empty if the request started none.
+        status: the HTTP status of the engine's answer; None if no answer came.
+        text: the error's text.
+        image: the image whose box did not start; empty if the request started no box.
         doing: what the request was for, if it started no box.
     """
     kind, line = classify(status, text), " ".join(text.split())[:300]

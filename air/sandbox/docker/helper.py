@@ -1,7 +1,7 @@
-"""A helper: a container that does for boxes what they may not do themselves.
+"""Starts a helper: a container that does for boxes what they may not do themselves, such as mounting.
 
-It runs a program from `air.sandbox.guest` as root in the base image. It never runs or reads an agent's
-files. Like a box it ends with this process: its stream closes.
+A helper runs a program from `air.sandbox.guest` as root in the base image. It never runs or reads an agent's
+files. When this process ends, the stream to the helper closes, and the helper ends too.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ _MEMORY = 256 * MIB
 async def start(
     name: str, run: str, modules: tuple[str, ...], *, ready: float, life: float, **host: Any
 ) -> tuple[Attached, Connection]:
-    """Starts a helper and waits until it is ready. If that fails, nothing of it remains.
+    """Starts a helper, waits until it is ready, and returns its container and the connection to it.
+
+    If the start fails or is cancelled, no container remains.
 
     Args:
-        modules: its program.
-        ready: seconds within which it must be ready.
-        life: seconds that it may live.
-        host: further arguments of `create_host_config`.
+        name: the name of the container.
+        run: the id of the run that the helper belongs to, for its labels.
+        modules: the modules of `air.sandbox.guest` that make up the helper's program.
+        ready: seconds within which the helper must be ready.
+        life: seconds after which the helper's labels count as expired.
+        host: further arguments of the Docker SDK's `create_host_config`.
 
     Raises:
-        TransientStartError: it did not start, for a reason that may pass.
-        BoxStartError: it did not start, and another attempt would fail too.
+        TransientStartError: the helper did not start, for a reason that may pass.
+        BoxStartError: the helper did not start, and another attempt would fail too.
     """
     attached = Attached(name)
     try:
@@ -51,7 +55,7 @@ async def start(
 
 
 def _failure(error: Exception) -> type[BoxStartError]:
-    """The type of error to raise for a start that failed with `error`."""
+    """Returns the type of error to raise if a helper's start failed with `error`."""
     if isinstance(error, (TimeoutError, BoxDiedError)):
         return TransientStartError
     meant = (

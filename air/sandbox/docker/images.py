@@ -1,12 +1,12 @@
-"""Docker images: built from `images/<name>/Dockerfile`, tagged `air-<name>`, rebuilt when stale.
+"""Builds and describes container images: from `images/<name>/Dockerfile`, tagged `air-<name>`.
 
-A name is that of a shipped folder (`base`, or its tag `air-base`) or, with a slash, the path of a user's
-own folder. An image carries the digest of its folder as the label `air.recipe`; `ensure` rebuilds it if
-the two differ. The Dockerfile's `ARG BASE` names an ordinary image; see `base_image` for how it is found.
-A CA bundle and the proxies of the environment are inputs of the build and do not stay in the image.
+Functions take the name of a shipped folder (`base`, or its tag `air-base`) or, with a slash, the path of a
+user's own folder. An image carries the digest of its folder as the label `air.recipe`; `ensure` rebuilds it
+if the folder's digest has changed. The Dockerfile's `ARG BASE` names the base image; `base_image` finds it.
+A build uses the environment's proxies and a file of certificate authorities (CA); neither stays in the image.
 
-Every function may raise `MissingError` if no Docker engine answers, and `BoxStartError` if the engine,
-the network or the disk fails. The `docker` SDK is imported on first use.
+Every function may raise `MissingError` if no container engine answers, and `BoxStartError` if the container
+engine, the network or the disk fails. The `docker` SDK is imported on first use.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
 
 @dataclass(frozen=True)
 class Image:
-    """An image that air knows how to build."""
+    """Describes a container image that air can build: its tag, id and size, and whether it is up to date."""
 
     name: str
-    """Tag, as in `BoxSpec.image`."""
+    """The image's tag, as in `BoxSpec.image`."""
     id: str
-    """The engine's id, `sha256:…`; empty if it is not built."""
+    """The container engine's id of the image, `sha256:…`; empty if the image is not built."""
     size: int
-    """Bytes on disk; 0 if it is not built."""
+    """The image's size on disk in bytes; 0 if it is not built."""
     current: bool
-    """Whether it was built from its folder as it is now."""
+    """Whether the image was built from the present contents of its folder."""
 
 
 def unready(name: str = "air-base") -> str:
-    """Why boxes of image `name` cannot be started here, as one line; empty if they can."""
+    """Returns one line that says why boxes of image `name` cannot start here, or "" if they can."""
     try:
         return "" if look(name).id else f"image {_tag(name)} is not built"
     except (UsageError, InfrastructureError) as error:
@@ -58,10 +58,10 @@ def unready(name: str = "air-base") -> str:
 
 
 def recipe(name: str) -> str:
-    """The digest of an image's folder: names, modes and contents of its files.
+    """Returns the digest of an image's folder: of the names, modes and contents of its files.
 
     Raises:
-        MissingError: there is no such folder.
+        MissingError: the folder or its Dockerfile does not exist.
     """
     folder, total = _folder(name), hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -71,7 +71,7 @@ def recipe(name: str) -> str:
 
 
 def look(name: str) -> Image:
-    """Describes an image as the engine has it, built or not."""
+    """Returns a description of the image `name`, whether it is built or not."""
     from air.sandbox.docker import engine
 
     tag, wanted = _tag(name), recipe(name)
@@ -83,15 +83,15 @@ def look(name: str) -> Image:
 
 
 def ls() -> list[Image]:
-    """Every image that has a folder under `images/`, built or not, by name."""
+    """Returns descriptions of all images that have a folder under `images/`, built or not, sorted by name."""
     return [look(path.parent.name) for path in sorted(paths.shipped("images").glob("*/Dockerfile"))]
 
 
 def digest(name: str) -> str:
-    """The engine's id of a built image, for a run's record.
+    """Returns the container engine's id of a built image, for a run's record.
 
     Raises:
-        MissingError: it is not built.
+        MissingError: the image is not built.
     """
     if not (image_id := look(name).id):
         remedy = f"run `air images build {_tag(name).removeprefix(_PREFIX)}`"
@@ -100,9 +100,12 @@ def digest(name: str) -> str:
 
 
 def ensure(name: str, *, say: Say = print) -> str:
-    """Builds an image unless it is current; returns its id.
+    """Builds an image unless it is up to date; returns its id.
 
-    If several processes ask at once, one builds and the others wait.
+    If several processes call this at once, one builds and the others wait.
+
+    Args:
+        say: called with each line of progress.
     """
     if (image := look(name)).current:
         return image.id
@@ -115,11 +118,11 @@ def ensure(name: str, *, say: Say = print) -> str:
 def build(
     name: str, *, base: str | None = None, ca_bundle: Path | None = None, say: Say = print
 ) -> str:
-    """Builds an image in any case; returns its id.
+    """Builds an image even if it is up to date; returns its id.
 
     Args:
-        base: the image to start from, instead of the Dockerfile's.
-        ca_bundle: PEM file of certificate authorities that the build trusts; else `trusted()`.
+        base: the base image, instead of the one that the Dockerfile names.
+        ca_bundle: PEM file of certificate authorities that the build trusts; by default `trusted()`.
         say: called with each line of progress.
     """
     with _locked():
@@ -154,7 +157,7 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
 
 
 def _follow(stream: Iterator[dict[str, Any]], doing: str) -> None:
-    """Reads a build to its end; an error carries the last lines that the build printed."""
+    """Reads the events of a build until it ends; raises BoxStartError with the build's error if it failed."""
     tail: list[str] = []
     for event in stream:
         lines = [line.strip() for line in event.get("stream", "").splitlines()]
@@ -176,9 +179,10 @@ def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:
 
 
 def trusted() -> Path | None:
-    """The bundle of certificate authorities that a build trusts; None if there is none.
+    """Returns the file of certificate authorities that a build trusts, or None if there is none.
 
-    It is `AIR_CA_BUNDLE`, else this machine's: `SSL_CERT_FILE`, or where Debian and Red Hat keep it.
+    It is the file that `AIR_CA_BUNDLE` or else `SSL_CERT_FILE` names, or else the system's (on Debian and
+    Red Hat).
     """
     if bundle := os.environ.get("AIR_CA_BUNDLE"):
         return Path(bundle).expanduser()
@@ -187,7 +191,7 @@ def trusted() -> Path | None:
 
 
 def _proxies() -> dict[str, str]:
-    """Docker's predefined build arguments, which leave no trace in an image's history."""
+    """Returns the environment's proxies as build arguments, which Docker keeps out of an image's history."""
     return {k: v for k, v in os.environ.items() if k.lower() in _PROXIES and v}
 
 
@@ -221,7 +225,8 @@ def _folder(name: str) -> Path:
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    """Holds the lock of image builds: one build at a time, since each prunes dangling images."""
+    """Holds the lock of image builds during the `with` block. Builds run one at a time, since each prunes
+    dangling images."""
     folder = paths.cache() / "locks"
     with boundary(BoxStartError, "locking image builds", OSError):
         folder.mkdir(parents=True, exist_ok=True)

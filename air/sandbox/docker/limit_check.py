@@ -1,6 +1,6 @@
-"""Checks that the engine enforces the limits of boxes, and warns once per engine if it does not.
+"""Checks that the container engine enforces the limits of boxes, and warns once per engine if it does not.
 
-Rootless engines, and kernels without a controller, accept a limit and ignore it.
+A rootless engine, or a kernel without the cgroup controller of a limit, may accept the limit and ignore it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ _LOG = logging.getLogger(__name__)
 
 
 def unheld(container: Mapping[str, Any]) -> list[str]:
-    """The limits that the engine ignored, by its description of a container created with all of them."""
+    """Returns the names of the limits that the container engine ignored: memory, processes or CPU.
+
+    Args:
+        container: the engine's description of a container that was created with all three limits.
+    """
     host = container["HostConfig"]
     limits = {
         "memory": host.get("Memory"),
@@ -28,7 +32,10 @@ def unheld(container: Mapping[str, Any]) -> list[str]:
 
 
 async def say_once(container: str) -> None:
-    """Warns of limits that the engine does not enforce for this box, once per process and engine.
+    """Logs a warning if the container engine ignores a limit of this box, once per process and engine.
+
+    Args:
+        container: the engine's id of the box's container.
 
     Raises:
         BoxDiedError: the box is gone.

@@ -1,13 +1,14 @@
-"""What differs with Podman's Docker-compatible socket, and what Podman does not enforce.
+"""Adapts container requests to Podman, which answers on a Docker-compatible socket. Tested with Podman 4.3.
 
-Rootless Podman runs boxes for users who may not use Docker: `podman system service` under the user's own
-account, and its socket as `DOCKER_HOST`. Everything else is as with Docker; tested with Podman 4.3. Three
-things are not enforced (`conformance.KNOWN_GAPS` lists them by check):
+Rootless Podman runs boxes for users who may not use Docker: start `podman system service` as that user, and
+set `DOCKER_HOST` to its socket. Everything else is as with Docker, except that three things are not enforced
+(`conformance.KNOWN_GAPS` lists the conformance checks that fail):
 
-- A limit of memory, CPU or processes needs the user to have these controllers of cgroup v2 delegated.
-  Without them, one warning says so; see `limit_check`.
-- A folder of a box may hold any number of files, since Podman's tmpfs takes no `nr_inodes`.
-- Its seccomp profile lets any process make a user namespace. That gains no privilege outside of it.
+- The limits of memory, CPU and processes, unless these controllers of cgroup v2 are delegated to the user.
+  If they are not, one warning says so; see `limit_check`.
+- The number of files in a folder of a box, since Podman's tmpfs has no option `nr_inodes`.
+- The ban on user namespaces: Podman's seccomp profile lets any process make one. That gives the process no
+  privilege outside of its namespace.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _READ_ONLY = "ro,nosuid,nodev,noexec,size=4k,notmpcopyup"
 
 @cache
 def answers(engine: APIClient) -> bool:
-    """Whether the engine behind this connection is Podman. Blocks."""
+    """Whether the container engine behind this connection is Podman. Blocks."""
     parts = engine.version().get("Components") or []
     return any("podman" in str(part.get("Name")).lower() for part in parts)
 
 
 def adapted(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `create_container` for Podman, from those for Docker."""
+    """Returns arguments of the Docker SDK's `create_container` for Podman, made from those for Docker."""
     host, user = arguments["host_config"], str(arguments.get("user", "")).partition(":")[0]
     tmpfs = {folder: _options(options, user) for folder, options in host.get("Tmpfs", {}).items()}
     if host.get("ReadonlyRootfs"):  # Podman would make these writable and unbounded
@@ -38,8 +39,11 @@ def adapted(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _options(docker: str, user: str) -> str:
-    """Podman's options for a tmpfs that starts empty, as Docker's do. They cannot name its owner, only
-    make it the user of the container (`U`)."""
+    """Translates Docker's options of a tmpfs into Podman's.
+
+    The folder starts empty, as with Docker. Podman's options cannot name its owner: `U` makes it the
+    container's user.
+    """
     options = dict(option.partition("=")[::2] for option in docker.split(","))
     if options.pop("uid", user) == user:
         options["U"] = ""

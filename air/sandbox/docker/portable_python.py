@@ -1,12 +1,12 @@
-"""A Python for boxes whose image has none, or one older than 3.8: a copy of the base image's.
+"""Provides a Python for boxes whose image has none, or one older than 3.8: a copy of the base image's Python.
 
-The copy lies in a named volume of the engine, so it works with a remote engine too. A helper makes it
-once for each build of the base image (`air.sandbox.guest.copy_python`); boxes see it read-only, at the same
-place in every image. It brings its own loader and libraries, so it needs nothing of the image, and no
-variable of the environment, which commands would inherit.
+The copy lies in a named volume of the container engine, so it also works with a remote engine. A helper
+container makes it once for each build of the base image (see `air.sandbox.guest.copy_python`). Boxes see it
+read-only, at the same path in every image. The copy brings its own loader and libraries, so it needs nothing
+from the image, and no environment variable, which commands would inherit.
 
-A box of an image without Python does not start the first time; this process then remembers the image's
-id. Boxes of other images pay nothing for this.
+The first box of an image without Python fails to start; this process then remembers the image's id and tries
+again with the copy. Boxes of other images start as fast as before.
 """
 
 from __future__ import annotations
@@ -30,19 +30,23 @@ from air.sandbox.wire.connection import program
 
 PROGRAM = ("frames", "copy_python")
 LABEL = "air.python"
-"""The label of the volumes; its value is the digest of the base image."""
+"""The label of the volumes that hold copies of Python; its value is the id of the base image."""
 _COPY_SECONDS = 600.0
 _LOG = logging.getLogger(__name__)
 _WITHOUT: set[str] = set()
-"""The ids of images without Python."""
+"""The ids of the images that are known to have no usable Python."""
 _READY: set[tuple[str, str]] = set()
-"""The engines and volumes that hold the copy."""
+"""The copies that are known to be complete: pairs of `DOCKER_HOST` and the digest that names the volume."""
 _LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
 _LOCKS = weakref.WeakKeyDictionary()
 
 
 async def interpreter_of(image: str, run: str) -> Python | None:
-    """The Python to mount if `image` is known to have none; else None.
+    """Returns the Python to mount if `image` is known to have no usable one, else None.
+
+    Args:
+        image: the image of the box.
+        run: the id of the run, for the labels of the helper that may make the copy.
 
     Raises:
         MissingError: the base image is not built.
@@ -54,9 +58,14 @@ async def interpreter_of(image: str, run: str) -> Python | None:
 
 
 async def mounted(run: str) -> Python:
-    """The copy of the base image's Python, ready to be mounted, for the run `run`.
+    """Returns the copy of the base image's Python, ready to be mounted; makes it if it does not exist.
 
-    Raises: as `interpreter_of`.
+    Args:
+        run: the id of the run, for the labels of the helper that makes the copy.
+
+    Raises:
+        MissingError: the base image is not built.
+        BoxStartError: the copy could not be made.
     """
     base = await engine.image_id(helper.BASE_IMAGE)
     made = hashlib.sha256(base.encode() + program(PROGRAM)).hexdigest()
@@ -70,11 +79,12 @@ async def mounted(run: str) -> Python:
 
 
 async def learn(image: str, python: Python | None, failure: str) -> bool:
-    """Remembers why a box of `image` did not start; returns whether another attempt may help.
+    """Learns from a failed start whether `image` has a usable Python; returns whether a new attempt may help.
 
     Args:
-        python: the Python that was mounted in that box.
-        failure: the engine's error.
+        image: the image of the box that did not start.
+        python: the Python that was mounted in the box; None if the image's own was used.
+        failure: the text of the start's error.
     """
     if python is not None:  # the volume may have been removed since it was filled
         _READY.clear()
@@ -89,10 +99,10 @@ async def learn(image: str, python: Python | None, failure: str) -> bool:
 
 
 async def _copy(volume: str, base: str, run: str) -> None:
-    """Fills the volume with the copy."""
+    """Creates the volume and has a helper copy the base image's Python into it."""
     name = f"air-python-{secrets.token_hex(4)}"
     mount = _mount(volume, base, read_only=False)
-    try:  # not by the mount: Podman may drop the labels of a mount
+    try:  # not created by the mount: Podman may drop a mount's labels
         await engine.in_thread(lambda: engine.client().create_volume(volume, labels={LABEL: base}))
     except engine.FOREIGN as error:
         raise engine.translated(error, image=helper.BASE_IMAGE) from error
@@ -103,7 +113,7 @@ async def _copy(volume: str, base: str, run: str) -> None:
 
 
 def _remove_others(volume: str) -> None:
-    """Removes the volumes of older base images, except those that boxes use. Blocks."""
+    """Removes the volumes of all other copies of Python, except those that boxes use. Blocks."""
     client = engine.client()
     with contextlib.suppress(*engine.FOREIGN):  # the next base image's copy removes the rest
         volumes = client.volumes(filters={"label": LABEL})["Volumes"] or []
@@ -118,7 +128,7 @@ def _mount(volume: str, base: str, *, read_only: bool) -> Mount:
 
 
 async def _digest(image: str) -> str:
-    """The engine's id of an image; empty if it has none of that name, or fails."""
+    """Returns the container engine's id of an image, or "" if it has no such image or the request fails."""
     try:
         return str((await engine.in_thread(lambda: engine.client().inspect_image(image)))["Id"])
     except engine.FOREIGN:

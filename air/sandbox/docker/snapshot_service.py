@@ -1,9 +1,9 @@
-"""Snapshots of containers, by one helper container (the keeper) per process while it is needed.
+"""Takes and restores snapshots of containers' workspaces, by a helper container called the keeper.
 
-The keeper is a container of its own, in the host's process namespace and with SYS_ADMIN, since it
-mounts in the namespaces of other containers; see `air.sandbox.guest.snapshots`. It never runs or
-reads an agent's files, and it ends with this process like a box: its stream closes.
-A keeper belongs to one event loop.
+The keeper holds frozen workspaces and mounts copies of them into boxes; see `air.sandbox.guest.snapshots`. It
+mounts in the namespaces of other containers, so it runs in the host's process namespace and with SYS_ADMIN.
+It never runs or reads an agent's files. Each event loop has one keeper, while snapshots need it. When this
+process ends, the stream to the keeper closes, and the keeper ends too.
 """
 
 from __future__ import annotations
@@ -32,31 +32,32 @@ CAPABILITIES = [
     "FSETID",
     "MKNOD",
 ]
-"""For mounts in another namespace; for access to a guest, which is not dumpable; and (the last five) for
-what an overlay does in the name of the process that mounted it, after it has checked the caller."""
+"""The keeper's capabilities: SYS_ADMIN and SYS_CHROOT for mounts in another namespace, SYS_PTRACE for access
+to a guest, which is not dumpable, and the other five for the overlay, which acts on files with the rights of
+the process that mounted it."""
 _LIFE_SECONDS = 30 * 86_400.0
 
 
 class Tenant(NamedTuple):
-    """A box that the keeper mounts in."""
+    """Identifies a box whose workspace the keeper freezes or replaces."""
 
     id: str
-    """The box's own id."""
+    """The id of the box."""
     container: str
-    """The engine's id of its container; the keeper checks the mount namespace against it."""
+    """The container engine's id of the box's container; the keeper checks the mount namespace against it."""
     pid: int
-    """Its first process, as the engine's host sees it."""
+    """The process id of the box's first process on the container engine's host."""
 
     @property
     def place(self) -> dict[str, Any]:
-        """The place of its workspace, for a request to the keeper."""
+        """The fields of a request to the keeper that say where the box's workspace is."""
         return {"pid": self.pid, "container": self.container, "path": WORKSPACE}
 
 
 class Keeper:
-    """Keeps frozen workspaces, and mounts copies of them over the workspaces of boxes.
+    """The helper container that keeps frozen workspaces and mounts copies of them over workspaces of boxes.
 
-    `hold` returns it; every holder calls `release`, and the last one ends it.
+    `hold` returns it to a user. Every user calls `release`; the container ends with the last release.
     """
 
     def __init__(self, attached: Attached, connection: Connection) -> None:
@@ -65,38 +66,44 @@ class Keeper:
 
     @property
     def alive(self) -> bool:
-        """Whether its connection is open."""
+        """Whether the connection to the keeper's container is open."""
         return not self._connection.reason
 
     def again(self) -> Keeper:
-        """The same keeper for one more holder."""
+        """Counts one more user of this keeper, and returns the keeper."""
         self._holders += 1
         return self
 
     async def release(self) -> None:
-        """Gives it back; it ends with its last holder."""
+        """Counts one user less of this keeper; the last release ends its container."""
         self._holders -= 1
         if not self._holders:
             await self._attached.close()
 
     async def take(self, box: Tenant) -> KeptSnapshot:
-        """Keeps the workspace of a frozen box; the snapshot becomes the holder in the caller's place."""
+        """Keeps the workspace of a frozen box and returns it as a snapshot.
+
+        From then on the snapshot, not the caller, must release the keeper.
+        """
         name = f"snapshot-{secrets.token_hex(6)}"
         try:
             await self._ask({"op": "take", "name": name, "box": box.id, **box.place})
-        except BaseException:  # cancellation too: it may have been taken all the same
+        except BaseException:  # cancellation too: the snapshot may have been taken all the same
             await self.drop(name)
             raise
         return KeptSnapshot(name, self)
 
     async def fork(self, box: Tenant, snapshot: KeptSnapshot, *, disk_mb: int) -> None:
-        """Mounts a copy of a snapshot over the workspace of a box, until `drop`."""
+        """Mounts a copy of a snapshot over the workspace of a box; the keeper holds it until `drop`."""
         room = {"disk_mb": disk_mb, "inodes": inodes(disk_mb)}
         request = {"op": "fork", "name": box.id, "of": snapshot.id, **box.place, **room}
         await self._ask(request)
 
     async def drop(self, name: str) -> None:
-        """Forgets a snapshot, or the fork of a box; harmless if there is none, or if the keeper is gone."""
+        """Releases the snapshot of that name, or the copy mounted in the box of that id, if there is one.
+
+        Does nothing if the keeper is gone.
+        """
         if self.alive:
             await self._ask({"op": "drop", "name": name})
 
@@ -108,14 +115,14 @@ class Keeper:
 
 
 class KeptSnapshot(Snapshot):
-    """A frozen workspace that a keeper holds."""
+    """A frozen workspace of a container, held by the keeper."""
 
     def __init__(self, name: str, keeper: Keeper) -> None:
         self.id, self.keeper = name, keeper
         self._closed = False
 
     async def close(self) -> None:
-        """Drops the workspace and releases the keeper; see `Snapshot.close`."""
+        """Drops the frozen workspace and releases the keeper; see `Snapshot.close`."""
         if not self._closed:
             self._closed = True
             await self.keeper.drop(self.id)
@@ -123,10 +130,11 @@ class KeptSnapshot(Snapshot):
 
 
 async def hold(run: str) -> Keeper:
-    """This event loop's keeper, started if there is none; the caller must `release` it.
+    """Returns this event loop's keeper, starting one if there is none; the caller must `release` it.
 
     Raises:
-        BoxStartError: it did not start, for example because the engine allows no privileged container.
+        BoxStartError: the keeper did not start, for example because the container engine allows no
+            privileged container.
     """
     loop = asyncio.get_running_loop()
     lock = _LOCKS.setdefault(loop, asyncio.Lock())
