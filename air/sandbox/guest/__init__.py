@@ -1,1 +1,4 @@
-"""The program inside a box. Standard library only, Python >= 3.8."""
+"""The guest, the program that runs inside every box and executes requests; also programs of helpers.
+
+Standard library only, Python >= 3.8.
+"""

@@ -1,9 +1,9 @@
-"""Copies its own Python interpreter into a folder, with the loader, so that the copy runs in any image.
+"""A program that copies the Python that runs it, with its loader, so that the copy runs in any image.
 
-The copy is `python/` in `HOME`: the binary, the standard library without tests and with no compiled
-module but those in `USED`, the shared libraries that these need, and the loader. It is made in `new/` and
-renamed at the end, so an existing copy is complete. Of several programs at once, one copies and the
-others wait. The next program removes the remains of a killed one.
+The copy is the folder `python/` in `HOME`: the binary, the standard library without tests and with only those
+compiled modules that `USED` needs, the shared libraries, and the loader. It is made in the folder `new/` and
+renamed at the end, so a copy that exists is complete. If several such programs run at once, one copies and
+the others wait. If one is killed, the next one removes its remains.
 
 Standard library only, Python >= 3.8, no import of `air`.
 """
@@ -22,9 +22,9 @@ import sys
 from air.sandbox.guest import frames
 
 HOME = "/.air"
-"""The folder of the copy; boxes see it at the same path, read-only."""
+"""The folder that holds the copy of Python; boxes see it at the same path, read-only."""
 LOADER, LIBRARIES, BINARY = "python/loader", "python/libraries", "python/bin/python3"
-"""The parts of the copy in its command line, below `HOME`."""
+"""The paths, below `HOME`, of the parts of the copy that its command line names."""
 USED = "ctypes,errno,fcntl,json,mmap,resource,select,shutil,signal,socket,struct,zlib"
 """The modules that the guest imports. The copy holds only the compiled modules that these need."""
 _LEFT_OUT = re.compile(
@@ -34,7 +34,7 @@ _LISTED = re.compile(r"^\s*(\S+) => (/\S+)", re.MULTILINE)
 
 
 def keep(home: str) -> None:
-    """Makes the copy below `home`, unless it exists."""
+    """Makes the copy of Python in the folder `home`, unless it exists."""
     with open(os.path.join(home, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done, new = os.path.join(home, "python"), os.path.join(home, "new")
@@ -51,7 +51,7 @@ def keep(home: str) -> None:
 
 
 def copy(folder: str) -> None:
-    """Copies the running interpreter into `folder`."""
+    """Copies the running Python, with its libraries and its loader, into `folder`."""
     for name in USED.split(","):
         __import__(name)
     files = (getattr(module, "__file__", None) or "" for module in list(sys.modules.values()))
@@ -78,7 +78,7 @@ def copy(folder: str) -> None:
 
 
 def check(home: str) -> None:
-    """Runs the copy below `home`; RuntimeError if it does not work."""
+    """Tests the copy of Python in `home` by running it; raises RuntimeError if it does not work."""
     argv = [*command(home), "-I", "-S", "-c", f"import sys, {USED}; print(sys.prefix)"]
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     lines = done.stdout.decode("utf-8", "replace").split("\n")
@@ -87,14 +87,17 @@ def check(home: str) -> None:
 
 
 def command(home: str = HOME) -> list[str]:
-    """The command that starts the copy below `home`. The copy finds its library by the path of its
-    binary, so it needs no environment variable, which commands would inherit."""
+    """Returns the command that starts the copy of Python in `home`.
+
+    The copy finds its library by the path of its binary, so it needs no environment variable, which commands
+    would inherit.
+    """
     loader, libraries, binary = (os.path.join(home, part) for part in (LOADER, LIBRARIES, BINARY))
     return [loader, "--library-path", libraries, binary]
 
 
 def _loader() -> str:
-    """The program that loads shared libraries into this process."""
+    """Returns the path of the dynamic loader, which loaded the shared libraries of this process."""
     with open("/proc/self/maps") as table:
         paths = {line.split(None, 5)[5].strip() for line in table if "/" in line}
     loaders = [path for path in paths if re.match(r"ld[-.0-9].*\.so", os.path.basename(path))]
@@ -110,7 +113,7 @@ def _is_left_out(name: str, path: str) -> bool:
 
 
 def _sync(folder: str) -> None:
-    """Writes the file system that holds `folder` to the disk."""
+    """Writes all buffered changes of the file system that holds `folder` to the disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         ctypes.CDLL(None).syncfs(fd)
@@ -119,6 +122,6 @@ def _sync(folder: str) -> None:
 
 
 def main() -> None:
-    """Makes the copy, reports that it is ready, and ends."""
+    """Makes the copy of Python in `HOME`, sends the frame `ready`, and ends."""
     keep(HOME)
     frames.send({"op": "ready"})

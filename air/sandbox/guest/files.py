@@ -1,7 +1,7 @@
 """The guest's file operations: they follow no link, and touch only regular files and folders.
 
-Every path is walked from the descriptor of a root, one component at a time, so nothing that happens in
-the box meanwhile can lead a read or a write out of it.
+Every path is opened one component at a time, starting at the descriptor of a root (a writable folder of the
+box). So nothing that a command changes meanwhile can lead a read or a write out of these folders.
 
 Part of the guest: standard library only, Python >= 3.8, no import of `air`.
 """
@@ -29,11 +29,11 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Refused(Exception):
-    """The guest refuses a request; the text goes to the caller."""
+    """The guest refuses a request; the error's text is sent to the caller."""
 
 
 class Upload:
-    """A file that is being written, under a temporary name until it is complete."""
+    """A file that the guest is writing, under a temporary name until the file is complete."""
 
     def __init__(self, folder: int, name: str, mode: int) -> None:
         self.folder = folder
@@ -47,13 +47,13 @@ class Upload:
             raise
 
     def add(self, data: bytes) -> None:
-        """Appends bytes."""
+        """Appends bytes to the file."""
         view = memoryview(data)
         while view:
             view = view[os.write(self.fd, view) :]
 
     def commit(self) -> None:
-        """Renames the file to its final name; replaces a file or link of that name."""
+        """Gives the file its final name and mode; replaces a file or link of that name."""
         os.fchmod(self.fd, self.mode)
         os.rename(self.temporary, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
         os.close(self.fd)
@@ -70,32 +70,40 @@ class Upload:
 
 
 def holds(folder: str, path: str) -> bool:
-    """Whether `path` is `folder` or lies below it, by their text alone; both are absolute."""
+    """Whether `path` is `folder` or lies below it. Compares text only; both paths must be absolute."""
     return path == folder or path.startswith(folder + "/")
 
 
 def deepest(folders: Iterable[str], path: str) -> str | None:
-    """The deepest of `folders` that holds `path`; None if none does."""
+    """Returns the deepest of `folders` that contains `path`, or None if none does."""
     return max((folder for folder in folders if holds(folder, path)), key=len, default=None)
 
 
 class Files:
-    """The writable folders of a box, each with the path that was asked for and the path where it is."""
+    """Reads and writes files in the roots of a box, its writable folders.
+
+    Args:
+        roots: pairs of the path that requests use for a folder and the folder's real path in the box.
+    """
 
     def __init__(self, roots: list[tuple[str, str]]) -> None:
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen in roots]
         self.uploads: dict[int, Upload | None] = {}
 
     def reopen(self) -> None:
-        """Opens the roots again, after something was mounted over one of them."""
+        """Opens the roots again after a file system was mounted over one of them."""
         for _, _, fd in self.roots:
             os.close(fd)
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen, _ in self.roots]
 
     def write(self, ident: int, header: dict[str, Any], data: bytes) -> bool:
-        """Takes one piece of a file; returns True once the file is complete and in place.
+        """Writes one piece of a file; returns True if it was the last piece and the file is in place.
 
         After a failure, the remaining pieces of that file are dropped without an answer.
+
+        Args:
+            ident: the id of the request; all pieces of one file have the same.
+            header: the request's header; the first one names the path and the mode.
         """
         try:
             if ident not in self.uploads:
@@ -119,7 +127,7 @@ class Files:
         return False
 
     def abort(self, ident: int) -> None:
-        """Ends the unfinished `write` of that id, if there is one, and removes its temporary file."""
+        """Ends the unfinished `write` with id `ident`, if there is one, and removes its temporary file."""
         upload = self.uploads.pop(ident, None)
         if upload is not None:
             upload.abandon()
@@ -134,15 +142,15 @@ class Files:
         return Upload(folder, parts[-1], header["mode"])
 
     def mkdir(self, header: dict[str, Any]) -> None:
-        """Makes a folder and its missing parents; an existing folder is fine."""
+        """Makes the folder `path` of the request and its missing parents; the folder may exist already."""
         root, parts = self._resolve(header["path"])
         os.close(self._walk(root, parts, make=True))
 
     def get(self, header: dict[str, Any]) -> Copy:
-        """Yields a file, or with `tree` a folder and all below it, in pieces.
+        """Yields the contents of a file, or of a folder if the request sets `tree`, in pieces.
 
-        A header with `entry` begins a file, or with `folder` names a folder; an empty header continues
-        the file before.
+        A piece is a header and bytes. A header with `entry` starts that file or, if it also has `folder`,
+        names a folder. An empty header continues the previous file.
         """
         root, parts = self._resolve(header["path"])
         room, pending, seen = header["max_bytes"], [("", parts)], 0
@@ -184,7 +192,7 @@ class Files:
 
     @staticmethod
     def _walk(root: int, parts: list[str], make: bool = False) -> int:
-        """Returns a descriptor of the folder at `parts`; with `make`, creates missing folders."""
+        """Returns a descriptor of the folder `parts` below `root`; with `make`, creates missing folders."""
         fd = os.open(".", _FOLDER, dir_fd=root)
         for part in parts:
             try:

@@ -1,6 +1,6 @@
 """Frames: the format of all requests and answers between the harness and the programs in boxes.
 
-A frame is two big-endian 32-bit lengths, a JSON header and a raw body. Both ends use this file.
+A frame consists of two big-endian 32-bit lengths, a JSON header and a raw body. Both ends use this module.
 
 Part of the guest: standard library only, Python >= 3.8, no import of `air`.
 """
@@ -23,7 +23,7 @@ _LENGTHS = 8
 
 
 def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
-    """One frame as bytes; ValueError if a part is too large."""
+    """Returns a frame as bytes; raises ValueError if its header or its body is too large."""
     head = json.dumps(header).encode()
     if len(head) > MAX_HEADER or len(body) > MAX_BODY:
         raise ValueError(f"a request of {len(head) + len(body)} bytes is too large for a box")
@@ -31,7 +31,11 @@ def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
-    """Removes and returns the first complete frame of `buffer`; ValueError if it is not a frame."""
+    """Removes the first frame from `buffer` and returns its header and body, or None if it is incomplete.
+
+    Raises:
+        ValueError: the bytes are not a frame.
+    """
     if missing(buffer):
         return None
     start = _LENGTHS + int.from_bytes(buffer[:4], "big")
@@ -45,7 +49,9 @@ def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
 
 
 def missing(buffer: bytearray) -> int:
-    """The number of bytes to add to `buffer` for its first frame, or first for the two lengths of that.
+    """Returns how many bytes the first frame in `buffer` still lacks; 0 if the frame is complete.
+
+    While the frame's two lengths are incomplete, returns how many bytes they lack.
 
     Raises:
         ValueError: the lengths are impossible.
@@ -59,9 +65,9 @@ def missing(buffer: bytearray) -> int:
 
 
 def receive(patience: float) -> dict[str, Any]:
-    """Reads one frame from standard input, and no byte after it; returns its header.
+    """Reads one frame from standard input, and no byte after it; returns the frame's header.
 
-    Ends this process if the input ends, or stays silent for `patience` seconds: the harness is gone.
+    Ends this process if the input ends or brings nothing for `patience` seconds: the harness is gone.
     """
     buffer = bytearray()
     while size := missing(buffer):
@@ -75,7 +81,7 @@ def receive(patience: float) -> dict[str, Any]:
 
 
 def send(header: Mapping[str, Any]) -> None:
-    """Writes one frame to standard output; blocks until all of it is written."""
+    """Writes a frame without a body to standard output; blocks until all of it is written."""
     view = memoryview(frame(header))
     while view:
         view = view[os.write(1, view) :]

@@ -1,18 +1,20 @@
 """The guest: the program inside a box through which every command and file goes.
 
-Standard library only, Python >= 3.8, one thread. It speaks the frames of `air.sandbox.guest.frames` on
-standard input and output: the first frame is its configuration, its first answer says `ready`.
+Standard library only, Python >= 3.8, one thread. The guest exchanges frames (see `air.sandbox.guest.frames`)
+with the harness on standard input and output. The first frame that it receives is its configuration; the
+first frame that it sends says `ready`.
 
-Its rules:
-- Commands never inherit its streams, and it is not dumpable: nothing in the box can read the guest or
-  forge its frames. As process 1 of its namespace it cannot be killed or stopped either.
+Rules of the guest:
+- Commands never inherit the guest's streams, and the guest is not dumpable: nothing in the box can read its
+  memory or forge its frames. As process 1 of its namespace it cannot be killed or stopped either.
 - Each command is a session of its own. On a timeout or a cancel, all descendants of the command are
-  stopped and killed, even after `setsid`. A mark in the environment tells whose an orphan is; an orphan
-  without a mark is killed too.
-- Output is drained while a command runs; its head and tail are kept. A child that continues in the
+  stopped and killed, even after `setsid`. A mark in the environment tells to which command an orphan belongs;
+  an orphan without a mark is killed too.
+- Output is read while a command runs; its head and tail are kept. A child that continues in the
   background delays nothing: its later output is discarded.
-- The guest ends, and everything in the box with it, when standard input closes, when its time to live is
-  over, or when it has received nothing for `SILENCE_SECONDS`: a killed engine leaves its input open.
+- The guest ends, and everything in the box with it, when standard input closes, when the time to live is
+  over, or when nothing has been received for `SILENCE_SECONDS`. The last rule is for a container engine that
+  was killed: that leaves standard input open.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import select
 import signal
 import time
 
-# Inside a box these are loaded by the bootstrap under the same names; `air` is not there.
+# Inside a box there is no package `air`: the bootstrap loads these modules under the same names.
 from air.sandbox.guest import frames, processes
 from air.sandbox.guest.files import Files, Refused
 from air.sandbox.guest.relay import Relay
@@ -42,16 +44,16 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 18
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
 QUIET = 4
-"""Listings in a row without a new process, after which a tree of processes counts as dead."""
+"""After this many consecutive listings without a new process, a tree of processes counts as dead."""
 FRAMES = 16
-"""Frames that are handled before the loop turns to commands that have ended, and answers them."""
+"""Maximum number of frames that one turn of the loop handles before it sends results of ended commands."""
 SILENCE_SECONDS = 300.0
 PATIENCE = 2.0
-"""Seconds that the guest waits for its configuration; see `connection.PATIENCE`."""
+"""Seconds that the guest waits for its configuration frame before it ends; see `connection.PATIENCE`."""
 
 
 class Guest:
-    """The loop: one epoll over standard input, standard output, and the pipes of all commands."""
+    """The guest's event loop: one epoll over the harness's streams, commands' pipes and relayed ports."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         bound(config.get("bounds", []))
@@ -75,7 +77,7 @@ class Guest:
 
         for fd in config.get(
             "locks", ()
-        ):  # this process holds them until it ends; its commands do not
+        ):  # this process holds the locks until it ends; its commands do not
             os.set_inheritable(fd, False)
 
     def _prepare(self) -> None:
@@ -101,7 +103,7 @@ class Guest:
         self.over = True  # an exception here could interrupt `end`, and leave processes stopped
 
     def run(self) -> None:
-        """Serves until standard input closes or the time to live is over."""
+        """Serves requests until standard input closes, is silent too long, or the time to live is over."""
         self.send({"op": "ready", "uid": os.getuid(), "shell": self.starter.shell})
         self._flush()
         while not self.over:
@@ -149,7 +151,7 @@ class Guest:
         return bool(data)
 
     def _work(self) -> None:
-        """Handles the next frames; `behind` says whether more may be waiting."""
+        """Handles up to `FRAMES` received frames; sets `behind` if more may be waiting."""
         for _ in range(FRAMES):
             request = frames.take(self.inbox)
             self.behind = request is not None
@@ -158,7 +160,7 @@ class Guest:
             self.handle(*request)
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues one frame; all frames of one turn of the loop are written together."""
+        """Queues a frame for the harness; all frames of one turn of the loop are written together."""
         self._queue(header, body)
         self.unsent = True
 
@@ -184,7 +186,7 @@ class Guest:
             self.epoll.modify(1, select.EPOLLOUT if self.writing else 0)
 
     def _join(self) -> None:
-        """Merges small frames into one write: each write wakes every process between here and the host."""
+        """Merges small queued frames, since each write wakes every process on the way to the host."""
         small: list[memoryview] = []
         size = 0
         while self.outbox and (size := size + len(self.outbox[0])) <= READ_BYTES:
@@ -193,8 +195,10 @@ class Guest:
             self.outbox.appendleft(memoryview(b"".join(small)))
 
     def _pull(self) -> None:
-        """Queues the next piece of one relayed connection and of one `get`: sockets and files are read
-        only as fast as the host takes the bytes."""
+        """Queues the next piece of one relayed connection and of one `get`.
+
+        Called only when the queue is empty: sockets and files are read only as fast as the host takes bytes.
+        """
         self.relay.pull()
         if not self.streams:
             return
@@ -208,10 +212,10 @@ class Guest:
         except (OSError, Refused) as error:
             self._queue({"id": ident, "error": processes.reason(error)})
 
-    # Requests: each method takes a frame and returns the answer; None sends none, or none yet
+    # Requests: each method takes a frame and returns the answer, or None to send no answer (or a later one)
 
     def handle(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles one frame, and sends the answer or the error."""
+        """Handles one frame of the harness, and sends the answer or the error."""
         try:
             operation = self.operations.get(header["op"])
             if operation is None:
@@ -239,7 +243,7 @@ class Guest:
         }
 
     def _abort(self, header: dict[str, Any], _: bytes) -> None:
-        """Ends a `write` or a `get` whose caller has gone."""
+        """Ends a `write` or a `get` whose caller no longer waits for it."""
         self.files.abort(header["target"])
         for ident, stream in list(self.streams):
             if ident == header["target"]:
@@ -277,7 +281,7 @@ class Guest:
     # Commands
 
     def _freeze(self, *_frame: object) -> dict[str, Any]:
-        """Kills every process and refuses new ones: nothing writes from now on."""
+        """Kills every process of the box and refuses new commands, so that nothing writes to it any more."""
         self.frozen = True
         for command in list(self.commands.values()):
             command.cancelled = True
@@ -332,7 +336,7 @@ class Guest:
                 command.drain_until = min(later, command.drain_most)
 
     def _reap(self) -> None:
-        """Reaps every dead child: leaders of commands, and orphans that were reparented to the guest."""
+        """Reaps every dead child: first processes of commands, and orphans whose parent became the guest."""
         leaders = {command.pid: command for command in self.commands.values()}
         while True:
             try:
@@ -345,11 +349,11 @@ class Guest:
                 leaders[pid].status = status
 
     def _advance(self, command: processes.Command, now: float) -> None:
-        """Kills a command past its deadline; sends the result of a command that is dead and drained."""
+        """Kills a command past its deadline; sends its result once it is dead and its output is read."""
         if command.status is None:
             if now >= command.deadline:
                 command.timed_out = True
-                command.deadline = now + 1.0  # a leader that is slow to die is killed again
+                command.deadline = now + 1.0  # a process that is slow to die is killed again
                 self._kill(command)
             if command.status is None:
                 return
@@ -360,7 +364,7 @@ class Guest:
         if command.open and now < command.drain_until:
             return
         del self.commands[command.ident]
-        for fd in command.open:  # a background child holds it: read on, and discard
+        for fd in command.open:  # a background child holds the pipe: read on, and discard
             self.pipes[fd] = None
         if not command.cancelled:
             self.send(*command.result(now, self.starter.began(command.ident)))
@@ -380,16 +384,19 @@ class Guest:
             processes.signal_all(fresh, signal.SIGKILL)
             killed |= fresh
             self._reap()
-        if self.me == 1:  # it forks faster than we list: kill every process of the box at once
+        if self.me == 1:  # it forks faster than we list: kill all processes of the box at once
             processes.signal_all({-1}, signal.SIGKILL)
 
     def _tree(self, command: processes.Command | None = None) -> set[int]:
-        """The live processes of one command, or of all."""
+        """Returns the pids of the live processes of one command, or of all commands if None."""
         leaders = {other.pid for other in self.commands.values()}
         return processes.tree(self.me, self.mark, leaders, command)
 
     def end(self) -> None:
-        """Kills the remaining processes (for process 1 the kernel does) and removes the box's folder."""
+        """Kills the remaining processes of the box and removes the box's folder, if it has one to remove.
+
+        If the guest is process 1, the kernel kills the processes when the guest exits.
+        """
         for _ in range(0 if self.me == 1 else 200):
             tree = self._tree()
             if not tree:
@@ -405,7 +412,7 @@ class Guest:
 
 
 def main() -> None:
-    """Runs the guest until its end."""
+    """Runs the guest: receives the configuration, serves requests, and cleans up at the end."""
     guest = Guest(frames.receive(PATIENCE))
     gc.freeze()  # garbage collections skip what exists by now
     try:

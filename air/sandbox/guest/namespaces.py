@@ -1,13 +1,13 @@
-"""The launcher of a process box: namespaces and a root of its own, then the guest as process 1.
+"""The launcher of a process box with namespaces. (A process box is a plain process, not a container.)
 
-It reads its own frame before the guest's, and forks. The child enters namespaces of users, mounts,
-processes, network, IPC and host name, builds a root file system with the host's system folders, read-only,
-and writable folders of bounded size, gives up every privilege, and becomes the guest. The parent stays
-outside: it waits until all processes inside are dead, and removes the box's folder. The death of either
-ends the other.
+The launcher reads its own configuration frame, before the guest's, and forks. The child enters namespaces of
+users, mounts, processes, network, IPC and host name. It builds a root file system from the host's system
+folders, read-only, and writable folders of bounded size, gives up every privilege, and becomes the guest, as
+process 1. The parent stays outside the box: it waits until all processes inside are dead, and removes the
+box's folder. If either process dies, so does the other.
 
-As root, it sets everything up before it creates the box's user namespace, in which no user is root of the
-host. Another user first gets a user namespace of its own, which contains the box's.
+If the launcher runs as root, it sets everything up before it creates the box's user namespace, in which no
+user is root of the host. Otherwise it first makes a user namespace of its own, which contains the box's.
 
 Standard library only, Python >= 3.8, no import of `air`.
 """
@@ -39,7 +39,7 @@ SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 INSIDE_UID, SECOND_UID = 1000, 65533
 SETUID_SETGID_KILL = (5, 6, 7)
 WORKSPACE_FD = 9
-"""The launcher's descriptor of the workspace: by it the host reaches files in the box."""
+"""The launcher's file descriptor of the box's workspace, by which the host reaches files in the box."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_CLOSED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 OLD = "/.old"
@@ -47,7 +47,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Launches the box that the first frame describes; see `namespaces.layout`."""
+    """Launches the box that the first frame describes (`air.sandbox.process.namespaces.layout` makes it)."""
     config = frames.receive(guest.PATIENCE)
     try:
         _enter(config)
@@ -90,8 +90,8 @@ def _enter(config: dict[str, Any]) -> None:
 
 
 def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
-    """The launcher outside the box: maps the box's users, then waits for its end."""
-    # A process that inherited our standard input would keep the guest from seeing the harness die.
+    """Runs the parent process, outside the box: maps the box's users, waits for its end, and exits."""
+    # A process that inherits our standard input would keep the guest from seeing the harness die.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     if os.read(ready, 1):
         base = config["host_ids"]
@@ -102,15 +102,15 @@ def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
         os.dup2(folder, WORKSPACE_FD)
         os.write(go, b"1")
     os.close(go)
-    # A dead harness both closes the guest's input and, by SIGTERM, has us end it: once it is dead, a late
-    # signal would find no such process, and leave the folder.
+    # A dead harness closes the guest's input, and also makes us kill the guest, by SIGTERM. If the guest has
+    # ended already, a late SIGTERM would find no such process, and the folder would remain.
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     status = os.waitpid(child, 0)[1]
     try:
         os.rmdir(config["folder"])
     except OSError:
-        pass  # the harness, or the next collection, removes what it is
+        pass  # the harness, or the next cleanup, removes the folder
     os._exit(1 if status else 0)
 
 
@@ -118,7 +118,7 @@ def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
 
 
 def _build(config: dict[str, Any]) -> int:
-    """Builds the box's root and leaves the host's; returns a descriptor of a writable /proc/sys."""
+    """Builds the box's root file system and leaves the host's; returns a descriptor of /proc/sys."""
     _unshare(NEW_MOUNTS, "a mount namespace")
     _mount("none", "/", flags=RECURSIVE | PRIVATE)
     _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
@@ -155,7 +155,7 @@ def _build(config: dict[str, Any]) -> int:
 
 
 def _show(source: str, where: str) -> None:
-    """Mounts a file or folder of the host in the box."""
+    """Mounts the file or folder `source` of the host at the path `where` in the box."""
     if os.path.isdir(OLD + source):
         os.makedirs(where, exist_ok=True)
     else:
@@ -184,7 +184,7 @@ def _lay_proc(config: dict[str, Any]) -> int:
         except PermissionError:
             if config["host_ids"]:
                 raise
-            # Before Linux 6.0, these belong to the host's root even in a namespace of one's own.
+            # Before Linux 6.0, these settings belong to the host's root even in a new namespace.
     for name in PROC_CLOSED:
         if os.path.exists(f"/proc/{name}"):
             _mount(f"/proc/{name}", f"/proc/{name}", flags=BIND)
@@ -192,7 +192,7 @@ def _lay_proc(config: dict[str, Any]) -> int:
 
 
 def _lay_names(home: str) -> None:
-    """Writes the names of the box's own users, in place of the host's."""
+    """Replaces the host's /etc/passwd and /etc/group by files that name only the box's own users."""
     users = (("root", 0, "/"), ("agent", INSIDE_UID, home), ("second", SECOND_UID, "/"))
     for file, line in (("passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"), ("group", "{0}:x:{1}:\n")):
         if os.path.isfile(f"/etc/{file}"):
@@ -203,7 +203,7 @@ def _lay_names(home: str) -> None:
 
 
 def _close_to_writing(open_ones: set[str]) -> None:
-    """Remounts every mount except `open_ones` read-only and without setuid programs."""
+    """Remounts every mount of the box, except those at `open_ones`, read-only and without setuid programs."""
     with open("/proc/self/mountinfo", "rb") as table:
         mounts = [line.split()[4:6] for line in table]
     for raw, options in mounts:
@@ -212,7 +212,7 @@ def _close_to_writing(open_ones: set[str]) -> None:
             continue
         flags = REMOUNT | BIND | RDONLY | NOSUID
         for option in options.decode().split(","):
-            flags |= OPTIONS.get(option, 0)  # without root, these flags must stay as they are
+            flags |= OPTIONS.get(option, 0)  # without root, a mount's flags must stay as they are
         try:
             _mount("none", os.fsdecode(path), flags=flags)
         except PermissionError as error:
@@ -232,7 +232,7 @@ def _raise_loopback() -> None:
 
 
 def _renounce(config: dict[str, Any], sysctls: int) -> None:
-    """Becomes the box's user for good: nothing in the box has any privilege."""
+    """Makes this process the box's user for good, without privileges (a grader's box keeps three)."""
     second_user = config["second_user"]
     fd = os.open("user/max_user_namespaces", os.O_WRONLY, dir_fd=sysctls)
     os.write(fd, b"0")  # the creator of a user namespace has every privilege inside it
@@ -241,7 +241,7 @@ def _renounce(config: dict[str, Any], sysctls: int) -> None:
     keep = SETUID_SETGID_KILL if second_user else ()
     for number in range(64):
         if number not in keep and _LIBC.prctl(PR_CAPBSET_DROP, number, 0, 0, 0):
-            break  # past the last one
+            break  # past the last capability
     if config["host_ids"]:
         os.setgroups([])
     uid = 0 if second_user else INSIDE_UID

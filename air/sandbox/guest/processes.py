@@ -1,4 +1,4 @@
-"""Processes of a box: a command and its result, its capped output, and the search for its descendants.
+"""Processes of a box: a running command, its result and capped output, and the search for its descendants.
 
 Part of the guest: standard library only, Python >= 3.8, no import of `air`.
 """
@@ -32,12 +32,12 @@ def prctl(option: int, value: int) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """An exception as a short text without a full stop."""
+    """Returns the message of an exception as a short text without a full stop."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or repr(error)
 
 
 class Output:
-    """The output of one stream of a command: its first and last `cap / 2` bytes."""
+    """Collects the output of one stream of a command; keeps only its first and last `cap / 2` bytes."""
 
     def __init__(self, cap: int) -> None:
         self.head_cap = cap - cap // 2
@@ -47,7 +47,7 @@ class Output:
         self.cut = 0
 
     def add(self, data: bytes) -> None:
-        """Adds output; memory stays below about twice the cap."""
+        """Adds output, and drops bytes from its middle: memory stays below about twice the cap."""
         room = self.head_cap - len(self.head)
         self.head += data[:room]
         self.tail += data[room:]
@@ -60,14 +60,14 @@ class Output:
         del self.tail[:over]
 
     def bytes(self) -> bytes:
-        """The kept output; if bytes were cut, a line between head and tail says how many."""
+        """Returns the kept output; if bytes were cut, a line between head and tail says how many."""
         self._trim()
         mark = b"\n[... %d bytes cut ...]\n" % self.cut if self.cut else b""
         return bytes(self.head) + mark + bytes(self.tail)
 
 
 class Command:
-    """A running command: its leader's pid, its two pipes, its deadline and its state."""
+    """A running command: the pid of its first process, its two output pipes, its deadline and its state."""
 
     def __init__(self, ident: int, pid: int, out: int, err: int, header: dict[str, Any]) -> None:
         self.ident = ident
@@ -83,10 +83,11 @@ class Command:
         self.drain_most = 0.0
 
     def result(self, now: float, began: bool) -> tuple[dict[str, Any], bytes]:
-        """The header and body of the answer, once the leader is dead.
+        """Returns the header and body of the answer to the harness; the first process must be dead.
 
         Args:
-            began: whether its program ran at all.
+            now: the time of `time.monotonic()`.
+            began: whether the command's program ran at all.
         """
         assert self.status is not None
         out, err = (self.outputs[fd].bytes() for fd in self.pipes)
@@ -105,14 +106,20 @@ class Command:
 
 
 def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes]:
-    """The answer for a command that became no process, for example because the process limit is reached."""
+    """Returns the answer for a command that did not start, for example at the limit of processes.
+
+    Args:
+        ident: the id of the request.
+        code: the exit code to report.
+        why: the reason, which becomes the command's standard error.
+    """
     header = {"id": ident, "code": code, "out": 0, "timed_out": False, "truncated": False}
     answer = dict(header, seconds=0.0, began=False)
     return answer, f"air: {why}\n".encode("utf-8", "replace")
 
 
 def processes() -> dict[int, tuple[int, int, int]]:
-    """Every live process: pid -> (parent, process group, session), without zombies."""
+    """Returns every live process, without zombies, as pid -> (parent, process group, session)."""
     table = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -128,7 +135,10 @@ def processes() -> dict[int, tuple[int, int, int]]:
 
 
 def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
-    """Whether an orphan belongs to command `ident`; unless `strict`, an orphan without a mark does too."""
+    """Whether the process `pid` carries the mark of command `ident` of the guest in its environment.
+
+    Unless `strict`, also true for a process without any mark of the guest, or with an unreadable environment.
+    """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             parts = file.read().split(b"\0")
@@ -141,10 +151,13 @@ def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
 
 
 def tree(guest: int, mark: str, leaders: set[int], command: Command | None) -> set[int]:
-    """The live processes of one command, or of all commands, of the guest with this mark.
+    """Returns the pids of the live processes of one command of the guest, or of all its commands.
 
     Args:
-        leaders: the pids of the first process of each command.
+        guest: the pid of the guest.
+        mark: the mark that the guest puts into the environment of its commands.
+        leaders: the pids of the first processes of all commands.
+        command: the command, or None for all commands.
     """
     table = processes()
     pids = {guest} if command is None else set()
@@ -165,7 +178,7 @@ def tree(guest: int, mark: str, leaders: set[int], command: Command | None) -> s
 
 
 def signal_all(pids: set[int], number: int) -> None:
-    """Signals each process; skips those that are gone or belong to another user."""
+    """Sends signal `number` to each process; skips those that are gone or belong to another user."""
     for pid in pids:
         try:
             os.kill(pid, number)

@@ -1,15 +1,16 @@
-"""The guest's side of relayed connections: loopback ports of the box that the harness answers.
+"""The guest's side of relayed ports: turns connections to loopback ports of the box into frames and back.
 
 Part of the guest: standard library only, Python >= 3.8, no import of `air`.
 
-A connection is frames `{"op": "relay", "conn": N, "do": …}`: `open` by the guest; `data` and `eof`
-both ways; `credit`, which allows the other side to send `bytes` more; `close` by either side (the
-harness sends it after its data; `abort` does not wait for the data). At most `most` connections exist at
+The harness answers these connections. Each connection is a series of frames
+`{"op": "relay", "conn": N, "do": …}`. `open` comes from the guest; `data` and `eof` go both ways; `credit`
+allows the other side to send `bytes` more; `close` comes from either side (the harness sends it after its
+data; with `abort` the guest does not wait for the data to be delivered). At most `most` connections exist at
 once; further ones wait in the kernel's queue. A connection counts until its socket is closed and the
 harness has sent `free`.
 
-Sockets are read only when the stream to the harness has room (`pull`), one piece per connection in turn:
-a transfer neither grows the guest nor delays the results of commands.
+Sockets are read only if the stream to the harness has room (`pull`), one piece per connection in turn. So a
+transfer neither fills the guest's memory nor delays the results of commands.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FULL_SECONDS = 0.01
 
 
 class Stream:
-    """One connection of a program in the box."""
+    """One connection of a program in the box to a relayed port, with its socket and its state."""
 
     def __init__(self, ident: int, sock: socket.socket, window: int) -> None:
         self.ident = ident
@@ -40,19 +41,19 @@ class Stream:
         self.sock: socket.socket | None = sock
         self.credit = window  # bytes that the harness still accepts
         self.out: collections.deque[memoryview] = collections.deque()
-        self.owed = 0  # bytes that the program took, and for which the harness has no credit yet
-        self.last = ""  # how to end once all is written: "eof" or "close"
+        self.owed = 0  # bytes that the program took and the harness has no credit for yet
+        self.last = ""  # how to end once all of `out` is written: "eof" or "close"
         self.ended = False  # the program has closed its sending side
-        self.queued = False  # waits in `Relay.ready` to be read
+        self.queued = False  # the stream waits in `Relay.ready` to be read
         self.free = False  # the harness has sent "free"
 
 
 class Relay:
-    """Listens, accepts, and turns connections into frames and back.
+    """Opens loopback ports, accepts connections, and turns their data into frames and back.
 
     Args:
-        epoll: the guest's; each socket is armed for one event at a time.
-        queue: queues one frame for the harness; the caller flushes.
+        epoll: the epoll object of the guest's loop; each socket is armed for one event at a time.
+        queue: a function that queues one frame for the harness; the guest writes it later.
     """
 
     def __init__(self, epoll: select.epoll, queue: Queue) -> None:
@@ -65,7 +66,12 @@ class Relay:
         self.ready: collections.deque[Stream] = collections.deque()
 
     def listen(self, header: dict[str, Any]) -> int:
-        """Opens a loopback port (0: any free port) and returns it; the harness knows it as `key`."""
+        """Opens a loopback port and returns its number.
+
+        Args:
+            header: the request: `port` (0 takes any free port), `key`, by which the harness knows the port,
+                and the bounds `window` and `most`.
+        """
         import socket  # too slow to import at every start of a box
 
         self.window = header["window"]
@@ -86,7 +92,7 @@ class Relay:
         return port
 
     def event(self, fd: int, events: int) -> bool:
-        """Handles an event of descriptor `fd`; returns False if the relay has no such socket."""
+        """Handles an epoll event of the descriptor `fd`; returns False if `fd` is no socket of the relay."""
         if fd in self.listeners:
             self._accept(*self.listeners[fd])
             self._arm_listeners()
@@ -103,7 +109,7 @@ class Relay:
         return True
 
     def pull(self) -> None:
-        """Reads and queues one piece of the next connection that has something to send."""
+        """Reads one piece from the next connection that has data, and queues it for the harness."""
         if not self.ready:
             return
         stream = self.ready.popleft()
@@ -126,7 +132,7 @@ class Relay:
         self._arm(stream)
 
     def take(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles a frame of the harness; ignores one for a connection that is gone."""
+        """Handles a frame of the harness; ignores a frame for a connection that is gone."""
         stream, do = self.streams.get(header["conn"]), header["do"]
         if stream is None:
             return
@@ -157,7 +163,7 @@ class Relay:
             sock, _ = listener.accept()
         except (BlockingIOError, ConnectionError):
             return
-        except OSError:  # out of descriptors: the connection waits; do not spin
+        except OSError:  # no descriptor is free: the connection waits; do not spin
             time.sleep(FULL_SECONDS)
             return
         sock.setblocking(False)
@@ -175,7 +181,7 @@ class Relay:
                 self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def _arm(self, stream: Stream) -> None:
-        """Arms epoll for the next event that the stream can use."""
+        """Arms epoll for the next event of a connection: room to write, or data that may be sent on."""
         if stream.sock is None:
             return
         events = select.EPOLLOUT if stream.out else 0
@@ -185,7 +191,7 @@ class Relay:
             self.epoll.modify(stream.fd, events | select.EPOLLONESHOT)
 
     def _write(self, stream: Stream) -> None:
-        """Writes what the program accepts; after the last byte, ends as the harness asked."""
+        """Writes what the program's socket accepts; after the last byte, ends as the harness asked."""
         sock = stream.sock
         assert sock is not None
         try:
@@ -228,7 +234,7 @@ class Relay:
         self._forget(stream)
 
     def _forget(self, stream: Stream) -> None:
-        """Frees the place of a connection once both ends have finished with it."""
+        """Stops counting a connection, once its socket is closed and the harness has sent `free`."""
         if stream.free and stream.sock is None:
             del self.streams[stream.ident]
             self._arm_listeners()

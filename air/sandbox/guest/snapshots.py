@@ -1,11 +1,13 @@
-"""The keeper: the program that freezes workspaces and mounts copies of them over those of other boxes.
+"""The keeper: the program of the helper container that keeps frozen workspaces and mounts copies of them.
 
-It runs as root in its own mount namespace, enters a box's mount namespace by process id, and answers
+The keeper runs as root in its own mount namespace, enters a box's mount namespace by process id, and answers
 frames one at a time. A frozen workspace is the tmpfs of its box, which a mount of the keeper holds after
-that box has ended; a fork is an overlay whose upper layer is a new tmpfs. Nothing is copied, so both take
-the same time for any workspace. All mounts belong to the keeper's namespace: when the keeper ends, for
-any reason, nothing remains. It ends with its stream, or when it has received nothing for
-`SILENCE_SECONDS`: a killed engine leaves its input open.
+that box has ended. A fork, a writable copy in another box, is an overlay whose upper layer is a new tmpfs.
+Nothing is copied, so both take the same time for any workspace.
+
+All mounts belong to the keeper's namespace: when the keeper ends, for any reason, nothing remains. It ends
+when its standard input closes or brings nothing for `SILENCE_SECONDS`: a container engine that is killed
+leaves the input open.
 
 Standard library only, Python >= 3.8.
 """
@@ -24,10 +26,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_LAYERS = 120
-"""The maximum of layers of one overlay: one page of memory must hold all their names."""
+"""The maximum number of layers of an overlay: the kernel takes all their names in one page of memory."""
 SILENCE_SECONDS = 300.0
 HOME = "/k"
-"""A tmpfs of the keeper; its path is short, since all layers of an overlay share one page."""
+"""The keeper's folder for its mounts. The path is short, since the names of all layers share one page."""
 _OPEN_TREE, _MOVE_MOUNT = 428, 429  # the same number on every architecture
 _OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH = 1, 4
 _AT_FDCWD = -100
@@ -66,9 +68,9 @@ def _attach(mount: int, path: str) -> None:
 
 
 class Keeper:
-    """Frozen workspaces and forks by name, each a list of layers, newest first.
+    """Holds frozen workspaces and forks (copies in boxes) by name, each as a list of layers, newest first.
 
-    A layer is the folder that holds its files; `mounts` maps it to the mount that contains it.
+    A layer is named by the folder that holds its files; `mounts` maps it to the mount that contains it.
     """
 
     def __init__(self) -> None:
@@ -80,7 +82,11 @@ class Keeper:
         self.options = "userxattr,index=off" if _is_rootless() else "redirect_dir=on,index=off"
 
     def handle(self, header: dict[str, Any]) -> None:
-        """Handles one frame; raises OSError, KeyError or ValueError if that fails."""
+        """Handles one request (`take`, `fork`, `drop` or `beat`).
+
+        Raises:
+            OSError, KeyError, ValueError: the request failed.
+        """
         op, name = header["op"], header.get("name", "")
         if op == "take":
             self.take(name, header)
@@ -108,7 +114,7 @@ class Keeper:
         self._hold(name, layers)
 
     def fork(self, name: str, header: dict[str, Any]) -> None:
-        """Mounts a writable copy of the snapshot `of` over the workspace of the box `name`."""
+        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box `name`."""
         below = self.layers[header["of"]]
         if len(below) >= MOST_LAYERS:
             raise ValueError(f"snapshots nest {MOST_LAYERS} deep at most")
@@ -122,14 +128,17 @@ class Keeper:
                     _attach(mount, header["path"])
             finally:
                 os.close(mount)
-        except BaseException:  # whatever it is: half a mount stays for good
+        except BaseException:  # for every error: otherwise the tmpfs would stay mounted for good
             _unmount(room)
             raise
         self.mounts[room + "/u"] = room
         self._hold(name, [room + "/u", *below])
 
     def _overlay(self, room: str, below: list[str]) -> int:
-        """Makes an unattached overlay over `below` that writes into `room`; returns its descriptor."""
+        """Makes an overlay over the layers `below` that writes into the folder `room`.
+
+        Returns a descriptor of the overlay's mount, which is not attached anywhere yet.
+        """
         upper, work, whole = room + "/u", room + "/w", room + "/m"
         for folder in (upper, work, whole):
             os.mkdir(folder)
@@ -164,19 +173,22 @@ class Keeper:
 
 
 def _is_rootless() -> bool:
-    """Whether this process is root only in a user namespace. There an overlay may write no trusted
-    attributes, so it cannot rename a folder of a lower layer, and `mv` copies it."""
+    """Whether this process is root only in a user namespace, not on the host.
+
+    There an overlay may not write trusted attributes, so it cannot rename a folder of a lower layer, and
+    `mv` copies the folder.
+    """
     with open("/proc/self/uid_map") as table:  # noqa: PTH123
         return table.read().split() != ["0", "0", "4294967295"]
 
 
 class _Inside:
-    """Enters the mount namespace of a container for the duration of the context.
+    """Enters the mount namespace of a container during a `with` block.
 
     Args:
-        home: the namespace to return to.
-        pid: a process of the container. By now the number may belong to another process.
-        container: the engine's id of the container.
+        home: a descriptor of the namespace to return to.
+        pid: the pid of a process of the container, which by now may belong to another process.
+        container: the container engine's id of the container.
     """
 
     def __init__(self, home: int, pid: int, container: str) -> None:
@@ -197,11 +209,14 @@ class _Inside:
 
 
 def _namespace(pid: int, container: str) -> int:
-    """Returns a descriptor of the mount namespace of process `pid`, if that belongs to the container.
+    """Returns a descriptor of the mount namespace of process `pid`, which must belong to the container.
 
-    An open folder of `/proc` stays with its process: once that ends, nothing in it opens any more, even
-    if another process gets the number. The engine mounts some files of the container at fixed places,
-    from a folder that is named by the container's id; nothing in a box can mount.
+    An open folder of `/proc` stays with its process: once the process ends, nothing in the folder opens any
+    more, even if another process gets the same pid. The check uses mounts, since nothing in a box can mount:
+    the container engine mounts some files at fixed paths, from a folder named by the container's id.
+
+    Raises:
+        ValueError: the process does not belong to the container.
     """
     process = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -223,7 +238,7 @@ def _namespace(pid: int, container: str) -> int:
 
 
 def main() -> None:
-    """Serves until standard input closes."""
+    """Runs the keeper: answers requests until standard input closes or is silent for too long."""
     frames.receive(SILENCE_SECONDS)  # the configuration, which is empty
     keeper = Keeper()
     frames.send({"op": "ready"})

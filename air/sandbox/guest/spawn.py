@@ -1,7 +1,8 @@
-"""Starts commands. Part of the guest: standard library only, Python >= 3.8.
+"""Starts the commands of a box. Part of the guest: standard library only, Python >= 3.8.
 
-`posix_spawn` takes half the time of a fork of the guest. A process box forks, since only a fork allows
-limits for each command, and lets commands die with the guest.
+A container's guest uses `posix_spawn`, which takes half the time of a fork. In a process box (a plain
+process, not a container) the guest forks if commands need limits of their own or must die with the guest:
+only a fork can do that.
 """
 
 # ruff: noqa: SIM105
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 NICER = 5
-"""How much nicer commands are than the guest, which must answer beside busy ones."""
+"""What is added to the nice value of commands: the guest must answer while commands keep the CPUs busy."""
 ARGUMENT_BYTES = 100_000
 STILLBORN = 4096
-"""The number of bytes shared with forked commands: one each, set if its program does not run."""
+"""Size of the memory shared with forked commands: one byte per command, set if its program does not run."""
 
 
 class NotStarted(Exception):
-    """A command did not start. Holds its exit code; the text is the reason."""
+    """A command did not start. `code` is the exit code to report; the error's text is the reason."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -43,12 +44,12 @@ class NotStarted(Exception):
 
 
 class Starter:
-    """Starts commands. Construct it before the guest becomes undumpable: afterwards /proc/self is closed.
+    """Starts commands. Construct it before the guest makes itself undumpable, which closes /proc/self.
 
     Args:
-        env: the environment of every command.
-        mark: the mark of this guest in the environment of its commands.
-        limits: kinds and values of the rlimits of every command.
+        env: variables that are added to the guest's environment for every command.
+        mark: the mark that identifies this guest in the environment of its commands.
+        limits: the rlimits of every command, as pairs of kind and value.
     """
 
     def __init__(self, env: dict[str, str], mark: str, limits: list[tuple[int, int]]) -> None:
@@ -64,11 +65,12 @@ class Starter:
             self.own_score = os.pread(self.score, 20, 0)
 
     def start(self, ident: int, header: dict[str, Any], body: bytes) -> tuple[int, int, int]:
-        """Starts a process; returns its pid and the read ends of its output and its error output.
+        """Starts a command; returns its pid and the read ends of its standard output and standard error.
 
         Args:
-            header: `argv` or `script`, `cwd` and `env`.
-            body: its standard input.
+            ident: the id of the request, which becomes part of the command's mark.
+            header: the request, with `argv` or `script`, and `cwd` and `env`.
+            body: the command's standard input.
 
         Raises:
             NotStarted: no process was started.
@@ -85,7 +87,7 @@ class Starter:
     def _started(
         self, ident: int, header: dict[str, Any], body: bytes, fds: list[int]
     ) -> tuple[int, int, int]:
-        """Starts the process; leaves in `fds` the descriptors to close."""
+        """Starts a command as `start` does; leaves in `fds` the descriptors that the caller must close."""
         argv = arguments(header, fds, self.shell)
         for fd in fds:
             os.set_inheritable(fd, True)  # until it is closed; no other command starts meanwhile
@@ -105,7 +107,7 @@ class Starter:
         return pid, out, err
 
     def began(self, ident: int) -> bool:
-        """Whether the program of a command that was started ran at all."""
+        """Whether the program of the started command `ident` ran at all."""
         return not self.stillborn[ident % STILLBORN]
 
     def _spawn(
@@ -135,7 +137,7 @@ class Starter:
         try:
             os.setpriority(os.PRIO_PGRP, pid, os.nice(0) + NICER)
         except (ProcessLookupError, PermissionError):
-            pass  # it has changed its group or its user, or is nicer already
+            pass  # the command has changed its group or its user, or is nicer already
         return pid
 
     def _fork(
@@ -151,7 +153,7 @@ class Starter:
 
 
 def shell(path: str) -> str:
-    """The shell for scripts: `bash`, or `sh` if no folder of `path` has bash; empty if none has either."""
+    """Returns the shell for scripts: `bash` if a folder of `path` has it, else `sh`, else ""."""
     for name in ("bash", "sh"):
         if any(os.access(f"{folder or '.'}/{name}", os.X_OK) for folder in path.split(":")):
             return name
@@ -159,7 +161,10 @@ def shell(path: str) -> str:
 
 
 def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
-    """The argument vector; a script that is too long for an argument becomes a file in memory."""
+    """Returns the argument vector of the command that a request describes.
+
+    A script that is too long for an argument becomes a file in memory, whose descriptor is added to `fds`.
+    """
     if "argv" in header:
         return list(header["argv"])
     if not shell:
@@ -172,7 +177,7 @@ def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
 
 
 def memory_file(data: bytes) -> int:
-    """Returns a descriptor of a file in memory that holds `data`."""
+    """Returns a descriptor of a new file in memory that holds `data`."""
     fd = os.memfd_create("air", os.MFD_CLOEXEC)
     view = memoryview(data)
     while view:
@@ -182,7 +187,7 @@ def memory_file(data: bytes) -> int:
 
 
 def cannot_run(argv: list[str], error: BaseException) -> str:
-    """The reason why a program does not run, as a short text."""
+    """Returns a short text that says why the program of `argv` does not run."""
     return f"cannot run {argv[0] if argv else ''!r}: {reason(error)}"
 
 
@@ -195,7 +200,10 @@ def become(
     guest: int,
     stillborn: memoryview,
 ) -> NoReturn:
-    """In a new process: becomes the command, or prints why not and exits 126 (127: not found)."""
+    """Turns this process, a fork of the guest, into the command; never returns.
+
+    If that fails, prints the reason and exits with status 126, or 127 if the program does not exist.
+    """
     executing = False
     try:
         os.setsid()
@@ -222,7 +230,7 @@ def become(
 
 
 def bound(limits: list[tuple[int, int]]) -> None:
-    """Sets rlimits of this process by kind and value, at most to its present hard limits."""
+    """Sets the rlimits of this process, given as pairs of kind and value; never above its hard limits."""
     import resource
 
     for number, most in limits:
@@ -232,8 +240,12 @@ def bound(limits: list[tuple[int, int]]) -> None:
 
 
 def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -> Any:
-    """Calls `run(path, argv, env)` for the program in each folder of `env`'s PATH until one exists; returns
-    its result."""
+    """Searches `env`'s PATH for the program of `argv`, and returns the result of `run(path, argv, env)`.
+
+    Raises:
+        OSError: no folder of PATH has the program, or the program may not be run.
+        ValueError: `argv` is empty.
+    """
     if not argv:
         raise ValueError("the command is empty")
     if "/" in argv[0]:
