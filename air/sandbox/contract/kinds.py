@@ -12,7 +12,7 @@ from air.sandbox.contract.box import Isolation
 
 
 class Kind(NamedTuple):
-    """The three names of one kind of box."""
+    """One kind of box: its names in run files, in `BoxSpec` and in recorded episodes."""
 
     runtime: Literal["docker", "subprocess"]
     provider: Literal["docker", "process"]

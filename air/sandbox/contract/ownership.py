@@ -35,7 +35,7 @@ def owner() -> str:
 
 
 def mark_children() -> None:
-    """Sets `OWNER_ENV`, so that all later child processes name this process as their owner."""
+    """Sets the variable `OWNER_ENV`, which tells all later child processes that this process owns them."""
     os.environ[OWNER_ENV] = owner()
 
 
@@ -45,7 +45,11 @@ def run_id() -> str:
 
 
 def is_dead(label: str) -> bool:
-    """Whether the process that the owner label names is certainly dead; never true for another machine's."""
+    """Whether the process that an owner label names is certainly dead; never true for another machine's.
+
+    Args:
+        label: an owner label, as `owner` returns it.
+    """
     parts = label.rsplit(":", 2)
     if len(parts) != 3 or parts[0] != _host() or not parts[1].isdigit():
         return False
@@ -61,7 +65,7 @@ def is_dead(label: str) -> bool:
 
 
 def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
-    """Whether a container is air's and may be removed, since it has expired or its owner is dead.
+    """Whether a container belongs to air and may be removed, since it has expired or its owner is dead.
 
     Args:
         labels: the container's labels.
@@ -91,7 +95,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def box_folders() -> Iterator[tuple[Path, str]]:
-    """Yields every folder of a process box (a box without a container) here, with its owner label."""
+    """Yields the folder and the owner label of each process box (one without a container) on this machine."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         if label := folder_owner(folder.name):
             yield folder, label

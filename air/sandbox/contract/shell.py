@@ -38,7 +38,10 @@ class Shell:
         """Absolute path of the working directory of the next command, as commands in the box see it."""
 
     def carried(self, box: Box) -> Shell:
-        """Returns a copy of this shell for `box`, whose workspace is a copy of this shell's workspace."""
+        """Returns a copy of this shell for another box, whose workspace began as a copy of this shell's.
+
+        Paths of the old workspace in the working directory and the variables become paths of the new one.
+        """
         other, here, there = Shell(box), self._box.workspace, box.workspace
         other.cwd = self.cwd.replace(here, there)
         other._env = {name: value.replace(here, there) for name, value in self._env.items()}

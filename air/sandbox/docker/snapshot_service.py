@@ -39,7 +39,7 @@ _LIFE_SECONDS = 30 * 86_400.0
 
 
 class Tenant(NamedTuple):
-    """Identifies a box whose workspace the keeper freezes or replaces."""
+    """Identifies a box whose workspace the keeper (the helper container for snapshots) keeps or replaces."""
 
     id: str
     """The id of the box."""
@@ -70,12 +70,12 @@ class Keeper:
         return not self._connection.reason
 
     def again(self) -> Keeper:
-        """Counts one more user of this keeper, and returns the keeper."""
+        """Registers one more user of this keeper, who must call `release`; returns the keeper."""
         self._holders += 1
         return self
 
     async def release(self) -> None:
-        """Counts one user less of this keeper; the last release ends its container."""
+        """Ends one user's hold on this keeper. When the last user has released it, its container ends."""
         self._holders -= 1
         if not self._holders:
             await self._attached.close()
@@ -100,9 +100,9 @@ class Keeper:
         await self._ask(request)
 
     async def drop(self, name: str) -> None:
-        """Releases the snapshot of that name, or the copy mounted in the box of that id, if there is one.
+        """Releases the snapshot `name`, or the copy that is mounted in the box whose id is `name`.
 
-        Does nothing if the keeper is gone.
+        Does nothing if there is none, or if the keeper is gone.
         """
         if self.alive:
             await self._ask({"op": "drop", "name": name})
@@ -115,7 +115,7 @@ class Keeper:
 
 
 class KeptSnapshot(Snapshot):
-    """A frozen workspace of a container, held by the keeper."""
+    """A frozen workspace of a container, held by the keeper (the helper container for snapshots)."""
 
     def __init__(self, name: str, keeper: Keeper) -> None:
         self.id, self.keeper = name, keeper
@@ -130,7 +130,9 @@ class KeptSnapshot(Snapshot):
 
 
 async def hold(run: str) -> Keeper:
-    """Returns this event loop's keeper, starting one if there is none; the caller must `release` it.
+    """Returns this event loop's keeper, the helper container for snapshots; starts one if there is none.
+
+    The caller must `release` the keeper.
 
     Raises:
         BoxStartError: the keeper did not start, for example because the container engine allows no

@@ -99,7 +99,7 @@ class Keeper:
             raise ValueError(f"unknown operation {op!r}")
 
     def take(self, name: str, header: dict[str, Any]) -> None:
-        """Keeps the workspace of a frozen box as the snapshot `name`."""
+        """Keeps the workspace of a frozen box as the snapshot `name`, which outlives the box."""
         layers = self.layers.get(header["box"])
         if layers is None:
             place = self._place()
