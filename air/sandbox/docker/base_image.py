@@ -34,7 +34,7 @@ _APT_ENV = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "LC
 
 
 def find_base(wanted: str, *, say: Say) -> str:
-    """Returns the image to build on: `wanted` if the engine has it or can pull it, else a bootstrapped one.
+    """Returns the image to build on: `wanted` if it exists or can be pulled, else a bootstrapped one.
 
     Raises:
         BoxStartError: the image can be neither pulled nor bootstrapped; the error gives both reasons.

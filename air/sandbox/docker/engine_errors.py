@@ -57,7 +57,7 @@ def classify(status: int | None, text: str) -> Kind:
     """Classifies a failed request to the container engine.
 
     Args:
-        status: the HTTP status of the engine's answer; None if no answer came.
+        status: the HTTP status of the container engine's answer; None if no answer came.
         text: the error's text.
     """
     low = text.lower()
@@ -94,10 +94,10 @@ def lacks_python(text: str) -> str | None:
 def start_error(status: int | None, text: str, image: str, *, doing: str = "") -> AirError:
     """Returns air's error for a failed request to a container engine that has answered before.
 
-    If the engine has never answered, use `no_engine`.
+    If the container engine has never answered, use `no_engine`.
 
     Args:
-        status: the HTTP status of the engine's answer; None if no answer came.
+        status: the HTTP status of the container engine's answer; None if no answer came.
         text: the error's text.
         image: the image whose box did not start; empty if the request started no box.
         doing: what the request was for, if it started no box.

@@ -20,7 +20,7 @@ def unheld(container: Mapping[str, Any]) -> list[str]:
     """Returns the names of the limits that the container engine ignored: memory, processes or CPU.
 
     Args:
-        container: the engine's description of a container that was created with all three limits.
+        container: the container engine's description of a container, created with all three limits.
     """
     host = container["HostConfig"]
     limits = {
@@ -35,7 +35,7 @@ async def say_once(container: str) -> None:
     """Logs a warning if the container engine ignores a limit of this box, once per process and engine.
 
     Args:
-        container: the engine's id of the box's container.
+        container: the container engine's id of the box's container.
 
     Raises:
         BoxDiedError: the box is gone.
