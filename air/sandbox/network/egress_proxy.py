@@ -184,7 +184,7 @@ class Proxy:
             reads them from the environment.
 
     Raises:
-        ConfigError: the address of a proxy of the host is malformed.
+        ConfigError: the address of the host's own proxy is malformed, or is not an `http://` address.
     """
 
     def __init__(

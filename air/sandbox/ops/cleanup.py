@@ -16,10 +16,11 @@ from air.sandbox.ops import command_log
 
 
 def collect() -> list[str]:
-    """Removes boxes whose owner is dead, and returns their names. Blocks until the container engine is done.
+    """Removes boxes that have expired or whose owner (the process that opened them) is dead.
 
-    It also removes command logs that are too old or too many; the result does not name them. If no container
-    engine answers, it removes no containers.
+    Returns the names of the removed boxes. Blocks until the container engine is done. It also removes
+    command logs that are too old or too many; the result does not name these. If no container engine
+    answers, it removes no containers.
 
     Raises:
         BoxStartError: the container engine answers, but fails.

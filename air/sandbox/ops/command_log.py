@@ -28,7 +28,7 @@ from air.errors import MissingError
 from air.sandbox.contract.box import BoxSpec, Command, ExecResult
 
 MAX_BYTES = 1_000_000
-"""Size in bytes after which a log file takes no more lines, except `end`."""
+"""Size in bytes after which a log file takes no more lines, except the last one, `end`."""
 MAX_COMMAND = 300
 """Maximum length of a recorded command in characters; the rest is cut."""
 KEEP_FILES = 300

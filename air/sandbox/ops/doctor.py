@@ -82,7 +82,7 @@ def examine() -> Iterator[Finding]:
 
 
 def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding:
-    """Judges the container engine by its own answers: `info`, and `version`."""
+    """Judges the container engine by its answers to the requests `info` and `version`."""
     name = "Podman" if "podman" in str(version.get("Components", "")).lower() else "Docker"
     driver, cgroups = info.get("Driver", "?"), info.get("CgroupVersion", "?")
     rootless = ", rootless" if _rootless(info) else ""
@@ -286,7 +286,7 @@ def judge_gpu_runtime(seen: str, info: Mapping[str, Any] | None) -> Finding:
 
     Args:
         seen: a description of the GPUs, for the finding.
-        info: the container engine's description of itself; None if no engine answered.
+        info: the container engine's description of itself; None if no container engine answers.
     """
     if info is None:
         return Finding("gpus", "ok", seen)

@@ -48,7 +48,7 @@ class _Shelf:
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
     wanted: bool = True
-    """Whether spare boxes are started in advance; false after a failed start, until the next request."""
+    """Whether spare boxes (for later leases) are started; false from a failed start to the next request."""
     resting: bool = False
     """Whether no spare boxes are started for now, since others hold or wait for what these would need."""
     old: bool = False
@@ -155,7 +155,7 @@ class Pool:
         return Lease(self, spec, snapshot)
 
     def prepare(self, spec: BoxSpec) -> None:
-        """Begins to start spare boxes of `spec` before the first lease. Returns at once.
+        """Begins to start spare boxes of `spec`, which wait for later leases. Returns at once.
 
         Raises:
             ConfigError: the spec needs more GPUs than this pool has.
@@ -207,7 +207,10 @@ class Pool:
             self._retire(box)
 
     async def _shelf(self, spec: BoxSpec) -> _Shelf:
-        """Returns the shelf of a spec and its current image; marks the spec's other shelves as old."""
+        """Returns the shelf, which holds the ready boxes, of a spec and its current image.
+
+        It marks shelves of the same spec and other images as old.
+        """
         digest = await self._digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
         shelf = self._shelves.setdefault(key, _Shelf(spec))
@@ -225,9 +228,9 @@ class Pool:
         self._balance()
 
     async def _give_way(self) -> None:
-        """Ends spare boxes that hold what other processes on this host wait for; allows new ones afterwards.
+        """Ends spare boxes, which wait for a lease, if a process on this host waits for their GPUs or slots.
 
-        It checks once a second.
+        It checks once a second, and allows new spare boxes when nobody waits any more.
         """
         while True:
             await asyncio.sleep(GIVE_WAY_SECONDS)

@@ -90,7 +90,7 @@ class HostSlots:
             self._pool.check(spec.gpus)
 
     async def take(self, spec: BoxSpec) -> HostShare:
-        """Waits for the GPUs and the slot of a box of `spec`; returns them as a share to release later.
+        """Waits for the GPUs and the slot of a box of `spec`; returns them as a `HostShare` to release later.
 
         Raises:
             ConfigError: the box needs more GPUs than the GPU pool has, or the locks cannot be used.

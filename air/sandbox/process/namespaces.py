@@ -66,7 +66,8 @@ class Detection:
 def detect() -> Detection:
     """Detects the mode of process boxes on this machine by starting a trial box.
 
-    The result is cached for each value of the two environment variables. A trial blocks for about 0.2 s.
+    The trial blocks for about 0.2 s. Its result is cached for these values of `AIR_PROCESS_BOX` and
+    `AIR_PROCESS_SHOW`.
 
     Raises:
         ConfigError: `AIR_PROCESS_BOX` names no mode, or a mode that does not work here;

@@ -139,7 +139,7 @@ class FrameHandler(Protocol):
     """Receives the frames of relayed ports, which are not answers to requests."""
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame from the guest."""
+        """Handles one frame from the guest, the program in the box."""
 
     def lose(self, reason: str) -> None:
         """Handles the end of the stream; called once, with the reason."""
@@ -195,7 +195,7 @@ class Connection:
     async def ready(self, *, seconds: float) -> dict[str, Any]:
         """Waits until the guest is ready, and returns the header of its `ready` frame.
 
-        Send the `opening` to the box before.
+        The caller must send `opening` to the box first.
 
         Raises:
             BoxDiedError: the stream ended before the guest was ready.
@@ -358,7 +358,7 @@ class Connection:
         self._end(goodbye or reason)
 
     async def _piece(self) -> bytes:
-        """Returns the next bytes of the guest's standard output, or none at its end; keeps its standard error."""
+        """Returns the next bytes of standard output, or none at its end; collects standard error."""
         if self._errors is not None:
             return await self._reader.read(READ_BYTES)
         while data := await self._reader.read(READ_BYTES):
@@ -372,7 +372,7 @@ class Connection:
         return b""
 
     def _route(self, reply: Reply) -> str:
-        """Passes a frame to its receiver; returns the guest's reason if the frame is its goodbye, else no text."""
+        """Passes a frame to its receiver; returns the guest's reason if the frame is `bye`, else no text."""
         header = reply[0]
         if header.get("op") == "ready":
             if not self._ready.done():

@@ -23,7 +23,7 @@ class Entry:
     """One file or folder that is copied into a box or out of a box."""
 
     path: str
-    """The path relative to the copied file or folder, with `/` between parts; empty for that itself."""
+    """The path below the copied folder, with `/` between parts; empty for that folder or a single file."""
     folder: bool
     """Whether the entry is a folder."""
     mode: int = 0o644
