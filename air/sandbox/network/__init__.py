@@ -1,1 +1,1 @@
-"""The network of a box: an egress proxy, and nothing else."""
+"""The network of a box: an egress proxy on the host, and nothing else."""

@@ -1,12 +1,14 @@
-"""The egress proxy: an HTTP proxy on the host through which a box reaches the listed names, and no others.
+"""The egress proxy: an HTTP proxy on the host. A box reaches the hosts in `BoxSpec.network` through it, and
+no others.
 
-It serves the relayed connections of one box: `CONNECT`, and plain requests for an `http://` address, one
-request per connection. It resolves names on the host, and connects to exactly the address that it checked
-(see `network_rules`). If the host's environment names a proxy, the connection goes through that proxy,
-which then also resolves names that the host cannot.
+The proxy serves the relayed connections of one box (`air.sandbox.wire.port_relay`). It accepts `CONNECT`,
+and plain requests for an `http://` address, one request per connection. It resolves a name on the host,
+checks the addresses (`network_rules`), and connects only to an address that it checked. If the host's
+environment names a proxy (`https_proxy`), public connections go through the host's proxy, which then also
+resolves names that the host cannot resolve.
 
-Limits: the proxy does not see inside a tunnel, so a box can ask a listed server for other names that it
-serves; the body of a plain request needs a Content-Length.
+Limits: the egress proxy does not see inside a tunnel, so a box can ask a listed server for other names that
+this server serves. A plain request with a body needs a Content-Length header.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from air.sandbox.contract import network_rules
 from air.sandbox.wire import port_relay
 
 PORT = 3128
-"""The loopback port of the proxy in a container."""
+"""The loopback port at which commands in a box reach the proxy."""
 HEAD_BYTES = 1 << 15
 HEAD_SECONDS, CONNECT_SECONDS, IDLE_SECONDS = 20.0, 20.0, 300.0
 _RESOLVING_AT_ONCE, _ADDRESSES_TRIED, _DISCARD_BYTES = 4, 4, 1 << 20
@@ -46,14 +48,14 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 
 def environment() -> dict[str, str]:
-    """The environment variables that point commands in a box to the proxy."""
+    """Returns the environment variables that make commands in a box use the proxy."""
     there = f"http://127.0.0.1:{PORT}"
     variables = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), there)
     return variables | dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
 
 
 class Refusal(Exception):
-    """An error response in place of the requested one."""
+    """Raised to refuse a request: the client gets this HTTP status and reason instead of a response."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -62,27 +64,32 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """The head of one request."""
+    """The parsed head of one HTTP request: its request line and headers, without the body."""
 
     method: str
     host: str
     port: int
     path: str
-    """Empty for a tunnel."""
+    """The path and query of a plain request; empty for a `CONNECT` tunnel."""
     version: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
     length: int | None = None
-    """Bytes of the body; None if the client sends no Content-Length."""
+    """The length of the body in bytes; None if the client sends no Content-Length header."""
     expects: bool = False
     """Whether the client waits for `100 Continue` before it sends the body."""
 
     @property
     def authority(self) -> str:
-        """Host and port; without the port if it is 80 and the request is plain."""
+        """The target as `HOST:PORT`; only `HOST` for a plain request to port 80."""
         return self.host if self.port == 80 and self.path else f"{self.host}:{self.port}"
 
     def head(self, authorization: str | None = None, *, absolute: bool = False) -> bytes:
-        """The head to send to the server; it asks to close the connection after one response."""
+        """Returns the head to send on. It asks the server to close the connection after one response.
+
+        Args:
+            authorization: the value of the Proxy-Authorization header; None omits the header.
+            absolute: whether the request line holds the whole `http://` address, as a proxy expects.
+        """
         target = f"http://{self.authority}{self.path}" if absolute else self.path
         lines = [f"{self.method} {target} {self.version}", f"Host: {self.authority}"]
         lines += [f"Content-Length: {self.length}"] if self.length is not None else []
@@ -92,7 +99,7 @@ class Request:
 
 
 def parse(lines: Sequence[bytes]) -> Request:
-    """Reads the lines of a request's head; raises Refusal if they are malformed or not supported."""
+    """Parses the lines of a request's head; raises Refusal if the request is malformed or not supported."""
     first = _REQUEST.fullmatch(lines[0]) if lines else None
     if first is None:
         raise Refusal(400, "this is an HTTP proxy, and that is no request")
@@ -118,7 +125,7 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
-    """Returns the request with its end-to-end headers; hop-by-hop headers are dropped."""
+    """Returns a copy of `request` with these headers, but without the hop-by-hop ones (`Connection`, …)."""
     by_name = [(name.decode("ascii").lower(), name, value) for name, value in headers]
     if any(name == "transfer-encoding" for name, _, _ in by_name):
         raise Refusal(411, "a body needs a Content-Length here")
@@ -137,7 +144,7 @@ def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
 
 @dataclass(frozen=True)
 class Parent:
-    """The host's own proxy, through which all public connections go."""
+    """The HTTP proxy that the host's environment names; connections to public addresses go through it."""
 
     host: str
     port: int
@@ -145,10 +152,10 @@ class Parent:
 
     @classmethod
     def of(cls, key: str, url: str) -> Parent:
-        """Reads the value of an environment variable.
+        """Parses a proxy's address: `url` is the value of the environment variable `key`.
 
         Raises:
-            ConfigError: it is not an `http://` proxy; the message omits the value, which may hold a password.
+            ConfigError: `url` is not an `http://` proxy; the message omits it, since it may hold a password.
         """
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -167,15 +174,17 @@ class Parent:
 
 
 class Proxy:
-    """The proxy of one box; `serve` is a handler for its relay.
+    """The egress proxy of one box; pass its method `serve` to the box's `forward` as the handler of a port.
 
     Args:
-        entries: the hosts that may be reached, as in `BoxSpec.network`.
-        resolve: returns the addresses of a name, may block; by default the machine's resolver.
-        proxies: the host's own proxies, by `http`, `https` and `no`; None reads the environment.
+        entries: the hosts that the box may reach, in the syntax of `BoxSpec.network`.
+        resolve: a function that returns the addresses of a name and may block; None uses the machine's
+            resolver.
+        proxies: the addresses of the host's own proxies, under the keys `http`, `https` and `no`; None
+            reads them from the environment.
 
     Raises:
-        ConfigError: the host's own proxy cannot be used.
+        ConfigError: the address of the host's own proxy is malformed, or is not an `http://` address.
     """
 
     def __init__(
@@ -197,7 +206,7 @@ class Proxy:
         self._direct = partial(urllib.request.proxy_bypass, proxies=host_proxies)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers one connection of the box."""
+        """Handles one connection from the box: reads its request, then forwards or refuses it."""
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 request = parse(await _lines(reader))
@@ -216,7 +225,11 @@ class Proxy:
                 await port_relay.splice((reader, writer), far, idle=IDLE_SECONDS)
 
     async def _reach(self, request: Request) -> tuple[port_relay.Streams, Parent | None]:
-        """Opens the connection for a request; returns it, and the host's proxy if it goes through one."""
+        """Opens the onward connection for a request, either directly or through the host's own proxy.
+
+        Returns the connection, and the host's proxy, or None if the connection is direct. Raises Refusal if
+        the box may not reach the host, or if the connection fails.
+        """
         host, port = request.host, request.port
         rules = [rule for rule in self._rules if rule.allows(host, port)]
         if network_rules.is_address(host):
@@ -241,13 +254,13 @@ class Proxy:
     async def _addresses(
         self, host: str, port: int, private: bool, *, by_parent: bool
     ) -> Sequence[str]:
-        """The checked addresses of a name; none if only the parent proxy can resolve it."""
+        """Returns the checked addresses of a name; none if only the host's own proxy can resolve the name."""
         await self._resolving.acquire()
         loop = asyncio.get_running_loop()
         asked = loop.run_in_executor(_threads(os.getpid()), self._resolve, host, port)
         asked.add_done_callback(self._resolved)
         try:
-            addresses = await asyncio.shield(asked)  # the thread continues, and still counts
+            addresses = await asyncio.shield(asked)  # the thread continues, and keeps its slot
         except OSError:
             if by_parent:
                 return ()
@@ -259,12 +272,13 @@ class Proxy:
     def _resolved(self, asked: asyncio.Future[Sequence[str]]) -> None:
         self._resolving.release()
         if not asked.cancelled():
-            asked.exception()  # marks it as retrieved: the caller may be gone
+            asked.exception()  # marks the error as retrieved: the caller may be gone
 
     async def _refuse(
         self, refusal: Refusal, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Sends the reason, also in the status line: of a refused tunnel, clients show only that."""
+        """Sends an error response. The reason is also in its status line, since clients show only that line
+        when a tunnel is refused."""
         body = f"air: {refusal}\n".encode("ascii", "replace")
         reason = body.rstrip()[:800].decode()
         head = f"HTTP/1.1 {refusal.status} {reason}\r\nContent-Type: text/plain\r\n"
@@ -278,13 +292,13 @@ class Proxy:
 
 
 def addresses(host: str, port: int) -> list[str]:
-    """The addresses of a name by the machine's resolver; OSError if there are none. Blocks."""
+    """Asks the machine's resolver for the addresses of a name; raises OSError if there are none. Blocks."""
     entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
-    """Reads the lines of a request's head; refuses at the first line that cannot be valid."""
+    """Reads the lines of a request's head; raises Refusal at the first line that cannot be valid."""
     lines: list[bytes] = []
     size = 0
     while True:
@@ -303,7 +317,7 @@ async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
 
 
 async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
-    """Connects to the first address that answers; if none does, raises the OSError of the last."""
+    """Connects to the first address that answers; if none does, raises the OSError of the last attempt."""
     last: OSError = ConnectionError("the name has no address")
     for address in addresses[:_ADDRESSES_TRIED]:
         try:
@@ -314,7 +328,7 @@ async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
 
 
 async def _through(parent: Parent, request: Request) -> port_relay.Streams:
-    """Connects to the host's proxy; for a tunnel, also waits until that proxy has opened it."""
+    """Connects to the host's own proxy; for a `CONNECT` request, also waits until the tunnel is open."""
     reader, writer = await asyncio.open_connection(parent.host, parent.port, limit=port_relay.PIECE)
     if request.path:
         return reader, writer
@@ -326,7 +340,7 @@ async def _through(parent: Parent, request: Request) -> port_relay.Streams:
         answer = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode("latin-1")
         if not re.match(r"HTTP/1\.[01] 2[0-9][0-9]( |$)", answer):
             raise Refusal(502, f"this machine's own proxy refuses {request.host}: {answer[:200]}")
-    except BaseException as error:  # cancellation too: nobody else closes it
+    except BaseException as error:  # cancellation too: nobody else closes the connection
         writer.transport.abort()
         if isinstance(error, asyncio.IncompleteReadError | asyncio.LimitOverrunError):
             raise Refusal(502, "this machine's own proxy does not answer") from None
@@ -337,7 +351,7 @@ async def _through(parent: Parent, request: Request) -> port_relay.Streams:
 async def _exchange(
     request: Request, parent: Parent | None, near: port_relay.Streams, far: port_relay.Streams
 ) -> None:
-    """Sends one request to the server, and copies the response back until its end."""
+    """Sends one plain request onward, and copies the response to the client until the response ends."""
     authorization = parent.authorization if parent else None
     far[1].write(request.head(authorization, absolute=parent is not None))
     if request.expects:
@@ -354,7 +368,7 @@ async def _exchange(
 async def _send_body(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, size: int, alive: Callable[[], None]
 ) -> None:
-    """Sends `size` bytes of the body; aborts the exchange if the client is gone before."""
+    """Sends `size` bytes of a request's body to the server; aborts if the client ends early."""
     while size:
         try:
             data = await source.read(min(port_relay.PIECE, size))

@@ -1,1 +1,1 @@
-"""What operates boxes: listing, attaching, cleaning up, logs, `air doctor`."""
+"""Tools for people who operate boxes: listing, attaching, cleanup, command logs, `air doctor`."""

@@ -1,8 +1,9 @@
-"""Runs a person's command in a live container, whoever owns it, for `air box exec`.
+"""Runs a person's command in a running container, for `air box exec`, whichever process owns the box.
 
-The command goes through the engine, not the guest. It runs as the box's user, in the workspace, without
-network, under the container's limits, which it shares with the agent; out of memory ends it before the
-guest. Only the box's owner knows the variables of `BoxSpec.env`, so they are not set.
+The container engine runs the command, not the guest (our program inside the box). The command runs as the
+box's user, in the workspace, without network. It shares the container's limits with the agent; if memory
+runs out, the kernel kills the command before the guest. The variables of `BoxSpec.env` are not set, since
+only the process that owns the box knows them.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 from air.sandbox.wire.guest_box import MOST_FILES, base_env
 
 BOUND = f"{{ ulimit -Sn {MOST_FILES} && ulimit -Hn {MOST_FILES}; ulimit -Sc 0; ulimit -Hc 0; }} 2>/dev/null"
-"""Sets the guest's `BOUNDS` in a shell, for all that it starts. A soft limit above the hard limit is an
-error, so the soft limit is set first; a lower hard limit stays."""
+"""Shell code that sets the resource limits of `guest_box.BOUNDS` for every command of the shell. The soft
+limit is set first, since a soft limit above the hard limit is an error; a hard limit that is lower stays."""
 _MARK = "AIR_VISIT"
 _BECOME = f'{BOUND}; {{ echo 1000 >/proc/self/oom_score_adj; }} 2>/dev/null; exec "$@"'
 _END = (
@@ -44,20 +45,21 @@ def run(
     interactive: bool = False,
     show: Callable[[int, bytes], None] | None = None,
 ) -> int:
-    """Runs a command and passes its output on as it comes; returns its exit code.
+    """Runs a command in a container, passes its output on as it comes, and returns its exit code.
 
-    On an interrupt it kills the command and raises KeyboardInterrupt.
+    An interrupt kills the command and raises KeyboardInterrupt.
 
     Args:
-        interactive: pass standard input on, as a terminal if standard input and output are one.
-        show: called with each piece of output: 1 for standard output or 2 for standard error, and the
-            bytes; None prints them.
+        interactive: whether the command gets this process's standard input; the command also gets a
+            terminal if standard input and output are a terminal.
+        show: a function that is called with each piece of output: the number 1 (standard output) or 2
+            (standard error), and the bytes. None prints the output.
 
     Raises:
-        MissingError: no engine answers.
+        MissingError: no container engine answers.
         UsageError: the container is not running.
         BoxDiedError: the box ended before the command.
-        BoxStartError: the engine failed.
+        BoxStartError: the container engine failed.
     """
     from air.sandbox.docker import engine
 
@@ -83,7 +85,7 @@ def run(
             show = show or _show
             with _raw(client, created["Id"]) if terminal else nullcontext():
                 _talk(attached, show, interactive=interactive, terminal=terminal)
-        except BaseException:  # an interrupt above all: otherwise the command goes on
+        except BaseException:  # an interrupt above all: otherwise the command continues
             end = ["sh", "-c", _END, "air", f"{_MARK}={mark}"]
             client.exec_start(client.exec_create(container, end)["Id"], detach=True)
             raise
@@ -94,7 +96,7 @@ def run(
 
 
 def _env(description: dict[str, Any]) -> dict[str, str]:
-    """The environment of every command of the box, as far as the container's description tells."""
+    """Returns the environment of the box's commands, as far as the container's description shows it."""
     cpus = description["HostConfig"].get("NanoCpus") or 1e9
     return base_env(BoxSpec(limits=BoxLimits(cpus=cpus / 1e9)))
 
@@ -115,9 +117,11 @@ def _code(client: Any, ident: str, name: str) -> int:
 def _talk(
     attached: Any, show: Callable[[int, bytes], None], *, interactive: bool, terminal: bool
 ) -> None:
-    """Carries bytes both ways until the command's output ends.
+    """Passes the command's output to `show`, and standard input to the command if `interactive`, until the
+    output ends.
 
-    The first output may lie in the buffer from which the HTTP head was read, so that buffer is read.
+    The Docker client may have buffered the first output together with the HTTP head, so this function reads
+    from the client's buffer.
     """
     attached._sock.settimeout(None)  # a command may be silent for hours
     output = attached._response.raw._fp.fp
@@ -140,7 +144,7 @@ def _show(number: int, data: bytes) -> None:
 
 @contextmanager
 def _fed(sock: Any) -> Iterator[None]:
-    """Passes standard input on while the block runs; reads nothing that is typed afterwards."""
+    """Copies standard input to the command while the block runs; leaves later input unread."""
     over, end = os.pipe()
     thread = threading.Thread(target=_feed, args=(sock, over), daemon=True)
     thread.start()
@@ -153,7 +157,7 @@ def _fed(sock: Any) -> Iterator[None]:
 
 
 def _feed(sock: Any, over: int) -> None:
-    """Passes standard input on, and its end, until the other end of the pipe `over` is closed."""
+    """Copies standard input and its end to `sock`, until the other end of the pipe `over` is closed."""
     stdin = sys.stdin.fileno()
     try:
         while over not in (ready := select.select([stdin, over], [], [])[0]):
@@ -168,7 +172,7 @@ def _feed(sock: Any, over: int) -> None:
 
 @contextmanager
 def _raw(client: Any, ident: str) -> Iterator[None]:
-    """Sets the terminal to pass on every key, and its size, while the block runs."""
+    """Keeps this terminal in raw mode, and the command's terminal at the same size, while the block runs."""
 
     def resize(*_: object) -> None:
         rows, columns = termios.tcgetwinsize(sys.stdout.fileno())

@@ -1,8 +1,9 @@
-"""Removes boxes whose owner is dead.
+"""Removes boxes whose owner, the process that opened them, is dead.
 
-A running box ends with its harness by itself: its stream closes. This module collects boxes that cannot end
-by themselves: containers that were created and never started, containers past their time, and folders of
-process boxes. It touches only what carries our labels or names.
+A running box ends by itself when its owner ends, since its stream then closes. This module removes what
+cannot end by itself: containers that were created but never started, containers past their expiry time, and
+folders of process boxes (boxes that are plain processes, not containers). It touches only containers with
+air's labels and folders with air's name prefix.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from air.sandbox.ops import command_log
 
 
 def collect() -> list[str]:
-    """Removes boxes of dead owners; returns their names. Blocks for as long as the engine takes.
+    """Removes boxes that have expired or whose owner (the process that opened them) is dead.
 
-    It also removes command logs that are old or too many, without naming them. Without an engine it
-    collects only folders.
+    Returns the names of the removed boxes. Blocks until the container engine is done. It also removes
+    command logs that are too old or too many; the result does not name these. If no container engine
+    answers, it removes no containers.
 
     Raises:
-        BoxStartError: the engine answers, but fails.
+        BoxStartError: the container engine answers, but fails.
     """
     from air.sandbox.docker import engine
 
@@ -34,11 +36,11 @@ def collect() -> list[str]:
 
 
 def collect_folders() -> list[str]:
-    """Removes the folders of process boxes whose owner is dead; returns their paths."""
+    """Removes folders of process boxes (boxes without a container) with a dead owner; returns their paths."""
     removed = []
     for folder, label in ownership.box_folders():
         if ownership.is_dead(label):
-            shutil.rmtree(folder, ignore_errors=True)  # another user's, or collected by another
+            shutil.rmtree(folder, ignore_errors=True)  # may be another user's, or removed by now
             if not folder.exists():
                 removed.append(str(folder))
     return removed

@@ -1,12 +1,13 @@
-"""Logs the commands of a box: one file of JSON lines, `<cache>/boxes/<box>.jsonl`, for `air box logs`.
+"""Logs the commands of a box for `air box logs`: one file of JSON lines, `<cache>/boxes/<box>.jsonl`.
 
-The process that holds the box writes it, only for its user, by appending; it is never synced. A file is
-bounded: later commands are only counted. If a record cannot be written, one warning says so, and the box
-goes on. Commands are recorded as given, so they may hold secrets.
+The process that opened the box appends to the file, which only its user can read; the file is never synced
+to disk. The size of a file is limited: commands beyond the limit are only counted. If a line cannot be
+written, the process logs one warning and the box continues. Commands are recorded as given, so they may
+hold secrets.
 
-Every line has `t`, in seconds since the epoch. Lines are `start`; for every command `run` (when it begins)
-and `done` (when it is answered), joined by `n`; and `end`. A box without `end` is live, or its process was
-killed.
+Every line has a `type`, and a time `t` in seconds since the epoch. The types are `start`; for every command
+`run` (when it begins) and `done` (when its result arrives), both with the command's number `n`; and `end`.
+If a file has no `end`, its box is live, or the process that opened the box was killed.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from air.errors import MissingError
 from air.sandbox.contract.box import BoxSpec, Command, ExecResult
 
 MAX_BYTES = 1_000_000
-"""The most bytes of one file, without its `end`."""
+"""Size in bytes after which a log file takes no more lines, except the last one, `end`."""
 MAX_COMMAND = 300
-"""The most characters of a recorded command."""
+"""Maximum length of a recorded command in characters; the rest is cut."""
 KEEP_FILES = 300
 KEEP_SECONDS = 3 * 86400.0
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -39,12 +40,12 @@ _warned = False
 
 
 def folder() -> Path:
-    """The folder of the files; not created."""
+    """Returns the folder of the log files, without creating it."""
     return paths.cache() / "boxes"
 
 
 class Events:
-    """The log of one box. Its methods never raise: a box must not fail because of its log."""
+    """Writes the command log of one box. Its methods never raise: a box must not fail because of its log."""
 
     def __init__(self, box: str) -> None:
         self._box = box
@@ -52,7 +53,7 @@ class Events:
         self._size = self._commands = self._unwritten = 0
 
     def start(self, spec: BoxSpec, *, run: str, owner: str, workspace: str) -> None:
-        """Records that the box is ready; opens the file."""
+        """Opens the log file and records that the box is ready."""
         try:
             folder().mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(self._file, _OPEN, 0o600)
@@ -69,23 +70,23 @@ class Events:
         self._write("start", fields)
 
     def run(self, command: Command) -> int:
-        """Records the begin of a command; returns its number."""
+        """Records that a command begins; returns its number, for a later call of `done` or `failed`."""
         self._commands += 1
         self._write("run", {"n": self._commands, "command": shown(command)})
         return self._commands
 
     def done(self, number: int, result: ExecResult) -> None:
-        """Records the result of a command."""
+        """Records the result of the command with this number."""
         fields = {"n": number, "code": result.code, "seconds": round(result.seconds, 4)}
         fields |= {"timed_out": result.timed_out, "truncated": result.truncated}
         self._write("done", fields | {"bytes": [len(result.stdout), len(result.stderr)]})
 
     def failed(self, number: int, error: BaseException) -> None:
-        """Records that a command was cancelled, or that its box died."""
+        """Records that a command has no result: it was cancelled, or its box died."""
         self._write("done", {"n": number, "error": f"{type(error).__name__}: {error}"[:300]})
 
     def end(self, reason: str) -> None:
-        """Records that the box is gone; closes the file. Calling it twice is harmless."""
+        """Records that the box is gone, and closes the log file. Calling it twice is harmless."""
         counts = {"commands": self._commands, "unwritten": self._unwritten}
         self._write("end", {"reason": reason[:300]} | counts, last=True)
         if self._fd < 0:
@@ -115,7 +116,7 @@ class Events:
 
 
 def shown(command: Command) -> str:
-    """The beginning of a command, quoted for a shell."""
+    """Returns the beginning of a command as text; a list of arguments is quoted for a shell."""
     if isinstance(command, str):
         return command[:MAX_COMMAND]
     text = ""
@@ -137,7 +138,7 @@ F = TypeVar("F", bound=Callable[..., Awaitable[ExecResult]])
 
 
 def recorded(method: F) -> F:
-    """Decorates a box's `exec`: records its commands in `box.events`."""
+    """Decorates the `exec` method of a box: writes each command to the box's log, `box.events`."""
 
     @functools.wraps(method)
     async def exec_(box: Any, command: Command, **options: Any) -> ExecResult:
@@ -154,9 +155,10 @@ def recorded(method: F) -> F:
 
 
 def read(file: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Reads the events of a file from a byte offset on; returns them and the offset after them.
+    """Reads the records of a log file from a byte offset on; returns them and the offset for the next read.
 
-    An incomplete last line is not read; a line that a full disk cut is skipped.
+    An incomplete last line is left for the next read. A line that is not JSON, since a full disk cut it, is
+    skipped.
 
     Raises:
         OSError: the file cannot be read.
@@ -176,7 +178,7 @@ def read(file: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
 
 
 def find(name: str) -> list[Path]:
-    """The files of boxes whose name, with or without `air-`, begins with `name`; newest first."""
+    """Returns the log files of the boxes whose name begins with `name` (`air-` is optional), newest first."""
     short = name.removeprefix("air-")
     files = folder().glob("air-*.jsonl")
     matching = [f for f in files if f.stem.removeprefix("air-").startswith(short)]
@@ -184,12 +186,12 @@ def find(name: str) -> list[Path]:
 
 
 def collect(*, now: float | None = None) -> list[str]:
-    """Removes files that are older than `KEEP_SECONDS`, and all but the newest `KEEP_FILES`.
+    """Removes log files that are older than `KEEP_SECONDS`, and all but the newest `KEEP_FILES`.
 
-    A user without a home folder has none.
+    It removes nothing if the user has no home folder.
 
     Args:
-        now: seconds since the epoch; None means the present.
+        now: the current time in seconds since the epoch; None asks the clock.
 
     Returns:
         The paths of the removed files.
@@ -220,4 +222,4 @@ def _aged(files: Iterable[Path]) -> Iterator[tuple[float, Path]]:
         try:
             yield file.stat().st_mtime, file
         except FileNotFoundError:
-            continue  # collected by another
+            continue  # another process has removed it

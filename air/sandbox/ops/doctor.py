@@ -1,7 +1,7 @@
-"""The checks of `air doctor`: whether boxes can work on this machine, one finding per line, with a remedy.
+"""The checks of `air doctor`: whether boxes can work on this machine. Each finding names a remedy.
 
-It starts one box and removes it; otherwise it only reads. Pure functions (`judge_…`) judge what an engine
-says, so that the answers of other engines can be tested.
+The checks start one box and remove it; otherwise they only read. The functions `judge_…` get the container
+engine's answers as arguments, so that tests can pass the answers of other container engines.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ _DEFAULT_POOLS: tuple[dict[str, Any], ...] = (
     *({"Base": f"172.{second}.0.0/16", "Size": 16} for second in range(17, 32)),
     {"Base": "192.168.0.0/16", "Size": 20},
 )
-"""The address pools of an engine that does not name its own."""
+"""The address pools that are assumed if the container engine does not report its own."""
 _FEW_NETWORKS = 5
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check."""
+    """The result of one check of `air doctor`."""
 
     check: str
     """The name of the check, in a word or two."""
     state: State
-    """`warn`: boxes work, but something needs attention. `fail`: they do not work, or soon will not."""
+    """`warn`: boxes work, but something needs attention. `fail`: boxes do not work, or soon will not."""
     seen: str
-    """The observation, as half a line."""
+    """The observation, as a short phrase."""
     remedy: str = ""
-    """A command that fixes it; empty if there is nothing to fix."""
+    """A shell command that fixes the problem or helps to find it; empty if there is none."""
 
 
 def examine() -> Iterator[Finding]:
-    """Runs every check, and yields each finding as it comes. Blocks, mostly while one box starts."""
+    """Runs all checks of `air doctor` and yields each finding when its check is done. Blocks for seconds."""
     from air.sandbox.docker import engine
 
     info: dict[str, Any] | None = None
@@ -82,7 +82,7 @@ def examine() -> Iterator[Finding]:
 
 
 def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding:
-    """Judges the engine by its description of itself."""
+    """Judges the container engine by its answers to the requests `info` and `version`."""
     name = "Podman" if "podman" in str(version.get("Components", "")).lower() else "Docker"
     driver, cgroups = info.get("Driver", "?"), info.get("CgroupVersion", "?")
     rootless = ", rootless" if _rootless(info) else ""
@@ -104,7 +104,7 @@ def _rootless(info: Mapping[str, Any]) -> bool:
 
 
 def _limits(info: Mapping[str, Any]) -> str:
-    """The command that lets an engine enforce all limits."""
+    """Returns the shell command that lets the container engine enforce all resource limits."""
     if _rootless(info):
         return (
             "sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu "
@@ -134,7 +134,10 @@ def _images() -> Iterator[Finding]:
 
 
 def judge_networks(networks: Sequence[Mapping[str, Any]], info: Mapping[str, Any]) -> Finding:
-    """Judges how many of the engine's address pools its bridge networks use; boxes use none."""
+    """Judges whether the container engine has addresses left for more bridge networks.
+
+    Boxes use no bridge network, but builds and compose files do.
+    """
     pools = [
         (ipaddress.ip_network(pool["Base"]), int(pool["Size"]))
         for pool in info.get("DefaultAddressPools") or _DEFAULT_POOLS
@@ -172,7 +175,7 @@ def _boxes() -> Finding:
 
 
 def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
-    """Judges the volumes with our labels: whether their owners are dead."""
+    """Judges whether the volumes with air's labels still have a live owner and have not expired."""
     now, stale = time.time(), []
     for volume in volumes:
         labels = volume.get("Labels") or {}
@@ -210,11 +213,12 @@ def _disks(info: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 
 def judge_disk(name: str, folder: Path, few: float, least: float, remedy: str) -> Finding:
-    """Judges whether a folder, which need not exist yet, has room and may be written.
+    """Judges whether a folder, which need not exist yet, has free space and can be written.
 
     Args:
-        few, least: free gigabytes below which it warns, or fails.
-        remedy: the command that lists or frees the used space.
+        few: the finding is a warning if fewer gigabytes than this are free.
+        least: the finding is a failure if fewer gigabytes than this are free.
+        remedy: the shell command that lists or frees the used space.
     """
     there = next(place for place in (folder, *folder.parents) if os.access(place, os.F_OK))
     disk = os.statvfs(there)
@@ -246,7 +250,7 @@ def _locks() -> Iterator[Finding]:
         yield Finding("locks", "fail", seen, f"sudo chmod 0666 {folder}/*")
         return
     folders = [folder]
-    with contextlib.suppress(MissingError):  # no home folder: `_disks` says so
+    with contextlib.suppress(MissingError):  # no home folder: `_disks` reports that
         folders.append(paths.cache())
     held = orphans.locks(*folders)
     if stale := [lock for lock in held if lock.orphaned]:
@@ -278,7 +282,12 @@ def _gpus(info: Mapping[str, Any] | None) -> Finding:
 
 
 def judge_gpu_runtime(seen: str, info: Mapping[str, Any] | None) -> Finding:
-    """Judges whether the engine can give GPUs to a container; `seen` describes them, from NVML."""
+    """Judges whether the container engine can give GPUs to a container.
+
+    Args:
+        seen: a description of the GPUs, for the finding.
+        info: the container engine's description of itself; None if no container engine answers.
+    """
     if info is None:
         return Finding("gpus", "ok", seen)
     specs = [Path(folder) for folder in info.get("CDISpecDirs") or []]
@@ -298,7 +307,7 @@ do [ -r $f ] && echo ${f##*/} $(cat $f); done; true
 
 
 def _one_box(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Starts a box, runs a command, reads the limits from inside, and removes it."""
+    """Starts a box, runs a command in it, reads its resource limits from inside, and removes the box."""
     from air.sandbox.docker import container_spec
 
     try:
@@ -331,11 +340,13 @@ async def _try_box() -> tuple[tuple[float, float, float], str]:
 
 
 def judge_limits(text: str, most_memory: int, most_pids: int, info: Mapping[str, Any]) -> Finding:
-    """Judges whether the kernel enforces a box's limits, by the lines `file value` from inside.
+    """Judges whether the kernel enforces the resource limits of a box.
 
     Args:
-        most_memory: the limit that was requested, in bytes.
-        most_pids: the limit that was requested, in processes.
+        text: the limits as seen inside the box, in lines `FILE VALUE`, such as `memory.max 1073741824`.
+        most_memory: the requested memory limit in bytes.
+        most_pids: the requested limit of processes.
+        info: the container engine's description of itself.
     """
     values = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)
     memory = values.get("memory.max") or values.get("memory.limit_in_bytes")

@@ -1,4 +1,4 @@
-"""Lists the boxes on this machine, of every provider and owner, and finds one of them by its name."""
+"""Lists all boxes on this machine (containers and process boxes, of every owner); finds a box by its name."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from air.sandbox.ops import command_log
 
 @dataclass(frozen=True)
 class Live:
-    """A box that exists now: a container, or a process box's folder."""
+    """A box that exists now: a container, or a process box (a plain process with a folder, no container)."""
 
     name: str
     provider: str
     state: str
-    """The engine's word (`running`, `created`, …); `running` for a folder."""
+    """The container engine's state (`running`, `created`, …); always `running` for a process box."""
     run: str
     owner: str
-    """The owner's label; see `ownership.owner`."""
+    """The process that opened the box, as `host:pid:start`; see `ownership.owner`."""
     seconds_left: float | None
-    """Seconds until it may be collected; None if unknown."""
+    """Seconds until the box expires, so that cleanup may remove it; None if unknown."""
     where: str
-    """The container's id, or the path of the workspace on this machine."""
+    """The container's id, or, for a process box, the path of its workspace on this machine."""
 
     @property
     def pid(self) -> str:
-        """The owner's pid."""
+        """The process id of the box's owner; `?` if the owner's label cannot be read."""
         return self.owner.rsplit(":", 2)[-2] if self.owner.count(":") > 1 else "?"
 
     @property
     def dead(self) -> bool:
-        """Whether its owner is certainly dead."""
+        """Whether the owner of the box is certainly dead."""
         return ownership.is_dead(self.owner)
 
 
 def containers() -> list[Live]:
-    """The boxes that are containers, sorted by name.
+    """Returns the boxes that are containers, sorted by name.
 
     Raises:
-        MissingError: no engine answers.
-        BoxStartError: the engine failed.
+        MissingError: no container engine answers.
+        BoxStartError: the container engine failed.
     """
     from air.sandbox.docker import engine
 
@@ -68,12 +68,12 @@ def containers() -> list[Live]:
 
 
 def folders() -> list[Live]:
-    """The process boxes, sorted by name."""
+    """Returns the process boxes (boxes that are plain processes, not containers), sorted by name."""
     live = []
     for folder, owner in ownership.box_folders():
         token = folder.name.rpartition("-")[2]
         if not re.fullmatch("[0-9a-f]{12}", token):
-            continue  # our folder, but not of a box
+            continue  # a folder with our prefix that is no box, such as a snapshot
         name = f"air-{token}"
         run, left, workspace = _recorded(name)
         where = workspace or str(folder / "workspace")
@@ -82,11 +82,13 @@ def folders() -> list[Live]:
 
 
 def _recorded(name: str) -> tuple[str, float | None, str]:
-    """The run, the seconds left and the workspace of a process box, from its record, since its folder has
-    no labels."""
+    """Returns the run, the seconds left and the workspace of a process box; empty or None if unknown.
+
+    They come from the box's command log, since a folder has no labels.
+    """
     try:
         events, _ = command_log.read(command_log.folder() / f"{name}.jsonl")
-    except (OSError, MissingError):  # recorded elsewhere, another user's, or there is no home
+    except (OSError, MissingError):  # in another cache, another user's, or no home folder
         return "", None, ""
     if not events or (start := events[0])["type"] != "start":
         return "", None, ""
@@ -95,12 +97,12 @@ def _recorded(name: str) -> tuple[str, float | None, str]:
 
 
 def find(name: str) -> Live:
-    """The one live box whose name, with or without `air-`, begins with `name`.
+    """Returns the one existing box whose name begins with `name` (`air-` is optional).
 
     Raises:
-        MissingError: there is none; or no process box fits and no engine answers.
-        UsageError: several fit.
-        BoxStartError: the engine failed.
+        MissingError: no box has such a name; or no process box has, and no container engine answers.
+        UsageError: several boxes have such a name.
+        BoxStartError: the container engine failed.
     """
     short = name.removeprefix("air-")
 

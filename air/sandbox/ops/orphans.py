@@ -1,9 +1,9 @@
-"""Finds processes and locks that outlived their owner. It only reads: it ends and removes nothing.
+"""Finds orphans: processes and file locks that outlived the air process that started them.
 
-A process counts as ours only by marks that our processes leave: `ownership.OWNER_ENV` in its environment,
-the mark of a box's command together with the box's folder, or a guest's own command line in such a folder.
-Its name proves nothing. Other users' processes cannot be read, and are left out, as are those of other
-pid namespaces, containers above all.
+This module only reads: it ends and removes nothing. A process counts as ours only if air marked it:
+`ownership.OWNER_ENV` is in its environment; or it is the guest or a command of a process box (a box that is
+a plain process, not a container), and its folder belongs to such a box. A process's name proves nothing.
+Processes of other users cannot be read and are left out; so are those of other pid namespaces (containers).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from air.sandbox.wire.connection import interpreter
 
 @dataclass(frozen=True)
 class Process:
-    """One of our processes whose owner is dead."""
+    """An orphan: a process of air whose owner, the air process that started it, is dead."""
 
     pid: int
     command: str
-    """Its command line, shortened."""
+    """The command line of the process, shortened."""
     owner: str
-    """The owner's label; see `ownership.owner`."""
+    """The dead owner, as `host:pid:start`; see `ownership.owner`."""
 
 
 def processes() -> list[Process]:
-    """Our processes that outlived the process that started them."""
+    """Returns the processes of air whose owner, the air process that started them, is dead."""
     orphans = []
     for entry in _processes():
         try:
@@ -45,7 +45,7 @@ def processes() -> list[Process]:
 
 
 def _processes() -> Iterator[Path]:
-    """The processes of this pid namespace, except this one."""
+    """Yields the `/proc` folders of all processes in this pid namespace, except this process."""
     here = Path("/proc/self/ns/pid").readlink()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -56,7 +56,7 @@ def _processes() -> Iterator[Path]:
 
 
 def _owner(entry: Path) -> str:
-    """The owner of a process, by our marks on it; empty if it has none."""
+    """Returns the owner of a process by the marks that air leaves on it; empty if it has no mark."""
     variables = dict(word.partition("=")[::2] for word in _words(entry / "environ"))
     if owner := variables.get(ownership.OWNER_ENV):
         return owner
@@ -69,7 +69,7 @@ def _owner(entry: Path) -> str:
 
 
 def _box_owner(path: str) -> str:
-    """The owner of the process box whose folder contains `path`; empty if none does."""
+    """Returns the owner of the process box whose folder contains `path`; empty if no such box does."""
     owners = (ownership.folder_owner(part) for part in Path(path).parts)
     return next((owner for owner in owners if owner), "")
 
@@ -80,20 +80,20 @@ def _words(file: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Lock:
-    """A file lock that is held."""
+    """A file lock (flock) that some process holds."""
 
     file: str
     pid: int
-    """A process that has it open."""
+    """The id of a process that has the locked file open."""
     orphaned: bool
-    """Whether the process that locked it is dead, and one that inherited the file keeps the lock."""
+    """Whether the process that took the lock is dead, and a child that inherited the file keeps the lock."""
 
 
 def locks(*folders: Path) -> list[Lock]:
-    """The locks on files below `folders` that processes of this user hold.
+    """Returns the locks on files below `folders` that processes of this user hold.
 
-    A lock ends with the last process that has the file open, so a child that outlived the locking
-    process may hold it.
+    A lock ends with the last process that has inherited the open file, so a child that outlives the
+    process that took the lock may still hold it.
     """
     roots = [str(folder.resolve()) + "/" for folder in folders]
     held = []

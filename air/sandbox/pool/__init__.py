@@ -1,1 +1,1 @@
-"""Boxes started ahead, and the slots, GPU leases and file locks that bound them."""
+"""A pool of boxes, some started in advance, and the slots, GPU leases and file locks that limit boxes."""

@@ -1,14 +1,14 @@
-"""A bounded set of boxes, some of them started ahead.
+"""A pool of boxes: limits how many boxes exist, and starts some of them in advance.
 
-A pool belongs to one process and one event loop. It lends each box once, and removes it when it comes
-back. Starting ahead and removing take no time of the caller; leaving the pool waits until all boxes are
-gone. A caller that holds a box must not wait for another box of the same pool: use a second pool for
-another purpose, and `nested` if its boxes are wanted while a box of the first pool is held.
+A pool belongs to one process and one event loop. It lends each box once, and removes the box when it comes
+back. Starting in advance and removing take no time of the caller; leaving the pool waits until all boxes
+are gone. A caller that holds a box must not wait for another box of the same pool. Use a second pool for
+boxes of another purpose, with `nested` if a caller waits for them while it holds a box of the first pool.
 
-Boxes are interchangeable if their specs are equal and their image tag meant the same image when they
-were asked for. A box holds its GPUs and one of the host's slots (`air.sandbox.pool.host_slots`) from
-before its start until it is gone. Spare boxes take only what is free, and end as soon as any process on
-this host waits for what they hold.
+Two boxes are interchangeable if their specs are equal, and the tag of their image meant the same image when
+the boxes were requested. A box holds its GPUs and one of the host's slots (`air.sandbox.pool.host_slots`)
+from before its start until it is gone. A spare box (a started box that waits for a lease) never waits for
+GPUs or a slot, and ends as soon as any process on this host waits for what it holds.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Shelf:
-    """The boxes of one spec and one image that are not lent."""
+    """The boxes of one spec and one image that are ready or starting, but not lent."""
 
     spec: BoxSpec
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
     wanted: bool = True
-    """Whether spares are started ahead; false after a failure, until the next lease."""
+    """Whether spare boxes (for later leases) are started; false from a failed start to the next request."""
     resting: bool = False
-    """Whether spares pause, because others hold or wait for what spares need."""
+    """Whether no spare boxes are started for now, since others hold or wait for what these would need."""
     old: bool = False
-    """Whether the image's tag means another image by now."""
+    """Whether the tag of the image means another image by now, so that these boxes are outdated."""
 
 
 @dataclass
@@ -62,20 +62,20 @@ class _Waiter:
 
 
 class Pool:
-    """Lends boxes; use through `async with`.
+    """Lends boxes, and starts some of them in advance; use through `async with`.
 
     Args:
-        max_boxes: the most boxes at once: lent, ready, closing and starting, including those that
-            wait for GPUs or a slot.
-        warm: how many boxes are kept ready for each spec that was asked for, within `max_boxes`.
-        run: the run that the boxes belong to, for labels; this process's own if empty.
-        gpus: where boxes get their GPUs; without it, a spec with GPUs is refused.
-        nested: whether its users hold a box of another pool while they wait.
-        snapshots: whether the snapshot service starts on entering, so that the first snapshot is as
-            fast as later ones.
+        max_boxes: the maximum number of boxes at once: lent, ready, closing and starting, including boxes
+            that wait for GPUs or a slot.
+        warm: the number of boxes that are kept ready for each requested spec, within `max_boxes`.
+        run: the run that the boxes belong to, for labels; this process's own run if empty.
+        gpus: the pool that gives boxes their GPUs; None refuses specs with GPUs.
+        nested: whether callers hold a box of another pool while they wait for a box of this pool.
+        snapshots: whether the snapshot service starts when the pool is entered, so that the first
+            snapshot is as fast as later ones.
 
     Raises:
-        ConfigError: `AIR_MAX_BOXES` cannot be read.
+        ConfigError: the value of `AIR_MAX_BOXES` is not a positive integer.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Pool:
         self._open = False
 
     async def __aenter__(self) -> Pool:
-        """Opens the pool, and removes boxes of dead owners from this machine.
+        """Opens the pool, and removes boxes from this machine whose owner process is dead.
 
         Raises:
             BoxStartError: the snapshot service did not start.
@@ -119,7 +119,7 @@ class Pool:
             await to_the_end(asyncio.to_thread(cleanup.collect))
         except InfrastructureError as error:
             _LOG.warning("boxes of earlier runs could not be removed: %s", error)
-        except BaseException:  # cancellation too: nobody else would release it
+        except BaseException:  # cancellation too: nobody else would release the keeper
             await self._release_keeper()
             raise
         self._open = True
@@ -127,7 +127,7 @@ class Pool:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Removes every box, including those still lent, and returns when all are gone."""
+        """Closes the pool: removes every box, including lent ones, and returns when all are gone."""
         self._open = False
         for waiter in self._waiters:
             if not waiter.box.done():
@@ -147,7 +147,7 @@ class Pool:
             self._keeper = None
 
     def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> Lease:
-        """A lease of one box of `spec`: taken on entering, given back on leaving.
+        """Returns a lease of one box of `spec`: `async with` takes the box, and gives it back at the end.
 
         Args:
             snapshot: a frozen workspace that the box starts with, instead of an empty one.
@@ -155,21 +155,21 @@ class Pool:
         return Lease(self, spec, snapshot)
 
     def prepare(self, spec: BoxSpec) -> None:
-        """Starts spares of `spec` ahead of the first lease. Returns at once.
+        """Begins to start spare boxes of `spec`, which wait for later leases. Returns at once.
 
         Raises:
-            ConfigError: it wants more GPUs than this pool has.
+            ConfigError: the spec needs more GPUs than this pool has.
         """
         self._slots.check(spec)
         self._spawn(self._starts, self._prepared(spec))
 
     async def take(self, spec: BoxSpec) -> GuestBox:
-        """Waits for a fresh box, which is the caller's until `give_back`; prefer `lease`.
+        """Waits for a fresh box, which the caller must return with `give_back`; prefer `lease`.
 
         Raises:
-            ConfigError: it wants more GPUs than this pool has.
-            MissingError: there is no engine, or no image.
-            BoxStartError: it did not start after all attempts.
+            ConfigError: the spec needs more GPUs than this pool has.
+            MissingError: no container engine answers, or the image is not built.
+            BoxStartError: the box did not start after all attempts.
         """
         if not self._open:
             raise RuntimeError("use the pool through `async with`: it is not open")
@@ -192,7 +192,7 @@ class Pool:
                 self._waiters.remove(waiter)
             elif waiter.box.done() and not waiter.box.cancelled() and not waiter.box.exception():
                 self._lent.discard(waiter.box.result())
-                waiter.shelf.ready.appendleft(waiter.box.result())  # nobody has touched it
+                waiter.shelf.ready.appendleft(waiter.box.result())  # nobody has used this box
             self._balance()
             raise
         box.queue_seconds = time.monotonic() - since
@@ -207,7 +207,10 @@ class Pool:
             self._retire(box)
 
     async def _shelf(self, spec: BoxSpec) -> _Shelf:
-        """The shelf of a spec and of its current image; marks shelves of older images as old."""
+        """Returns the shelf, which holds the ready boxes, of a spec and its current image.
+
+        It marks shelves of the same spec and other images as old.
+        """
         digest = await self._digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
         shelf = self._shelves.setdefault(key, _Shelf(spec))
@@ -225,7 +228,10 @@ class Pool:
         self._balance()
 
     async def _give_way(self) -> None:
-        """Once a second, ends spares that hold what others on this host wait for, and resumes the rest."""
+        """Ends spare boxes, which wait for a lease, if a process on this host waits for their GPUs or slots.
+
+        It checks once a second, and allows new spare boxes when nobody waits any more.
+        """
         while True:
             await asyncio.sleep(GIVE_WAY_SECONDS)
             for shelf in self._shelves.values():
@@ -238,7 +244,7 @@ class Pool:
             self._balance()
 
     def _balance(self) -> None:
-        """Hands out ready boxes, then starts missing ones. Called after every change."""
+        """Gives ready boxes to waiters, then starts missing boxes. Called after every change of the pool."""
         if not self._open:
             return
         for waiter in list(self._waiters):
@@ -266,7 +272,7 @@ class Pool:
                 self._start(shelf, spare=True)
 
     def _next(self, shelf: _Shelf) -> GuestBox | None:
-        """Takes a ready box that is alive and not too old; retires the others."""
+        """Returns a ready box that is alive and not too old, or None; removes ready boxes that are not."""
         while shelf.ready:
             box = shelf.ready.popleft()
             if box.alive and time.monotonic() - box.born < ownership.WARM_SECONDS / 2:
@@ -275,7 +281,7 @@ class Pool:
         return None
 
     def _make_room(self) -> None:
-        """Removes spares that nobody waits for, if the pool is full and others wait."""
+        """Removes ready boxes if the pool is full and its waiters need boxes of another kind."""
         short = len(self._waiters) - len(self._closes)
         short -= sum(shelf.starting for shelf in self._shelves.values())
         for shelf in self._shelves.values():
@@ -309,14 +315,14 @@ class Pool:
             self._balance()
 
     async def _box_with_slot(self, spec: BoxSpec, spare: bool) -> GuestBox | None:
-        """A started box that holds its GPUs and slot; None if a spare would have to wait for them."""
+        """Starts a box with its GPUs and slot; returns None if a spare box would have to wait for them."""
         share = await (self._slots.try_take if spare else self._slots.take)(spec)
         if share is None:
             return None
         try:
             async with self._gate:
                 box = await patiently(lambda: start_box(spec, run=self._run, gpus=share.gpus))
-        except BaseException:  # cancellation too; a box that began to start is gone by now
+        except BaseException:  # cancellation too; a half-started box is gone by now
             share.release()
             raise
         self._held[box] = share
@@ -332,7 +338,7 @@ class Pool:
             self._retire(box)
 
     def _failed(self, shelf: _Shelf, error: AirError) -> None:
-        """Fails the longest waiter; starts no spares until the next lease."""
+        """Passes `error` to the shelf's first waiter; starts no more spare boxes until the next request."""
         if not self._open:
             return
         self.stats.failed += 1
@@ -352,10 +358,10 @@ class Pool:
     async def _closed(self, box: GuestBox) -> None:
         try:
             await box.close()
-        except AirError as error:  # its guest has ended; the rest is collected later
+        except AirError as error:  # its guest has ended; `cleanup` removes the rest later
             _LOG.warning("%s", error)
         finally:
-            # Not earlier: it may use its GPUs until it is gone. Their next lease checks for its container.
+            # Not earlier: a box may use its GPUs until it is gone. The next lease looks for its container.
             self._held.pop(box).release()
             self.stats.closed += 1
             self.stats.live -= 1
@@ -372,7 +378,7 @@ class Pool:
 
 
 class Lease:
-    """A lease of one box of a pool; use through `async with`, once."""
+    """The right to use one box of a pool; use through `async with`, once."""
 
     def __init__(self, pool: Pool, spec: BoxSpec, snapshot: Snapshot | None = None) -> None:
         self._pool, self._spec, self._snapshot = pool, spec, snapshot
@@ -380,7 +386,7 @@ class Lease:
 
     @property
     def queue_seconds(self) -> float:
-        """Seconds from asking for the box to having it; 0 before."""
+        """Seconds that the caller waited for the box; 0 before the caller has it."""
         return 0.0 if self._box is None else self._box.queue_seconds
 
     async def __aenter__(self) -> Box:

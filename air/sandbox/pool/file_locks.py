@@ -1,12 +1,12 @@
 """File locks that the processes of all users of this machine share, for GPUs and for slots of boxes.
 
-A lock is a file in one folder, `/run/lock/air` or `AIR_LOCK_DIR`, held with flock(2): the kernel frees it
-when its holder ends, in whatever way. The file names its holder in one JSON line, only for people to read:
-no decision depends on it.
+A lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`), held with flock(2): the kernel
+frees the lock when its holder ends, in whatever way. The file names its holder in one JSON line. That line
+is only for people: no decision depends on it.
 
-Limits: the folder must lie on this machine's own disk. Processes that see another folder (in a container,
-or with another `AIR_LOCK_DIR`) share no locks with us, nor do processes that start after the files were
-removed.
+Limits: the folder must be on this machine's own disk. Processes that see another folder (in a container, or
+with another `AIR_LOCK_DIR`) do not share these locks; nor do processes that start after somebody removed the
+files.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Holder:
-    """The holder that a lock's file names."""
+    """The process that holds a lock, as the lock's file names it."""
 
     pid: int
     user: str
@@ -55,7 +55,7 @@ class Holder:
 
 
 class Lock:
-    """A lock that this process holds until `release`; releasing twice is harmless."""
+    """A file lock that this process holds until it calls `release`; releasing twice is harmless."""
 
     def __init__(self, name: str, fd: int) -> None:
         self.name, self.fd, self._pid = name, fd, os.getpid()
@@ -71,20 +71,20 @@ class Lock:
 
 
 def folder() -> Path:
-    """The folder of the locks."""
+    """Returns the folder of the lock files: `AIR_LOCK_DIR`, or the default."""
     return Path(os.environ.get(FOLDER_ENV) or FOLDER)
 
 
 def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
-    """Takes the first of these locks that is free; None if none is. Never waits.
+    """Takes the first of these locks that is free and returns it, or None if none is free. Never waits.
 
     Args:
-        names: names of locks, in order of preference; their files are made if necessary.
-        shared: hold it together with other sharers, instead of alone.
-        run: the run that is named as its holder; this process's own if empty.
+        names: names of locks, in order of preference; missing lock files are created.
+        shared: whether other processes may hold the lock at the same time, if they also share it.
+        run: the run to name as the holder; this process's own run if empty.
 
     Raises:
-        ConfigError: the folder, or a file in it, cannot be used.
+        ConfigError: the folder of locks, or a file in it, cannot be used.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with _folder() as at:
@@ -96,7 +96,7 @@ def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
                     _sign(fd, run)
             except BlockingIOError:
                 os.close(fd)
-            except BaseException:  # cancellation too: it would hold the lock
+            except BaseException:  # cancellation too: an open file would hold the lock
                 os.close(fd)
                 raise
             else:
@@ -105,25 +105,25 @@ def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
 
 
 def holder(name: str) -> Holder | None:
-    """The process that holds a lock alone, as its file says; None if none does.
+    """Returns the process that holds a lock exclusively, as the lock's file names it, or None.
 
     Raises:
-        ConfigError: the folder, or a file in it, cannot be used.
+        ConfigError: the folder of locks, or a file in it, cannot be used.
     """
     return _look(name, fcntl.LOCK_SH)
 
 
 def wanted(name: str) -> bool:
-    """Whether any process holds a lock, alone or shared.
+    """Whether any process holds the lock `name`, exclusively or shared.
 
     Raises:
-        ConfigError: the folder, or a file in it, cannot be used.
+        ConfigError: the folder of locks, or a file in it, cannot be used.
     """
     return _look(name, fcntl.LOCK_EX) is not None
 
 
 def names(prefix: str) -> list[str]:
-    """The names of all existing lock files that begin with `prefix`, sorted."""
+    """Returns the names of all existing lock files that begin with `prefix`, sorted."""
     with _folder() as at:
         files = os.listdir(at)  # noqa: PTH208 — pathlib has no descriptors
         return sorted(name for name in files if name.startswith(prefix))
@@ -138,12 +138,12 @@ async def until(
 ) -> T:
     """Repeats `attempt` until it returns something other than None, and returns that.
 
-    Meanwhile `wanted(marker)` is true in every process of this machine.
+    While it waits, it holds the lock `marker` shared, so that `wanted(marker)` is true in all processes.
 
     Args:
-        attempt: tries once, without waiting.
-        marker: a lock's name.
-        what: describes what is awaited, and its holders, for the log.
+        attempt: a function that tries once, without waiting.
+        marker: the name of the lock that tells other processes of this machine that somebody waits.
+        what: a function that describes, for the log, what is awaited and who holds it.
         say_after: seconds of waiting before the first line in the log; doubled for each further line.
     """
     mark: Lock | None = None
@@ -164,7 +164,7 @@ async def until(
 
 
 def _look(name: str, kind: int) -> Holder | None:
-    """The holder that blocks a lock of `kind`; None if the lock is free. Takes nothing."""
+    """Returns the holder that prevents a lock of `kind` (LOCK_SH or LOCK_EX), or None. Keeps no lock."""
     with _folder() as at:
         try:
             fd = _checked(name, os.open(name, os.O_RDONLY | _FILE, dir_fd=at))
@@ -184,7 +184,7 @@ def _look(name: str, kind: int) -> Holder | None:
 
 @contextmanager
 def _folder() -> Iterator[int]:
-    """Opens the folder; makes it if necessary, writable by all and sticky."""
+    """Opens the folder of locks for the block; makes it if necessary, sticky and writable by all users."""
     path = folder()
     try:
         if not os.path.lexists(path):
@@ -204,7 +204,7 @@ def _folder() -> Iterator[int]:
 
 
 def _make(path: Path) -> None:
-    """Makes the folder under another name, then renames it: no process sees it with a wrong mode."""
+    """Makes the folder of locks. It gets its name after its mode, so no process sees it with a wrong mode."""
     made = Path(tempfile.mkdtemp(prefix=".air-", dir=path.parent))
     try:
         made.chmod(0o1777)  # whatever the umask is
@@ -212,13 +212,16 @@ def _make(path: Path) -> None:
         made.rename(path)
     except OSError:
         shutil.rmtree(made)
-        if not path.is_dir():  # else another process was first
+        if not path.is_dir():  # otherwise another process was first
             raise
 
 
 def _open(name: str, at: int) -> int:
-    """Opens a lock's file; makes it if necessary. Never with O_CREAT on an existing file: in sticky folders
-    the kernel may refuse that for another user's file."""
+    """Opens a lock's file; makes it if it does not exist.
+
+    An existing file is opened without O_CREAT: in sticky folders the kernel may refuse O_CREAT for another
+    user's file.
+    """
     while True:
         try:
             return _checked(name, os.open(name, os.O_RDWR | _FILE, dir_fd=at))
@@ -229,7 +232,7 @@ def _open(name: str, at: int) -> int:
 
 
 def _create(name: str, at: int) -> None:
-    """Makes a lock's file under another name, then links it: no process sees it with a wrong mode."""
+    """Makes a lock's file. It gets its name after its mode, so no process sees it with a wrong mode."""
     draft = f".{name}.{secrets.token_hex(6)}"
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=at)
     try:
@@ -267,7 +270,7 @@ def _sign(fd: int, run: str) -> None:
 
 
 def _parse(text: bytes) -> Holder:
-    """Reads the holder from a lock's file. Any user may have written it: control characters go."""
+    """Parses the text of a lock's file. Any user may have written it: unprintable characters become `?`."""
     try:
         fields = json.loads(text.partition(b"\n")[0])
         pid, user, run = int(fields["pid"]), str(fields["user"]), str(fields["run"])

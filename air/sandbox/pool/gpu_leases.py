@@ -1,12 +1,13 @@
-"""The right to use some GPUs for one box, held across the processes and users of this machine.
+"""GPU leases: the right of one box to use some GPUs, respected by all processes and users of this machine.
 
-A lease is a set of file locks (`air.sandbox.pool.file_locks`), so it ends with its process. A GPU's lock is
-`<uuid>.0`. Processes that share it on purpose (`slots_per_gpu` > 1) hold that lock together, and each holds
-`<uuid>.<slot>`, counted from 1, alone. So a box that wants a GPU alone never gets a shared one, even if two
-processes have different settings.
+A lease is a set of file locks (`air.sandbox.pool.file_locks`), so it ends with its process. The lock of a
+GPU is `<uuid>.0`. A box that uses a GPU alone holds this lock exclusively. Boxes that share a GPU
+(`slots_per_gpu` > 1) hold this lock shared, and each also holds `<uuid>.<slot>` (slots count from 1)
+exclusively. So a box that wants a GPU alone never gets a shared GPU, even if two processes have different
+settings.
 
-Locks do not show a container that outlives its killed owner, nor one whose owner has another lock folder:
-a GPU is lent only if no container of the engine carries its label (`air.gpu`).
+Locks do not show a container that outlives its killed owner, nor a container whose owner has another lock
+folder. Therefore a GPU is also lent only if no conflicting container has the GPU in its label `air.gpu`.
 """
 
 from __future__ import annotations
@@ -22,42 +23,42 @@ from air.sandbox.pool import file_locks
 from air.sandbox.pool.gpus import Gpu, Wanted, listed, plan
 
 WAITING = "gpu.waiting"
-"""The lock that all waiters for GPUs hold together."""
+"""The name of the lock that every process that waits for GPUs holds, shared."""
 _TURN = "gpu.turn"
 
 
 class GpuLease:
-    """The right to some GPUs until `release`; releasing twice is harmless."""
+    """The right to use some GPUs until `release`; releasing twice is harmless."""
 
     def __init__(self) -> None:
         self._held: dict[Gpu, tuple[file_locks.Lock, ...]] = {}
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs, in the order of the pool."""
+        """The leased GPUs, in the order in which they were taken."""
         return tuple(self._held)
 
     @property
     def uuids(self) -> tuple[str, ...]:
-        """Their UUIDs."""
+        """The UUIDs of the leased GPUs."""
         return tuple(gpu.uuid for gpu in self._held)
 
     @property
     def label(self) -> str:
-        """The value of the label `air.gpu` of a container that uses them: `<uuid>.<slot>,…`."""
+        """The value of the label `air.gpu` for a container that uses these GPUs: `<uuid>.<slot>,…`."""
         return ",".join(held[0].name for held in self._held.values())
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """The locks' file descriptors: a process that inherits them holds the GPUs too, until it ends."""
+        """The file descriptors of the locks: a process that inherits them also holds the GPUs."""
         return tuple(lock.fd for held in self._held.values() for lock in held)
 
     def add(self, gpu: Gpu, held: tuple[file_locks.Lock, ...]) -> None:
-        """Takes over the locks of one more GPU."""
+        """Adds a GPU, with its locks, to the lease."""
         self._held[gpu] = held
 
     def release(self, uuids: Iterable[str] | None = None) -> None:
-        """Gives back all GPUs, or only those named."""
+        """Gives back the GPUs with these UUIDs, or all GPUs if `uuids` is None."""
         only = None if uuids is None else set(uuids)
         for gpu in [gpu for gpu in self._held if only is None or gpu.uuid in only]:
             for lock in self._held.pop(gpu):
@@ -65,16 +66,16 @@ class GpuLease:
 
 
 class GpuPool:
-    """Lends GPUs, each exclusively or to `slots_per_gpu` at once.
+    """Lends GPUs to boxes: each GPU to one box, or to `slots_per_gpu` boxes at once.
 
-    Requests are served in order within this process. Across processes the order is random, except that
-    one request for several GPUs at a time keeps the GPUs it has while it waits for more.
+    Within this process, requests are served in order. Across processes the order is random. At any time,
+    only one waiting request for several GPUs on this machine may keep the GPUs that it already has.
 
     Args:
         gpus: the GPUs to lend.
-        slots_per_gpu: how many boxes may share a GPU; its memory is not divided among them.
-        run: the run that is named as the holder; this process's own if empty.
-        say_after: seconds of waiting after which the log names the holders.
+        slots_per_gpu: the number of boxes that may share a GPU; its memory is not divided among them.
+        run: the run to name as the holder; this process's own run if empty.
+        say_after: seconds of waiting after which the log names the holders of the GPUs.
     """
 
     def __init__(
@@ -95,14 +96,14 @@ class GpuPool:
 
     @classmethod
     def open(cls, wanted: Wanted, *, slots_per_gpu: int = 1, run: str = "") -> GpuPool:
-        """A pool of the GPUs of this machine that `wanted` means; see `gpus.plan`, also for errors."""
+        """Makes a pool of the GPUs that `wanted` names; see `gpus.plan` for its values and errors."""
         return cls(plan(wanted), slots_per_gpu=slots_per_gpu, run=run)
 
     def check(self, count: int) -> None:
-        """Checks that a box with `count` GPUs can be served at all.
+        """Checks that this pool can ever serve a box that needs `count` GPUs.
 
         Raises:
-            ConfigError: the pool has fewer.
+            ConfigError: the pool has fewer GPUs.
         """
         if count > len(self.gpus):
             raise ConfigError(
@@ -113,7 +114,7 @@ class GpuPool:
 
     @asynccontextmanager
     async def lease(self, count: int) -> AsyncIterator[GpuLease]:
-        """A lease of `count` GPUs: taken on entering, given back on leaving; see `take`."""
+        """Holds `count` GPUs while the block of `async with` runs; waits for them first, as `take` does."""
         lease = await self.take(count)
         try:
             yield lease
@@ -121,16 +122,16 @@ class GpuPool:
             lease.release()
 
     async def take(self, count: int, *, containers: bool = False) -> GpuLease:
-        """Waits for `count` GPUs, all or none. The caller releases the lease.
+        """Waits for `count` GPUs and returns a lease of them, which the caller must release.
 
         Args:
-            containers: whether a container will use them. Then the engine must answer: while it restarts,
-                containers may live on.
+            containers: whether a container will use the GPUs. If so, the container engine must answer,
+                since containers may use GPUs even while the container engine restarts.
 
         Raises:
-            ConfigError: the pool has fewer, or the locks cannot be used.
-            MissingError: no engine answers, and `containers` is set.
-            BoxStartError: the engine failed to list its containers.
+            ConfigError: the pool has fewer GPUs, or the locks cannot be used.
+            MissingError: no container engine answers, and `containers` is true.
+            BoxStartError: the container engine failed to list its containers.
         """
         self.check(count)
         lease = GpuLease()
@@ -138,7 +139,7 @@ class GpuPool:
 
         async def attempt() -> GpuLease | None:
             nonlocal turn
-            if count > 1 and turn is None:  # without it, several GPUs are never free at once
+            if count > 1 and turn is None:  # else several GPUs are rarely free at once
                 turn = file_locks.acquire(_TURN, run=self._run)
             return await self._fill(lease, count, containers, keep=turn is not None)
 
@@ -158,7 +159,7 @@ class GpuPool:
                 turn.release()
 
     async def try_take(self, count: int, *, containers: bool = False) -> GpuLease | None:
-        """As `take`, but None if they are not free now. Never waits."""
+        """Like `take`, but returns None if the GPUs are not free now, instead of waiting for other boxes."""
         self.check(count)
         if self._line.locked():
             return None
@@ -172,7 +173,10 @@ class GpuPool:
     async def _fill(
         self, lease: GpuLease, count: int, containers: bool, *, keep: bool
     ) -> GpuLease | None:
-        """Takes the GPUs that `lease` lacks. If some are missing, gives the others back unless `keep`."""
+        """Takes free GPUs until `lease` has `count`. Returns the lease, or None if GPUs are missing.
+
+        If GPUs are missing, it gives the other GPUs back unless `keep` is true.
+        """
         for slot in self._slots:  # boxes share a GPU only after each GPU has one box
             for gpu in sorted(self.gpus, key=lambda gpu: gpu.uuid in self._occupied):
                 missing = len(lease.gpus) < count and gpu not in lease.gpus
@@ -184,7 +188,7 @@ class GpuPool:
             except MissingError:
                 if containers:
                     raise
-                self._occupied = {}  # without an engine, only the locks can tell
+                self._occupied = {}  # without a container engine, only locks show who uses a GPU
             if not self._occupied:
                 return lease
             lease.release(self._occupied)
@@ -213,16 +217,19 @@ class GpuPool:
 def divided(
     gpus: Sequence[Gpu], *, box: int, grader: int, slots_per_gpu: int = 1, where: str = "gpus"
 ) -> tuple[GpuPool, GpuPool]:
-    """Two pools, for agents' boxes and for graders': an agent keeps its GPUs while it waits for a grade.
+    """Divides GPUs into two pools: the first for boxes of agents, the second for boxes of graders.
+
+    One pool is not enough, since an agent's box keeps its GPUs while it waits for the grader.
 
     Args:
         gpus: the GPUs to divide.
-        box: the most GPUs of one agent's box.
-        grader: the most GPUs of one grader's box; the graders' pool has that many.
-        where: the configuration key, for the error.
+        box: the maximum number of GPUs of one agent's box.
+        grader: the maximum number of GPUs of one grader's box; the graders' pool has that many.
+        slots_per_gpu: the number of boxes that may share a GPU.
+        where: the configuration key to name in the error.
 
     Raises:
-        ConfigError: `gpus` are fewer than `box + grader`.
+        ConfigError: there are fewer GPUs than `box + grader`.
     """
     if box + grader > len(gpus):
         raise ConfigError(
@@ -236,7 +243,7 @@ def divided(
 
 
 def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
-    """The holders of a GPU by slot; slot 0 is the whole GPU.
+    """Returns the processes that hold a GPU, by slot; slot 0 means the whole GPU.
 
     Raises:
         ConfigError: the locks cannot be used.
@@ -247,13 +254,13 @@ def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
 
 
 def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """The containers that conflict with a lease: UUID to "container NAME of OWNER".
+    """Returns the containers that use GPUs of a lease, as a dict from UUID to "container NAME of OWNER".
 
-    Containers in different slots of a GPU do not conflict; one that has the whole GPU always does.
+    Containers in different slots of a GPU do not conflict; a container with the whole GPU conflicts with all.
 
     Args:
-        label: the lease, as `GpuLease.label`.
-        containers: the engine's summaries.
+        label: the lease, in the form of `GpuLease.label`.
+        containers: the container engine's summaries of all containers to compare with.
     """
     wanted = [_slot(part) for part in label.split(",")]
     conflicts: dict[str, str] = {}
@@ -270,17 +277,19 @@ def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
 
 
 def _slot(part: str) -> tuple[str, str]:
-    """The UUID and the slot of one part of a label; a bare UUID means the whole GPU."""
+    """Splits one part of a label `air.gpu` into UUID and slot; a UUID without a slot means slot 0."""
     uuid, _, slot = part.strip().partition(".")
     return uuid, slot or "0"
 
 
 def occupied(label: str) -> dict[str, str]:
-    """As `users` for all containers of the engine, after removing those of dead owners. Blocks.
+    """Returns the existing containers that conflict with the lease `label`, as `users` does. Blocks.
+
+    It first removes containers with GPUs whose owner process is dead.
 
     Raises:
-        MissingError: no engine answers.
-        BoxStartError: the engine answers, but fails.
+        MissingError: no container engine answers.
+        BoxStartError: the container engine answers, but fails.
     """
     from air.sandbox.docker import engine
 

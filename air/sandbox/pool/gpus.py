@@ -1,8 +1,8 @@
-"""The GPUs of this machine, and which of them a run means. `air.sandbox.pool.gpu_leases` lends them.
+"""Detects the GPUs of this machine, and selects those that a run names. `gpu_leases` lends them to boxes.
 
-A GPU is known by its UUID. Indices are NVML's (as `nvidia-smi` counts them, by PCI bus), which may differ
-from torch's: `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` renumber CUDA's devices, and NVML ignores
-both. MIG devices are not detected; `AIR_GPU_INVENTORY` may name them.
+A GPU is identified by its UUID. Indices are those of NVML (as `nvidia-smi` counts, by PCI bus). They may
+differ from torch's indices, since `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` renumber CUDA's devices,
+and NVML ignores both. MIG devices (parts of a GPU) are not detected; `AIR_GPU_INVENTORY` may name them.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ class Gpu:
     """One GPU of this machine."""
 
     index: int
-    """NVML's index."""
+    """The index of the GPU in NVML, as `nvidia-smi` shows it."""
     uuid: str
-    """Its permanent name: `GPU-…`."""
+    """The permanent id of the GPU: `GPU-…`, or `MIG-…` for a part of a GPU."""
     name: str = ""
-    """Its model; empty if the inventory is declared."""
+    """The model of the GPU; empty if `AIR_GPU_INVENTORY` declares the GPU."""
     memory_mb: int = 0
-    """Its memory in MiB; 0 if unknown."""
+    """The memory of the GPU in MiB; 0 if unknown."""
 
     def __str__(self) -> str:
         return f"{self.index} = {self.uuid}"
 
 
 def inventory() -> list[Gpu]:
-    """The GPUs of this machine, by index: NVML's, or those that `AIR_GPU_INVENTORY` declares.
+    """Returns the GPUs of this machine, sorted by index.
 
-    A declaration is `INDEX=UUID,…` (`0=GPU-aaaa,1=GPU-bbbb`), or `none`. Blocks: NVML may need seconds
-    to load the driver.
+    The environment variable `AIR_GPU_INVENTORY` may declare them, as `0=GPU-aaaa,1=GPU-bbbb` or `none`;
+    otherwise NVML detects them. Blocks: NVML may need seconds to load the driver.
 
     Raises:
-        ConfigError: `AIR_GPU_INVENTORY` cannot be read.
-        MissingError: there is a driver, but it does not answer.
+        ConfigError: the value of `AIR_GPU_INVENTORY` is malformed.
+        MissingError: there is an NVIDIA driver, but it does not answer.
     """
     declared = os.environ.get(INVENTORY_ENV, "").strip()
     return _declared(declared) if declared else _nvml()
@@ -101,16 +101,16 @@ def _described(nvml: Any, index: int) -> Gpu | None:
 
 
 def select(wanted: Wanted, gpus: Sequence[Gpu], *, where: str = "gpus") -> list[Gpu]:
-    """The GPUs that `wanted` means.
+    """Returns the GPUs that `wanted` names.
 
     Args:
-        wanted: NVML indices, UUIDs, or beginnings of UUIDs that fit exactly one GPU; or `auto`: all
-            GPUs that `CUDA_VISIBLE_DEVICES` leaves visible, its numbers read as indices.
+        wanted: a list of NVML indices, UUIDs, or beginnings of UUIDs that fit exactly one GPU; or `auto`
+            for all GPUs that `CUDA_VISIBLE_DEVICES` leaves visible (its numbers count as NVML indices).
         gpus: the GPUs of this machine.
-        where: the configuration key, for errors.
+        where: the configuration key to name in errors.
 
     Raises:
-        ConfigError: a GPU does not exist, a name fits several, or a GPU is named twice; lists all GPUs.
+        ConfigError: a GPU does not exist or is named twice, or a name fits several GPUs.
     """
     if wanted == "auto":
         chosen = _visible(gpus)
@@ -137,7 +137,7 @@ def _one(name: str, gpus: Sequence[Gpu], where: str) -> Gpu:
 
 
 def _visible(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves; as in CUDA, an unknown entry hides all after it."""
+    """Returns the GPUs that `CUDA_VISIBLE_DEVICES` names; as in CUDA, it ends at the first unknown entry."""
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     if text is None:
         return list(gpus)
@@ -151,18 +151,24 @@ def _visible(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def listed(gpus: Iterable[Gpu]) -> str:
-    """GPUs as one line, for messages."""
+    """Returns a list of GPUs as one line for messages."""
     return ", ".join(map(str, gpus)) or "none"
 
 
 def plan(boxes: Wanted, *, trainer: Sequence[str] = (), inference: Sequence[str] = ()) -> list[Gpu]:
-    """The GPUs that boxes get: none of the trainer's nor of the inference server's.
+    """Returns the GPUs that boxes may use; the trainer's and the inference server's are not among them.
 
-    `auto` leaves those out. Blocks as `inventory` does.
+    Blocks while the machine's GPUs are detected.
+
+    Args:
+        boxes: the GPUs for boxes, as in `select`; `auto` leaves out those of the trainer and the server.
+        trainer: the GPUs of the trainer.
+        inference: the GPUs of the inference server.
 
     Raises:
-        ConfigError: `boxes` names a GPU of the trainer or the server; also see `select`, `inventory`.
-        MissingError: see `inventory`.
+        ConfigError: `boxes` names a GPU of the trainer or the inference server, or no GPU remains; or an
+            error of `select` or `inventory`.
+        MissingError: there is an NVIDIA driver, but it does not answer.
     """
     gpus = inventory()
     own = {

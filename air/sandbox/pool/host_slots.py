@@ -1,14 +1,15 @@
-"""The share of this host that a box takes before it starts, and gives back once it is gone.
+"""Host slots: limit how many boxes exist on this machine. A box holds a slot from its start to its end.
 
-A box takes its GPUs first, then one of the host's slots: a box that waits for a GPU, perhaps for hours,
-blocks no slot. Both are file locks (`air.sandbox.pool.file_locks`): they hold across processes and end
+A box takes its GPUs first and its slot afterwards, so a box that waits for a GPU, perhaps for hours, blocks
+no slot. Slots and GPUs are file locks (`air.sandbox.pool.file_locks`): they hold across processes, and end
 with a process that is killed.
 
-`AIR_MAX_BOXES` bounds the boxes on a host, of all pools, processes and users together; each process
-counts up to its own setting. The default is 128, or 8 per core if that is more. Nested boxes, for which a
-holder of another box waits (graders), have slots of their own, a quarter as many; otherwise both could
-wait for ever. The limit keeps a host usable; it isolates nothing. If the default folder of locks cannot
-be used, boxes start without a limit, and the log says so. Boxes opened without a pool are not counted.
+`AIR_MAX_BOXES` limits the boxes of all pools, processes and users of a host together; each process applies
+its own value of the variable. The default is 128, or 8 per core if that is more. Nested boxes are boxes for
+which the holder of another box waits, such as graders. They have separate slots, a quarter as many;
+otherwise both boxes could wait for ever. The limit keeps a host usable; it isolates nothing. If the default
+folder of locks cannot be used, boxes start without a limit, and the log says so. Boxes that are opened
+without a pool are not counted.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _LOG = logging.getLogger(__name__)
 
 
 def max_boxes() -> int:
-    """The most boxes at once on this host: `AIR_MAX_BOXES`, or the default.
+    """Returns the maximum number of boxes at once on this host: `AIR_MAX_BOXES`, or the default.
 
     Raises:
-        ConfigError: it is not a positive integer.
+        ConfigError: the value of `AIR_MAX_BOXES` is not a positive integer.
     """
     text = os.environ.get(LIMIT_ENV, "").strip()
     if not text:
@@ -47,13 +48,13 @@ def max_boxes() -> int:
 
 @dataclass
 class HostShare:
-    """What one box holds of its host; releasing twice is harmless."""
+    """The GPUs and the slot that one box holds on its host; releasing them twice is harmless."""
 
     gpus: GpuLease | None = None
     slot: file_locks.Lock | None = None
 
     def release(self) -> None:
-        """Gives everything back."""
+        """Gives the GPUs and the slot back."""
         if self.gpus is not None:
             self.gpus.release()
         if self.slot is not None:
@@ -61,15 +62,15 @@ class HostShare:
 
 
 class HostSlots:
-    """Hands out slots, and GPUs, to the boxes of one pool.
+    """Gives slots of this host, and GPUs, to the boxes of one pool.
 
     Args:
-        gpus: where boxes get their GPUs; without it, a box with GPUs is refused.
-        nested: whether its users hold a box of another pool while they wait.
-        run: the run that is named as the holder; this process's own if empty.
+        gpus: the pool that gives boxes their GPUs; None refuses boxes with GPUs.
+        nested: whether callers hold a box of another pool while they wait for a box of this pool.
+        run: the run to name as the holder; this process's own run if empty.
 
     Raises:
-        ConfigError: see `max_boxes`.
+        ConfigError: the value of `AIR_MAX_BOXES` is not a positive integer.
     """
 
     def __init__(self, gpus: GpuPool | None = None, *, nested: bool = False, run: str = "") -> None:
@@ -80,20 +81,21 @@ class HostSlots:
         self._line = asyncio.Lock()
 
     def check(self, spec: BoxSpec) -> None:
-        """Checks that a box of `spec` can be served at all.
+        """Checks that a box of `spec` can ever get its GPUs.
 
         Raises:
-            ConfigError: it wants more GPUs than there are.
+            ConfigError: the box needs more GPUs than the GPU pool has.
         """
         if spec.gpus:
             self._pool.check(spec.gpus)
 
     async def take(self, spec: BoxSpec) -> HostShare:
-        """Waits until a box of `spec` has its GPUs and its slot.
+        """Waits for the GPUs and the slot of a box of `spec`; returns them as a `HostShare` to release later.
 
         Raises:
-            ConfigError: it wants more GPUs than there are, or the locks cannot be used.
-            BoxStartError: the engine could not say which containers use the GPUs.
+            ConfigError: the box needs more GPUs than the GPU pool has, or the locks cannot be used.
+            MissingError: the box is a container with GPUs, and no container engine answers.
+            BoxStartError: the container engine could not tell which containers use the GPUs.
         """
         share = HostShare()
         try:
@@ -114,7 +116,7 @@ class HostSlots:
         return share
 
     async def try_take(self, spec: BoxSpec) -> HostShare | None:
-        """As `take`, but None if others hold, or wait for, what it needs. Never waits."""
+        """Like `take`, but returns None at once if others hold, or wait for, what the box needs."""
         share = HostShare()
         try:
             if self.wanted(spec) or self._line.locked():
@@ -134,7 +136,7 @@ class HostSlots:
         return share
 
     def wanted(self, spec: BoxSpec) -> bool:
-        """Whether any process on this host waits for what a box of `spec` holds."""
+        """Whether any process on this host waits for a slot, or for GPUs if a box of `spec` has some."""
         gpus = bool(spec.gpus) and file_locks.wanted(GPUS_WAITING)
         return gpus or (self._limited and file_locks.wanted(self._waiting))
 
@@ -150,7 +152,7 @@ class HostSlots:
 
     @cached_property
     def _limited(self) -> bool:
-        """Whether slots are counted; decided once."""
+        """Whether slots limit the boxes; false if the default folder of locks is unusable. Decided once."""
         try:
             file_locks.names("box.")
         except ConfigError as error:

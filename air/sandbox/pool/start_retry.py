@@ -1,4 +1,4 @@
-"""Retries of box starts, and the current ids of images, for the pool."""
+"""Retries failed starts of boxes, and asks for the current ids of images, for the pool of boxes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from air.sandbox.docker.engine_errors import EngineAwayError, TransientStartErro
 
 ATTEMPTS = 4
 AWAY_SECONDS = 60.0
-"""How long a start waits for an engine that restarts."""
+"""Seconds for which starts are repeated while the container engine does not answer, e.g. as it restarts."""
 DIGEST_SECONDS = 1.0
 T = TypeVar("T")
 
 
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """Returns the result of `work`; repeats it after failures that may pass.
+    """Returns the result of `work`; repeats `work` after failures that are likely to pass.
 
     Raises:
         TransientStartError: the last attempt failed. Other errors are raised at once.
@@ -48,18 +48,18 @@ def _hopeless(state: RetryCallState) -> bool:
 
 
 class Digests:
-    """The ids that image tags mean, asked of the engine at most once per `DIGEST_SECONDS`."""
+    """Looks up the ids of images by their tags, and caches each id for `DIGEST_SECONDS`."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}
         self._asking = asyncio.Lock()
 
     async def of(self, spec: BoxSpec) -> str:
-        """The id of a spec's image; empty for process boxes.
+        """Returns the current id of the image of `spec`; empty if its provider uses no images.
 
         Raises:
-            MissingError: no engine answers, or the image is not built.
-            BoxStartError: the engine failed.
+            MissingError: no container engine answers, or the image is not built.
+            BoxStartError: the container engine failed.
         """
         if spec.provider != "docker":
             return ""

@@ -1,1 +1,1 @@
-"""Boxes that are processes of this machine, in namespaces if the kernel allows them."""
+"""Process boxes: boxes that are plain processes, not containers, in namespaces if the kernel allows them."""

@@ -1,24 +1,26 @@
-"""The process box: the same guest as a subprocess, for machines without Docker.
+"""The process box: a box that is a plain process, not a container, for machines without Docker.
 
-Every episode in one is labelled `isolation = "process"`. The promises of every box hold (fresh commands,
-timeouts that kill whole trees, bounded output, file operations that follow no link, an end together with
-the harness). More depends on the mode (`air.sandbox.process.namespaces`; `namespaces()` says which and
-why):
+A process box runs the same guest (our program inside a box) as a container, but as a subprocess. An episode
+in a process box is labelled `isolation = "process"`. The promises of every box hold: each command runs in a
+new process, timeouts kill a command with all its descendants, output is bounded, file operations follow no
+link, and the box ends when the process that opened it ends. All other isolation depends on the mode, which
+`air.sandbox.process.namespaces` detects; `namespaces()` returns it with the reason.
 
-- `root` and `user`: the guest is process 1, so nothing outlives the box or hides from it. There is no
-  network but loopback. Of the host, only system folders and Python are visible, read-only. No process in
-  it has or can get a privilege. Workspace, scratch folders and `/tmp` are tmpfs of `disk_mb` each, in
-  memory of the host. `pids` holds from Linux 5.14 on. As root, a box's ids are the host's from
-  `namespaces.HOST_IDS` on, which own nothing there; as another user, they are that user, and graders
-  cannot run an agent's code as a second user.
-- `plain`: a command runs as this user and sees the host's files, network and processes. `pids`, `shm_mb`
-  and the size of the workspace as a whole are not enforced.
-- No mode enforces `cpus`, nor memory except per process (its data segment). There is no filter of system
-  calls: only the host's kernel separates a box from the host.
+- Modes `root` and `user` use namespaces. The guest is process 1, so no process outlives the box or hides
+  from the guest. The only network is loopback. Of the host, only system folders and Python are visible,
+  read-only. No process in the box has or can get a privilege. The workspace, the scratch folders and `/tmp`
+  are tmpfs of `disk_mb` each, in the host's memory. `pids` is enforced from Linux 5.14 on. In mode `root`,
+  the user ids of a box are the host's ids from `namespaces.HOST_IDS` on, which own nothing on the host. In
+  mode `user`, all processes are the user who runs air, so a grader cannot run an agent's code as a second
+  user.
+- Mode `plain`: a command runs as this user and sees the host's files, network and processes. `pids`,
+  `shm_mb` and the size of the whole workspace are not enforced.
+- No mode enforces `cpus`. Memory is limited only per process (its data segment). System calls are not
+  filtered: only the host's kernel separates a box from the host.
 
-A box's GPUs are enforced by `CUDA_VISIBLE_DEVICES` alone (empty if it has none). The guest holds their
-locks too: if the harness is killed, the GPUs are free once the guest has ended. `network` restricts a box
-as it does a container, except in `plain` mode.
+Only `CUDA_VISIBLE_DEVICES` restricts the GPUs of a box; it is empty for a box without GPUs. The guest also
+holds the locks of the box's GPUs: if the process that opened the box is killed, the GPUs become free when
+the guest has ended. `BoxSpec.network` restricts a process box like a container, except in mode `plain`.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ProcessBox(GuestBox):
-    """A box that is a folder and a subprocess."""
+    """A box without a container: a folder, and a subprocess that runs the guest."""
 
     isolation: Isolation = "process"
 
@@ -58,7 +60,7 @@ class ProcessBox(GuestBox):
         super().__init__(spec)
         self._gpus = gpus or GpuLease()
         self.mode: modes.Mode = "plain"
-        """Which namespaces it has; see `air.sandbox.process.namespaces`."""
+        """The box's kind of namespaces, or `plain` for none; see `air.sandbox.process.namespaces`."""
         self._root: Path | None = None
         self._process: asyncio.subprocess.Process | None = None
 
@@ -66,11 +68,15 @@ class ProcessBox(GuestBox):
     async def start(
         cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
     ) -> ProcessBox:
-        """Starts a box; `run` is ignored, since a process has no labels.
+        """Starts a process box and returns it when it is ready.
+
+        Args:
+            run: ignored, since a process has no labels.
+            gpus: the box's GPUs; the caller releases this lease after the box is closed.
 
         Raises:
-            ConfigError: a scratch folder, or `AIR_PROCESS_BOX`, cannot be used.
-            BoxStartError: its folder, its process or its guest did not start.
+            ConfigError: a scratch folder, or the value of `AIR_PROCESS_BOX`, cannot be used.
+            BoxStartError: the box's folder could not be made, or its process or guest did not start.
         """
         box = cls(spec, gpus)
         try:
@@ -116,17 +122,17 @@ class ProcessBox(GuestBox):
 
     @property
     def _proxied(self) -> bool:
-        """Whether it uses the egress proxy, as a container does; a plain box has the whole network."""
+        """Whether the box uses the egress proxy; in mode `plain` it has the whole network instead."""
         return bool(self.spec.network) and self.mode != "plain"
 
     def _make_root(self) -> Path:
         root = Path(tempfile.gettempdir(), ownership.folder_prefix() + self.id.removeprefix("air-"))
         root.mkdir(mode=0o700)
-        self._root = root  # only now: what was there before is not ours to remove
+        self._root = root  # only now: `_close` must not remove a folder that existed
         return root
 
     def _prepare(self, root: Path) -> list[dict[str, Any]]:
-        """Prepares the box's folders; returns the frames to send first."""
+        """Prepares the box's folders; returns the frames that the guest reads first."""
         layouts = []
         if self.mode == "plain":
             self._make_folders(root)
@@ -150,9 +156,11 @@ class ProcessBox(GuestBox):
 
     @property
     def host_workspace(self) -> Path:
-        """The workspace as this machine sees it while the box lives. Append `/` for programs: with
-        namespaces the path is a link into a file system that is mounted nowhere else. Links in the
-        workspace are the agent's: never follow them."""
+        """The path of the workspace on the host while the box lives.
+
+        With namespaces the path is a link into a file system that is mounted nowhere else, so append `/`
+        for programs. The agent may have made links in the workspace: never follow them.
+        """
         if self.mode == "plain":
             return Path(self.workspace)
         assert self._process is not None
@@ -160,7 +168,7 @@ class ProcessBox(GuestBox):
 
     @property
     def seen_from_host(self) -> str:
-        """`host_workspace` for a person at this machine."""
+        """The path of the workspace on the host, with a final `/`, for a person at this machine."""
         return f"{self.host_workspace}/"
 
     @property
@@ -185,7 +193,7 @@ class ProcessBox(GuestBox):
         }
 
     def _env(self) -> dict[str, str]:
-        """The environment of commands: nothing of the harness's own, which may hold secrets."""
+        """Returns the environment of commands, built anew: this process's own variables may hold secrets."""
         env = {
             "PATH": f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
             "HOME": self._folders[WORKSPACE],
@@ -201,20 +209,20 @@ class ProcessBox(GuestBox):
         )
 
     async def snapshot(self) -> Snapshot:
-        """Freezes and copies the workspace; see `Box.snapshot`."""
+        """Freezes the workspace, copies it, and ends the box; see `Box.snapshot`."""
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
             return await CopiedSnapshot.of(self.host_workspace)
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Copies a frozen workspace into this box's; see `Box.restore`."""
+        """Copies the frozen workspace of `snapshot` into this box; see `Box.restore`."""
         if not isinstance(snapshot, CopiedSnapshot):
             raise ConfigError("a process box starts only from a snapshot of a process box")
         await snapshot.fill(self.host_workspace)
 
     async def _close(self) -> None:
         if self._process is not None:
-            if self._connection is None:  # it waits for its program
+            if self._connection is None:  # the process still waits for the guest's program
                 self._process.kill()
             else:
                 await self._connection.close()
@@ -228,10 +236,12 @@ class ProcessBox(GuestBox):
 
 
 def namespaces() -> str:
-    """The mode of process boxes on this machine, and why, as one line. Blocks for about 0.2 s once.
+    """Returns the mode of process boxes on this machine (`root`, `user` or `plain`), and why, as one line.
+
+    The first call blocks for about 0.2 s.
 
     Raises:
-        ConfigError: `AIR_PROCESS_BOX` names no mode, or a mode that does not work here.
+        ConfigError: `AIR_PROCESS_BOX` names no mode, or a mode that does not work on this machine.
     """
     detection = modes.detect()
     return f"{detection.mode}: {detection.reason}"

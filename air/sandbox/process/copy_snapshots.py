@@ -1,7 +1,7 @@
-"""Snapshots of process boxes: a folder on the host that holds a copy of the workspace.
+"""Snapshots of process boxes (boxes without a container): folders on the host that hold a workspace's copy.
 
-A box that starts from a snapshot gets another copy: unlike with containers, this takes longer for a
-larger workspace, unless the file system shares blocks (btrfs, XFS).
+A box that starts from such a snapshot gets a copy of its own. Unlike with containers, copying takes longer
+for a larger workspace, unless the file system can share blocks (btrfs, XFS).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from air.sandbox.contract.box import Snapshot
 
 
 class CopiedSnapshot(Snapshot):
-    """A folder that holds a frozen workspace as `workspace`."""
+    """A snapshot of a process box: a host folder whose subfolder `workspace` is a copy of the workspace."""
 
     def __init__(self, folder: Path) -> None:
         self.id, self._folder = folder.name, folder
 
     @classmethod
     async def of(cls, workspace: Path) -> CopiedSnapshot:
-        """Copies the workspace of a box in which nothing runs any more.
+        """Makes a snapshot: copies the workspace of a box in which no process runs any more.
 
         Raises:
             BoxDiedError: the copy failed.
@@ -39,7 +39,7 @@ class CopiedSnapshot(Snapshot):
         return snapshot
 
     async def fill(self, workspace: Path) -> None:
-        """Copies the snapshot into the empty workspace of a box.
+        """Copies the snapshot's files into the empty workspace of a box.
 
         Raises:
             BoxDiedError: the snapshot is gone, or the disk is full.
@@ -47,12 +47,12 @@ class CopiedSnapshot(Snapshot):
         await _copy(self._folder / "workspace", workspace)
 
     async def close(self) -> None:
-        """Removes the folder; see `Snapshot.close`."""
+        """Removes the snapshot's folder; see `Snapshot.close`."""
         await to_the_end(asyncio.to_thread(ownership.remove_folder, self._folder))
 
 
 async def _copy(source: Path, dest: Path) -> None:
-    """Copies a folder and its contents, links as links; `dest` may exist."""
+    """Copies a folder and its contents to `dest`, which may exist; links are copied as links."""
     argv = ["cp", "-a", "--reflink=auto", "-T", "--", f"{source}/.", f"{dest}/"]
     run = asyncio.to_thread(subprocess.run, argv, capture_output=True, check=False)
     done = await to_the_end(run)

@@ -1,19 +1,21 @@
 """Detects whether process boxes get namespaces on this host, and describes such a box for its launcher.
 
-`detect` says which of three modes process boxes have on this machine, and why:
+A process box is a box that is a plain process, not a container. Its launcher (`air.sandbox.guest.namespaces`)
+is the program that makes the namespaces. `detect` returns the mode of process boxes on this machine:
 
-- `root`: this process is root, and the kernel allows namespaces;
-- `user`: it is not root (or root of a container only), but may make a user namespace of its own;
-- `plain`: neither holds; the box is a folder and a subprocess.
+- `root`: this process is root, and the kernel allows namespaces.
+- `user`: this process is not root (or only root of a container), but may make a user namespace of its own.
+- `plain`: namespaces do not work, or the user chose none; the box is only a folder and a subprocess.
 
-`AIR_PROCESS_BOX` chooses a mode (`auto`, the default, takes the best that works); if a chosen mode does
-not work, that is an error, never a weaker box. A box sees these parts of the host, read-only: the
-system's folders, the Python environment of this process, the folders of `LD_LIBRARY_PATH`, and the
-folders in `AIR_PROCESS_SHOW` (separated by `:`), such as a cluster's software tree.
+The environment variable `AIR_PROCESS_BOX` chooses a mode. Its default, `auto`, takes `plain` only if
+namespaces do not work. A chosen mode that does not work is an error and never gives a weaker box. A box with
+namespaces sees these parts of the host, read-only: the system's folders, the Python environment of this
+process, the folders of `LD_LIBRARY_PATH`, and the folders in `AIR_PROCESS_SHOW` (separated by `:`), such as
+a cluster's software tree.
 """
 
 # ruff: noqa: PTH110, PTH114, PTH115, PTH117, PTH118, PTH120
-# Paths are text here: each step of a chain of links counts, and pathlib would tidy it away.
+# Paths are text here, not pathlib objects: pathlib would normalise a path, and every link of a chain counts.
 from __future__ import annotations
 
 import os
@@ -41,7 +43,7 @@ from air.sandbox.wire.connection import interpreter
 Mode = Literal["root", "user", "plain"]
 SETTING, SHOW = "AIR_PROCESS_BOX", "AIR_PROCESS_SHOW"
 HOST_IDS = 0x7000_0000
-"""In mode `root`, ids 0 to 65535 of a box are the host's ids from here on: a range with no other use."""
+"""In mode `root`, user ids 0 to 65535 of a box are the host's ids from this one on, which are unused."""
 MIB = 1 << 20
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix")
 _ELSEWHERE = "/box"
@@ -54,15 +56,18 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True)
 class Detection:
-    """The mode of process boxes on this machine."""
+    """The detected mode of process boxes on this machine, with the reason."""
 
     mode: Mode
     reason: str
-    """Why this mode, as half a line."""
+    """Why process boxes have this mode, as a short phrase."""
 
 
 def detect() -> Detection:
-    """Detects the mode of process boxes here, by a trial, once per setting. That blocks for about 0.2 s.
+    """Detects the mode of process boxes on this machine by starting a trial box.
+
+    The trial blocks for about 0.2 s. Its result is cached for these values of `AIR_PROCESS_BOX` and
+    `AIR_PROCESS_SHOW`.
 
     Raises:
         ConfigError: `AIR_PROCESS_BOX` names no mode, or a mode that does not work here;
@@ -93,7 +98,7 @@ def _detected(wanted: str, _show: str) -> Detection:
 
 
 def _is_root() -> bool:
-    """Whether this process is root and may use `HOST_IDS` for a box."""
+    """Whether this process is root and may give a box the user ids from `HOST_IDS` on."""
     if os.geteuid():
         return False
     lines = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
@@ -102,7 +107,7 @@ def _is_root() -> bool:
 
 
 def _problem(mode: Mode) -> str:
-    """Why no box of this mode starts here; empty if a trial box starts."""
+    """Returns why a box of this mode does not start on this machine; empty if a trial box starts."""
     folder = tempfile.mkdtemp(prefix=ownership.folder_prefix())
     try:
         where, visible = places(("/workspace", "/tmp"))
@@ -130,15 +135,20 @@ def _problem(mode: Mode) -> str:
 
 
 def program() -> bytes:
-    """The launcher and the guest, compiled for this interpreter; the first frame must be a `layout`."""
+    """Returns the launcher and the guest as bytecode; send a `layout` to it as the first frame."""
     return connection.compiled((*connection.GUEST, "namespaces"))
 
 
 def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Maps a box's writable folders to their paths in it, and visible host paths to their sources.
+    """Plans the paths inside a process box with namespaces.
 
-    A writable folder has the same path as in a container, or one below `/box` if a visible path of the
-    host is in its way.
+    Args:
+        folders: the writable folders of the box, as paths in a container.
+
+    Returns:
+        A dict from each writable folder to its path in this box: the same path as in a container, or a path
+        below `/box` if it overlaps with a visible path of the host. And a dict from each host path that is
+        visible in the box to its source on the host, with links resolved.
     """
     visible = _visible()
     where = {}
@@ -161,7 +171,7 @@ def _visible() -> dict[str, str]:
 
 
 def _python() -> Iterator[str]:
-    """The folders without which this process's Python does not start."""
+    """Yields the folders that this process's Python interpreter needs to start."""
     yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
     step = sys.executable
     yield os.path.dirname(step)
@@ -182,7 +192,9 @@ def _named(variable: str) -> list[str]:
 def gpu_devices(
     uuids: Collection[str], *, driver: str = "/proc/driver/nvidia/gpus", dev: str = "/dev"
 ) -> list[str]:
-    """The device files of the NVIDIA GPUs with these UUIDs, shared files included; empty without GPUs.
+    """Returns the device files of the NVIDIA GPUs with these UUIDs, and those that all GPUs share.
+
+    The list is empty if no GPU has such a UUID.
 
     Args:
         driver: the folder where the driver lists its GPUs.
@@ -207,12 +219,13 @@ def layout(
     folder: str,
     devices: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The launcher's description of a box; see `air.sandbox.guest.namespaces`.
+    """Returns the description of a box that its launcher reads; see `air.sandbox.guest.namespaces`.
 
     Args:
-        where, visible: from `places`.
-        folder: an empty folder of the host; the launcher removes it at the end.
-        devices: device files of the host, or folders of them, that the box may use.
+        where: the writable folders and their paths in the box, from `places`.
+        visible: the visible host paths and their sources, from `places`.
+        folder: an empty folder of the host; the launcher removes it when the box ends.
+        devices: device files of the host, or folders of device files, that the box may use.
     """
     limits, root = spec.limits, mode == "root"
     second_user = spec.second_user and root
@@ -243,9 +256,9 @@ def layout(
 
 
 def counts_by_namespace() -> bool:
-    """Whether the kernel counts a user's processes per user namespace (Linux 5.14).
+    """Whether the kernel counts a user's processes per user namespace (Linux 5.14 and later).
 
-    If it does not, `pids` cannot be enforced: the user's other processes would count, too.
+    Older kernels cannot enforce the limit `pids` of a box: they also count the user's other processes.
     """
     release = re.match(r"(\d+)\.(\d+)", platform.release())
     return release is not None and tuple(map(int, release.groups())) >= _COUNTED_BY_NAMESPACE

@@ -1,1 +1,1 @@
-"""What connects harness and guest: frames, the connection, the port relay, and the box above them."""
+"""The host's side of a box: the connection to the guest (our program in the box), port relay, file copies."""

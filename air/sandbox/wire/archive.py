@@ -1,6 +1,7 @@
-"""Reads a tar archive from a box that has no guest; the archive is not trusted.
+"""Reads a tar archive that came from a box without a guest (our program in a box). It trusts no archive.
 
-Only regular files and folders are read, within bounds; `folders.lay` keeps them below their target.
+Only regular files and folders are read, with limits on their size and number. `folders.lay` later ensures
+that no file is written outside its target folder.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from air.sandbox.guest.files import MAX_DEPTH, MAX_ENTRIES
 from air.sandbox.wire.folders import Entry
 
 MOST_OVERHEAD = 64 << 20
-"""Bytes that an archive may have in addition to the contents of its files."""
+"""Maximum size in bytes of an archive's headers and padding, beyond the contents of its files."""
 
 
 def unpacked(data: bytes, *, max_bytes: int) -> list[Entry]:
-    """Reads an archive of a folder and all below it, or of one file.
+    """Returns the files and folders in a tar archive of one folder, or the one file in an archive of a file.
 
     Args:
-        max_bytes: the maximum of the sizes of its files in total.
+        data: the bytes of the archive.
+        max_bytes: the maximum total size of its files.
 
     Raises:
-        BoxFileError: it holds anything else than files and folders, or too much.
+        BoxFileError: the archive holds other things than files and folders, or too much, or is malformed.
     """
     entries: list[Entry] = []
     contents: dict[str, bytes] = {}

@@ -1,13 +1,14 @@
-"""The wire between a box and its guest: the bootstrap, and the host's end of the stream.
+"""Starts the guest (our program in a box), and exchanges frames with it over one stream of bytes.
 
-Requests are frames (`air.sandbox.guest.frames`) with an `id`; their answers carry it too. A `get` is
-answered by many frames, all but the last with `more`.
+A request is a frame (`air.sandbox.guest.frames`) with an `id`; its answer has the same `id`. The answer to a
+`get` consists of many frames; all but the last have `more`.
 
-`Connection` is the host's end. It belongs to one event loop. When the stream ends or carries something
-that is not a frame, all pending and later requests raise `BoxDiedError` with the reason.
+`Connection` is the host's end of the stream. It belongs to one event loop. If the stream ends or carries
+something that is not a frame, all pending and later requests raise `BoxDiedError` with the reason.
 
-A killed engine leaves a stream that neither ends nor works. Both ends notice it: the host sends a beat
-every `BEAT_SECONDS`, which the guest answers; an end that receives nothing for too long gives up.
+A killed container engine leaves a stream that neither ends nor works. Both ends notice this: the host sends
+a heartbeat (`beat`) every `BEAT_SECONDS`, which the guest answers; an end that receives nothing for too long
+gives up.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ from air.sandbox.guest.frames import frame, take
 from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 
 PATIENCE = 2
-"""Seconds that a started box waits for its program. If the harness dies while the engine starts the box,
-the stream may never end, and the box must be gone within 5 s."""
+"""Seconds for which a started box waits for more bytes of the guest's program before it ends itself. If the
+host process dies while the container engine starts the box, the stream may never end, and the box must
+still be gone within 5 s."""
 READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
-"""Seconds between two beats, and how many beats in a row the guest may leave unanswered."""
+"""Seconds between two heartbeats, and the number of heartbeats in a row that the guest may not answer."""
 GUEST = ("frames", "processes", "spawn", "files", "relay", "main")
-"""The modules of the program in a box, in the order of their imports."""
+"""The modules of the guest, the program in a box, in the order of their imports."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
-"""Where the sources of these modules are."""
+"""The folder that holds the sources of the guest's modules."""
 _RUN_COMPILED = """
 import marshal,sys,zlib
 p=sys.modules['air']=sys.modules['air.sandbox']=sys.modules['air.sandbox.guest']=type(sys)('air')
@@ -51,10 +53,9 @@ Reply = tuple[dict[str, Any], bytes]
 
 @cache
 def program(modules: tuple[str, ...] = GUEST) -> bytes:
-    """The guest's source as one script: its modules under their own names, then a call of `main`
-    of the last one.
+    """Returns the source of the guest as one script that ends with a call of the last module's `main`.
 
-    Inside a box there is no `air`; an empty module stands in for the package.
+    The package `air` is not installed in a box, so the script defines its own modules under the same names.
     """
     parts = [
         "import sys",
@@ -72,9 +73,9 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
 
 @cache
 def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
-    """The same program as compressed bytecode, for an interpreter of exactly this version.
+    """Returns the guest's program as compressed bytecode, for an interpreter of exactly this version.
 
-    It needs no compiling, and fits into a pipe before anybody reads.
+    The bytecode needs no compilation, and is small enough for the buffer of a pipe that nobody reads yet.
     """
     codes = [
         (name, compile(source, f"air/{name}.py", "exec", optimize=2))
@@ -90,9 +91,9 @@ def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def without_docstrings(source: str) -> str:
-    """Empties every docstring of a program; every line keeps its number.
+    """Returns a program's source with empty docstrings; all lines keep their numbers.
 
-    It edits the text, since an older Python may not read what `ast.unparse` writes.
+    It edits the text, since an older Python may not be able to read what `ast.unparse` writes.
     """
     lines = source.encode().splitlines(keepends=True)  # columns are counted in bytes
     strings = [
@@ -111,18 +112,19 @@ def without_docstrings(source: str) -> str:
 
 
 def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:
-    """The first bytes that a started box reads: its program and its configuration."""
+    """Returns the first bytes to send to a started box: the guest's program and its configuration."""
     return program(modules) + frame(config)
 
 
 def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list[str]:
-    """The command that starts the guest: a bootstrap that reads its program from its stdin.
+    """Returns the command that starts the guest: a short script that reads the guest's program from stdin.
 
-    The bootstrap gives up after `PATIENCE` seconds of silence.
+    The script ends if it receives nothing for `PATIENCE` seconds.
 
     Args:
-        sent: the program; `program()` if empty.
-        source: whether `sent` is a `program`; otherwise it is `compiled`.
+        python: the path of the Python interpreter.
+        sent: the program that will be sent to stdin; if empty, that of `program()`.
+        source: whether `sent` is source from `program`; otherwise it is bytecode from `compiled`.
     """
     size = len(sent or program())
     boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"
@@ -134,26 +136,28 @@ def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list
 
 
 class FrameHandler(Protocol):
-    """Receives the frames of relayed ports, which answer no request."""
+    """Receives the frames of relayed ports, which are not answers to requests."""
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Takes one frame."""
+        """Handles one frame from the guest, the program in the box."""
 
     def lose(self, reason: str) -> None:
-        """Is called once when the stream is over, with the reason."""
+        """Handles the end of the stream; called once, with the reason."""
 
     async def close(self) -> None:
         """Ends all relayed connections."""
 
 
 class Connection:
-    """The host's end of a guest's stream.
+    """The host's end of the stream to a guest, our program in a box: sends requests and awaits answers.
 
     Args:
-        reader, writer: the stream.
-        stderr: the guest's standard error; None where the reader carries both, with Docker's headers.
-        name: the name of the box in errors.
-        beat: seconds between two beats.
+        reader: the guest's standard output.
+        writer: the guest's standard input.
+        stderr: the guest's standard error; None if `reader` carries standard output and standard error,
+            in pieces with Docker's headers.
+        name: the name of the box, for errors.
+        beat: seconds between two heartbeats.
     """
 
     def __init__(
@@ -185,20 +189,22 @@ class Connection:
 
     @property
     def reason(self) -> str:
-        """Why the stream is over; empty while it works."""
+        """Why the stream is over; empty while the stream works."""
         return self._reason
 
     async def ready(self, *, seconds: float) -> dict[str, Any]:
-        """Waits until the guest, after its `opening`, is ready; returns the header of its `ready` frame.
+        """Waits until the guest is ready, and returns the header of its `ready` frame.
+
+        The caller must send `opening` to the box first.
 
         Raises:
-            BoxDiedError: the guest ended instead.
-            TimeoutError: the guest was silent for `seconds`.
+            BoxDiedError: the stream ended before the guest was ready.
+            TimeoutError: the guest was not ready within `seconds`.
         """
         return await asyncio.wait_for(asyncio.shield(self._ready), seconds)
 
     def new_id(self) -> int:
-        """A fresh request id."""
+        """Returns an unused id for a request."""
         return next(self._ids)
 
     def post(self, header: Mapping[str, Any], body: bytes = b"") -> None:
@@ -207,10 +213,10 @@ class Connection:
             self._write(frame(header, body))
 
     async def request(self, header: Mapping[str, Any], body: bytes = b"") -> Reply:
-        """Sends one request and returns its one answer.
+        """Sends a request that has one answer, and returns the answer.
 
         Raises:
-            BoxFileError: the guest refused.
+            BoxFileError: the guest answered with an error.
             BoxDiedError: the stream is over.
         """
         ident = header["id"] if "id" in header else self.new_id()
@@ -224,7 +230,7 @@ class Connection:
             del self._waiting[ident]
 
     async def stream(self, header: Mapping[str, Any]) -> AsyncIterator[Reply]:
-        """Sends one request and yields its answers, without the last one, which is empty."""
+        """Sends a request that has many answers, and yields them; the last one is empty and left out."""
         ident = self.new_id()
         queue = self._expect(ident)
         try:
@@ -234,7 +240,7 @@ class Connection:
                 if not reply[0].get("more"):
                     return
                 yield reply
-        except (asyncio.CancelledError, GeneratorExit):  # nobody reads the rest
+        except (asyncio.CancelledError, GeneratorExit):  # nobody reads the other answers
             self.post({"op": "abort", "id": 0, "target": ident})
             raise
         finally:
@@ -243,11 +249,11 @@ class Connection:
     async def upload(
         self, header: Mapping[str, Any], pieces: AsyncIterable[tuple[bytes, bool]]
     ) -> None:
-        """Sends a `write`, and waits for its one answer.
+        """Writes a file in the box: sends its pieces as `write` frames, and waits for the answer.
 
         Args:
-            header: the fields of each of its frames.
-            pieces: the contents of the file; each piece with whether it is the last one.
+            header: the fields that every frame contains.
+            pieces: pairs of a piece of the file, and whether it is the last piece.
         """
         ident = self.new_id()
         queue = self._expect(ident)
@@ -256,17 +262,17 @@ class Connection:
             async for data, last in pieces:
                 self._write(frame({**part, "last": last}, data))
                 await self.drain()
-                if not queue.empty():  # the guest refused it, or has it all
+                if not queue.empty():  # the guest refused the file, or has all of it
                     break
             await self._answer(queue)
-        except BaseException:  # cancellation too: no half of a file stays in the box
+        except BaseException:  # cancellation too: no partial file stays in the box
             self.post({"op": "abort", "id": 0, "target": ident})
             raise
         finally:
             del self._waiting[ident]
 
     def lose(self, reason: str) -> None:
-        """Gives the stream up: pending and later requests fail with `reason`."""
+        """Closes the stream: pending and later requests raise `BoxDiedError` with `reason`."""
         self._end(reason)
 
     async def close(self) -> None:
@@ -280,7 +286,10 @@ class Connection:
             await self._writer.wait_closed()
 
     def _beats(self) -> None:
-        """Sends a beat. Counts beats instead of seconds, since this event loop may be busy."""
+        """Sends a heartbeat; closes the stream if the guest was silent for too many heartbeats.
+
+        It counts heartbeats instead of seconds, since this event loop may be busy.
+        """
         if self._unheard >= BEATS_MISSED:
             self._end(f"its guest was silent for {BEATS_MISSED * self._beat:.0f} s")
             return
@@ -295,8 +304,10 @@ class Connection:
         return queue
 
     def _write(self, data: bytes) -> None:
-        """Sends the first frame of a turn of the event loop at once, so that the guest begins, and the later
-        frames of that turn together: each write wakes every process between here and the guest."""
+        """Sends a frame at once if it is the first in this turn of the event loop: the guest can then begin.
+
+        Later frames of the turn are sent together, since each write wakes every process up to the guest.
+        """
         self._unsent.append(data)
         if not self._gathers:
             self._flush()
@@ -339,7 +350,7 @@ class Connection:
             reason = f"its stream broke: {error}"
         if (
             self._errors is not None and self._reader.at_eof()
-        ):  # otherwise the guest lives, and may be silent
+        ):  # otherwise the guest lives, and this read could wait for ever
             self._stderr += await self._errors.read(4096)
         if self._stderr:
             lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
@@ -347,7 +358,7 @@ class Connection:
         self._end(goodbye or reason)
 
     async def _piece(self) -> bytes:
-        """Returns the next bytes of the guest's standard output; keeps the end of its standard error."""
+        """Returns the next bytes of standard output, or none at its end; collects standard error."""
         if self._errors is not None:
             return await self._reader.read(READ_BYTES)
         while data := await self._reader.read(READ_BYTES):
@@ -361,7 +372,7 @@ class Connection:
         return b""
 
     def _route(self, reply: Reply) -> str:
-        """Gives a frame to its receiver; returns the guest's reason if the frame is its goodbye."""
+        """Passes a frame to its receiver; returns the guest's reason if the frame is `bye`, else no text."""
         header = reply[0]
         if header.get("op") == "ready":
             if not self._ready.done():
@@ -385,5 +396,5 @@ class Connection:
             self.relay.lose(reason)
         if not self._ready.done():
             self._ready.set_exception(BoxDiedError(f"box {self._name}: {reason}"))
-            self._ready.exception()  # marks it as retrieved: perhaps nobody calls `ready`
+            self._ready.exception()  # marks the error as retrieved: perhaps nobody calls `ready`
         self._writer.close()

@@ -1,6 +1,7 @@
-"""Splits the one stream of a container into its standard output and its standard error.
+"""Splits the stream of an attached container into its standard output and its standard error.
 
-An engine sends both in pieces, each after 8 bytes: the stream's number, three zeros and the piece's size.
+The container engine sends both in pieces. Before each piece it sends 8 bytes: the number of the stream (1 or
+2), three zeros, and the size of the piece.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ _HEADER_BYTES = 8
 
 
 class Demultiplexer:
-    """Takes the bytes as they come; a piece may come in parts."""
+    """Splits a container's stream into standard output and standard error; takes the bytes as they come."""
 
     def __init__(self) -> None:
         self._header = bytearray()
@@ -19,11 +20,11 @@ class Demultiplexer:
 
     @property
     def is_between_pieces(self) -> bool:
-        """Whether the stream may end here."""
+        """Whether the last piece is complete, so that the stream may end here."""
         return not (self._header or self._missing)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The contents of `data`, each with the number of its stream."""
+        """Returns the contents of `data` in parts, each with the number of its stream: STDOUT or STDERR."""
         parts: list[tuple[int, bytes]] = []
         while data:
             if self._missing:

@@ -1,7 +1,7 @@
-"""Files on the host: lists a folder for `put`, and writes a folder for `get`.
+"""Lists host files that go into a box (`Box.put`), and writes files that come out of a box (`Box.get`).
 
-The host trusts neither side: it follows no link in what it sends, and no path from a box leads out of the
-folder that is written.
+Neither side is trusted: no link on the host is followed, and no path from a box may lead out of the folder
+that is written.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass
 class Entry:
-    """One file or folder of a copy."""
+    """One file or folder that is copied into a box or out of a box."""
 
     path: str
-    """Relative, `/` between parts; empty for the copied file or folder itself."""
+    """The path below the copied folder, with `/` between parts; empty for that folder or a single file."""
     folder: bool
-    """Whether it is a folder."""
+    """Whether the entry is a folder."""
     mode: int = 0o644
-    """0o755 if its owner may execute it, else 0o644."""
+    """The permissions of the copy: 0o755 if the owner may execute the file, else 0o644."""
     data: bytes = b""
-    """The contents of a file that came out of a box."""
+    """The contents of the file, if it came out of a box."""
     source: Path = Path()
-    """The host file or folder of an entry that goes into a box."""
+    """The file or folder on the host, if the entry goes into a box."""
 
 
 def below(source: Path) -> Iterator[Entry]:
-    """Lists the file `source`, or the folder `source` and all below it, folders first. Reads no file.
+    """Lists the file or folder `source` and everything below it, without reading files.
+
+    A folder comes before its contents.
 
     Raises:
-        BoxFileError: absent, a link, or something that is neither a file nor a folder.
+        BoxFileError: `source` is absent, or an entry is a link, or is neither a file nor a folder.
     """
     yield from _entries(source, "")
 
@@ -61,10 +63,10 @@ def _entries(path: Path, relative: str) -> Iterator[Entry]:
 
 
 def opened(path: Path) -> BinaryIO:
-    """A host file that `below` listed, open for reading.
+    """Opens a host file that `below` listed, for reading.
 
     Raises:
-        BoxFileError: it cannot be read, or is no longer a regular file.
+        BoxFileError: the file cannot be read, or is no longer a regular file.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -78,15 +80,17 @@ def opened(path: Path) -> BinaryIO:
 
 
 def executable(mode: int) -> int:
-    """The mode of a copy: it keeps only whether the owner may execute the file."""
+    """Returns the permissions of a copy: 0o755 if the owner may execute the original, else 0o644."""
     return 0o755 if mode & 0o100 else 0o644
 
 
 def lay(entries: list[Entry], dest: Path, name: str) -> None:
-    """Writes the entries from a box: a single file as `dest/name`, a folder's contents into `dest`.
+    """Writes entries that came out of a box to the host folder `dest`.
+
+    A single file becomes `dest/name`; the contents of a folder go directly into `dest`.
 
     Raises:
-        BoxFileError: a path that would leave `dest`, or the host cannot write.
+        BoxFileError: an entry's path would leave `dest`, or the host cannot write.
     """
     try:
         dest.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
-"""`GuestBox`: the contract of `Box`, implemented by requests to the guest over a `Connection`.
+"""`GuestBox`: implements the contract of `Box` by requests to the guest, our program in the box.
 
-A provider starts the guest, sets the connection and the folders, and implements the removal (`_close`).
-A cancelled `exec` kills its command. A guest that stays silent past a command's timeout counts as dead.
+A subclass (one per provider: `docker`, `process`) starts the guest, sets the connection and the folders, and
+implements the removal (`_close`). If an `exec` is cancelled, its command is killed. A guest that does not
+answer within `GRACE_SECONDS` after a command's timeout counts as dead.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ GRACE_SECONDS = 30.0
 PIECE = 1 << 20
 PIPELINE = 64
 MOST_FILES = 4096
-"""The number of files that a process may have open."""
+"""The maximum number of files that a process in a box may have open."""
 BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]
-"""Resource limits that a container's guest sets for itself, and so for every command. They are not set
-through the engine, since Podman before 5.5 drops them."""
+"""Resource limits that the guest (our program in the box) of a container sets for itself, and so for every
+command. The container engine does not set them, since Podman before 5.5 drops them."""
 SECOND_UID = 65533
-"""The uid as which a grader runs an agent's code."""
+"""The user id under which a grader runs an agent's code."""
 _TAKEN = (
     "",
     ".air",
@@ -63,7 +64,7 @@ _TAKEN = (
 
 
 class GuestBox(Box):
-    """A box whose guest answers on a connection."""
+    """A box in which our program, the guest, executes the requests; the base of all providers' boxes."""
 
     def __init__(self, spec: BoxSpec) -> None:
         self.spec = spec
@@ -78,12 +79,12 @@ class GuestBox(Box):
 
     @property
     def seen_from_host(self) -> str:
-        """The workspace as a path on the host; empty if the host cannot reach it as a folder."""
+        """The path of the workspace on the host; empty if the host has no path to the workspace."""
         return ""
 
     @property
     def alive(self) -> bool:
-        """Whether the guest's stream is open."""
+        """Whether the stream to the guest (our program in the box) is open."""
         return self._connection is not None and not self._connection.reason
 
     @property
@@ -93,12 +94,12 @@ class GuestBox(Box):
         return self._connection
 
     def path(self, absolute: str) -> str:
-        """The path at which commands in this box see `absolute`."""
+        """Returns the path at which commands in this box see `absolute`, a path as in a container."""
         folder = deepest(self._folders, absolute)
         return absolute if folder is None else self._folders[folder] + absolute[len(folder) :]
 
     def hand_out(self) -> None:
-        """Starts the box's time to live."""
+        """Tells the guest that a caller has the box now, so that its time to live begins."""
         self._guest.post({"op": "lease", "id": 0, "seconds": self.spec.limits.seconds})
 
     @recorded
@@ -112,7 +113,7 @@ class GuestBox(Box):
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs one command; see `Box.exec`."""
+        """Runs one command in the box; see `Box.exec`."""
         ident = self._guest.new_id()
         request: dict[str, Any] = {"op": "exec", "id": ident, "max_bytes": max_bytes}
         request |= {"timeout": timeout, "env": dict(env or {})}
@@ -143,20 +144,22 @@ class GuestBox(Box):
         )
 
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
-        """The bytes of a regular file; see `Box.read`."""
+        """Returns the bytes of a regular file in the box; see `Box.read`."""
         entries = await self._fetch(path, tree=False, max_bytes=max_bytes)
         return entries[0].data
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Writes a file; see `Box.write`."""
+        """Writes a file in the box; see `Box.write`."""
         with _about(path):
             await self._guest.upload({"path": path, "mode": mode}, _sliced(data))
 
     async def put(self, source: Path, dest: str = ".") -> None:
-        """Copies a file or a folder's contents in; see `Box.put`. A file goes into `dest` if that
-        is a folder, and becomes `dest` otherwise."""
+        """Copies a host file, or the contents of a host folder, into the box; see `Box.put`.
+
+        If `source` is a file, it goes into the folder `dest`, or becomes `dest` if there is no such folder.
+        """
         entries = await asyncio.to_thread(lambda: list(files.below(source)))
-        for start in range(0, len(entries), PIPELINE):  # at most so many pieces are in memory
+        for start in range(0, len(entries), PIPELINE):  # limits how many pieces are in memory
             sent = [self._send(e, dest, source.name) for e in entries[start : start + PIPELINE]]
             for outcome in await asyncio.gather(*sent, return_exceptions=True):
                 if outcome is not None:
@@ -173,7 +176,10 @@ class GuestBox(Box):
             await self._guest.upload(header, _read(entry.source))
 
     async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
-        """Copies a file or a folder's contents out; see `Box.get`. Nothing is written if refused."""
+        """Copies a file, or a folder's contents, from the box to the host; see `Box.get`.
+
+        Nothing is written on the host if the guest refuses the request.
+        """
         entries = await self._fetch(path, tree=True, max_bytes=max_bytes)
         await asyncio.to_thread(files.lay, entries, dest, posixpath.basename(path.rstrip("/")))
 
@@ -192,19 +198,19 @@ class GuestBox(Box):
         return entries
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Answers a loopback port of the box from the host; see `Box.forward`."""
+        """Opens a loopback port of the box, which the host answers; see `Box.forward`."""
         if self._relay is None:
             self._relay = Relay(self._guest, self.id)
         return await self._relay.listen(port, target if callable(target) else to(*target))
 
     async def close(self) -> None:
-        """Kills everything in the box and removes it, even if the caller is cancelled."""
+        """Kills everything in the box and removes the box, even if the caller is cancelled."""
         self._end((self._connection and self._connection.reason) or "closed")
         assert self._closing is not None
         await to_the_end(self._closing)
 
     def _end(self, reason: str) -> None:
-        """Starts the removal of the box, unless it has started."""
+        """Starts to remove the box, unless the removal has started."""
         if self._closing is not None:
             return
         self.events.end(reason)
@@ -212,10 +218,10 @@ class GuestBox(Box):
 
     @contextmanager
     def _ends_after_snapshot(self) -> Iterator[None]:
-        """Ends the box after the block, which freezes it and keeps its workspace, works or fails."""
+        """Starts to remove the box when the block, which takes the snapshot, has succeeded or failed."""
         try:
             yield
-        except BaseException as error:  # cancellation too: the box is frozen, and of no use
+        except BaseException as error:  # cancellation too: a frozen box cannot be used
             self._end(f"its snapshot failed: {error or type(error).__name__}")
             if isinstance(error, BoxFileError):
                 raise BoxDiedError(f"box {self.id}: {error}") from error
@@ -224,14 +230,14 @@ class GuestBox(Box):
 
     @abstractmethod
     async def _close(self) -> None:
-        """Removes everything that belongs to the box; called once."""
+        """Removes everything that belongs to the box. Called once."""
 
 
 def folders(spec: BoxSpec) -> tuple[str, ...]:
-    """The writable folders of a box: the workspace first, then the scratch folders.
+    """Returns the writable folders of a box: the workspace first, then the folders of `BoxSpec.scratch`.
 
     Raises:
-        ConfigError: a scratch folder is not an absolute path of its own.
+        ConfigError: a scratch folder is not an absolute path, or lies in a folder with another use.
     """
     for folder in spec.scratch:
         top = folder.split("/")[1] if folder.startswith("/") and len(folder) > 1 else ""
@@ -244,7 +250,7 @@ def folders(spec: BoxSpec) -> tuple[str, ...]:
 
 
 def base_env(spec: BoxSpec) -> dict[str, str]:
-    """The environment of every command, without PATH, HOME and TMPDIR, which the provider adds."""
+    """Returns the environment of all commands of a box; its provider adds PATH, HOME and TMPDIR."""
     threads = str(max(1, math.floor(spec.limits.cpus)))
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return {"LANG": "C.UTF-8"} | dict.fromkeys(names, threads) | spec.env
@@ -259,13 +265,13 @@ def _about(path: str) -> Iterator[None]:
 
 
 async def _sliced(data: bytes) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yields `data` as the pieces of a `Connection.upload`."""
+    """Yields pieces of `data` for `Connection.upload`, each with whether it is the last."""
     for start in range(0, max(1, len(data)), PIECE):
         yield data[start : start + PIECE], start + PIECE >= len(data)
 
 
 async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yields a host file as the pieces of a `Connection.upload`; reads each piece when it is sent."""
+    """Reads a host file and yields its pieces for `Connection.upload`, each with whether it is the last."""
     with await asyncio.to_thread(files.opened, path) as file:
         last = False
         while not last:
@@ -275,7 +281,7 @@ async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
 
 
 def _join(entries: list[files.Entry], pieces: list[bytes]) -> None:
-    """Sets the contents of the last entry to the pieces, and clears them."""
+    """Joins the pieces into the contents of the last entry, and clears the list of pieces."""
     if entries:
         entries[-1].data = b"".join(pieces)
     pieces.clear()

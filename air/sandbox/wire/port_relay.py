@@ -1,12 +1,14 @@
-"""Relayed connections: a loopback port inside a box that the harness answers, without any network.
+"""The port relay: a loopback port inside a box is answered by the host process, without any network.
 
-The guest listens, and turns every connection into frames on the box's stream (`air.sandbox.guest.relay`
-defines them). Here each connection becomes an asyncio transport, with a reader and a writer for a handler.
+The guest (our program in the box) listens on the port, and turns every connection into frames on the box's
+stream; `air.sandbox.guest.relay` defines these frames. On the host, each connection becomes an asyncio
+transport, with a reader and a writer for a handler.
 
-Bounds, whatever the box does: `CONNECTIONS` at once and about `CONNECTIONS / SLOT_SECONDS` new ones per
-second (further ones wait in the box), and `WINDOW` unread bytes per direction in addition to asyncio's
-buffers. Bytes for a box are sent one piece per connection in turn, and only as fast as its stream accepts
-them, so commands are not delayed. A guest that breaks these rules is an impostor, and its box is given up.
+These limits hold whatever the box does: `CONNECTIONS` connections at once, about
+`CONNECTIONS / SLOT_SECONDS` new connections per second (further ones wait in the box), and `WINDOW` unread
+bytes per direction in addition to asyncio's buffers. The connections take turns to send a piece to the box,
+and only as fast as the box's stream accepts bytes, so commands are not delayed. If the guest breaks these
+rules, it is not trusted any more, and its box is given up.
 """
 
 from __future__ import annotations
@@ -23,21 +25,21 @@ from air.sandbox.wire.connection import Connection
 
 CONNECTIONS = 64
 SLOT_SECONDS = 0.5
-"""Seconds that a connection keeps its place at least, so that a loop of connections costs little."""
+"""Minimum of seconds for which a connection counts: it limits how many new connections come per second."""
 WINDOW = 1 << 17
 PIECE = 1 << 15
 LINGER_SECONDS = 30.0
-"""Seconds that the last bytes of a connection may take to leave."""
+"""Seconds in which the last bytes of a closed connection must be sent."""
 _LOG = logging.getLogger(__name__)
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""Answers one connection, which is closed when the handler returns and reset when it raises."""
+"""A function that serves one connection. The connection is closed when it returns, and reset if it raises."""
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Relay:
-    """All relayed connections of one box; belongs to its `Connection`, and ends with it."""
+    """Manages all relayed connections of one box; ends with the box's `Connection` to its guest."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self.connection = connection
@@ -50,7 +52,7 @@ class Relay:
         connection.relay = self
 
     async def listen(self, port: int, handler: Handler) -> int:
-        """Opens the loopback port `port` in the box (0: any free port); returns the port.
+        """Opens the loopback port `port` in the box (0 means any free port), and returns the port's number.
 
         Raises:
             BoxStartError: the port is taken or may not be opened.
@@ -71,7 +73,7 @@ class Relay:
         return int(reply["port"])
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame of the guest; ValueError if a correct guest would not send it."""
+        """Handles one frame from the guest; raises ValueError if a correct guest would not send the frame."""
         conn, do = header.get("conn"), header.get("do")
         if not isinstance(conn, int):
             raise ValueError("a relayed connection without a number")
@@ -81,12 +83,12 @@ class Relay:
             transport.receive(do, header, body)
 
     def lose(self, reason: str) -> None:
-        """Ends every connection, since the box's stream is over."""
+        """Ends all relayed connections, since the box's stream is over."""
         for transport in self._transports.values():
             transport.lose(ConnectionResetError(f"box {self._name}: {reason}"))
 
     async def close(self) -> None:
-        """Cancels all handlers and waits for them; called when the box's connection closes."""
+        """Cancels all handlers and waits for their end; called when the connection to the guest closes."""
         tasks = [*self._tasks, *([self._sender] if self._sender else [])]
         for task in tasks:
             task.cancel()
@@ -94,7 +96,7 @@ class Relay:
             await asyncio.wait(tasks)
 
     def want_turn(self, transport: RelayedTransport) -> None:
-        """Queues a transport that has bytes to send, unless it is queued."""
+        """Adds a transport with bytes to send to the queue of senders, unless it is there already."""
         if not transport.in_turn:
             transport.in_turn = True
             self._turns.append(transport)
@@ -136,7 +138,7 @@ class Relay:
 
 
 class RelayedTransport(asyncio.Transport):
-    """The host's end of one connection."""
+    """The host's end of one relayed connection, as an asyncio transport."""
 
     HIGH, LOW = 1 << 16, 1 << 14
 
@@ -155,7 +157,7 @@ class RelayedTransport(asyncio.Transport):
         self._ended = self._closing = self._over = False
 
     def streams(self) -> Streams:
-        """A reader and a writer over this transport."""
+        """Returns a new reader and writer that use this transport."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=PIECE, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -166,7 +168,7 @@ class RelayedTransport(asyncio.Transport):
     # From the box
 
     def receive(self, do: object, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame; see `Relay.receive`."""
+        """Handles one frame from the guest; raises ValueError if a correct guest would not send the frame."""
         protocol = self._protocol
         if do == "credit" and isinstance(more := header.get("bytes"), int) and more > 0:
             self._credit += more
@@ -177,7 +179,7 @@ class RelayedTransport(asyncio.Transport):
         elif do not in ("data", "eof") or len(body) > self._room:
             raise ValueError(f"a relayed connection that says {do!r}, {len(body)} bytes")
         elif self._closing or not isinstance(protocol, asyncio.Protocol):
-            return  # nobody reads, so no credit is given back
+            return  # nobody reads: the guest gets no permission (credit) to send more
         elif do == "eof":
             if not protocol.eof_received():
                 self.close()
@@ -188,7 +190,7 @@ class RelayedTransport(asyncio.Transport):
             self._give_credit()
 
     def lose(self, error: Exception | None) -> None:
-        """Ends the connection, and tells the protocol once."""
+        """Ends this connection and informs its asyncio protocol, once."""
         if self._over:
             return
         self._over = self._closing = True
@@ -205,12 +207,12 @@ class RelayedTransport(asyncio.Transport):
     # To the box
 
     def post(self, do: str, body: bytes = b"", **more: int) -> None:
-        """Sends one frame about this connection."""
+        """Sends one frame about this connection to the guest, the program in the box."""
         header = {"op": "relay", "id": 0, "conn": self.conn, "do": do, **more}
         self._relay.connection.post(header, body)
 
     def send_piece(self) -> None:
-        """Sends at most one piece, within the box's credit; queues for another turn if bytes remain."""
+        """Sends at most one piece, of no more bytes than the guest allows; queues again if bytes remain."""
         if self._over:
             return
         if piece := bytes(self._pending[: min(PIECE, self._credit)]):
@@ -233,7 +235,7 @@ class RelayedTransport(asyncio.Transport):
             self._relay.want_turn(self)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Queues `data`; pauses the protocol above `HIGH` queued bytes."""
+        """Queues `data` to be sent; asks the writer to pause if more than `HIGH` bytes are queued."""
         if self._ended:
             raise RuntimeError("a relayed connection was written to after its end")
         if self._closing or not data:
@@ -245,14 +247,14 @@ class RelayedTransport(asyncio.Transport):
         self._wake()
 
     def write_eof(self) -> None:
-        """Closes the sending side; reading continues."""
+        """Closes the direction to the box after all queued bytes; the other direction continues."""
         if not (self._ended or self._closing):
             self._ended = True
             self._last = "eof"
             self._wake()
 
     def can_write_eof(self) -> bool:
-        """Returns True: each direction can be closed alone."""
+        """Returns True: each direction of a connection can be closed alone."""
         return True
 
     def close(self) -> None:
@@ -271,38 +273,38 @@ class RelayedTransport(asyncio.Transport):
     # The other methods of an asyncio transport
 
     def is_closing(self) -> bool:
-        """Whether it is closed or closing."""
+        """Whether the connection is closed or closing."""
         return self._closing
 
     def pause_reading(self) -> None:
-        """Stops giving credit to the box, which can send at most `WINDOW` more bytes."""
+        """Stops allowing the box to send more; bytes already allowed, at most `WINDOW`, may still come."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Gives credit to the box again."""
+        """Allows the box to send more bytes again."""
         self._reading = True
         self._give_credit()
 
     def is_reading(self) -> bool:
-        """Whether the box is given credit."""
+        """Whether the box is allowed to send more bytes."""
         return self._reading and not self._closing
 
     def get_write_buffer_size(self) -> int:
-        """The number of queued bytes."""
+        """Returns the number of bytes that are queued to be sent."""
         return len(self._pending)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Sets the protocol that receives the bytes."""
+        """Sets the asyncio protocol that receives the bytes from the box."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol that receives the bytes."""
+        """Returns the asyncio protocol that receives the bytes from the box."""
         assert self._protocol is not None
         return self._protocol
 
 
 def to(host: str, port: int) -> Handler:
-    """Returns a handler that connects to `host` and copies in both directions."""
+    """Returns a handler that connects to `host` and `port`, and copies bytes in both directions."""
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far = await asyncio.open_connection(host, port, limit=PIECE)
@@ -314,10 +316,10 @@ def to(host: str, port: int) -> Handler:
 
 @asynccontextmanager
 async def closing(streams: Streams) -> AsyncIterator[None]:
-    """Closes a connection after the block; aborts it if the block raises.
+    """Closes a connection after the block; aborts the connection if the block raises.
 
     Raises:
-        OSError: its last bytes do not leave (a TimeoutError).
+        OSError: the last bytes could not be sent (after `LINGER_SECONDS` a TimeoutError, a kind of OSError).
     """
     try:
         yield
@@ -327,20 +329,20 @@ async def closing(streams: Streams) -> AsyncIterator[None]:
 
 
 async def finish(writer: asyncio.StreamWriter) -> None:
-    """Closes a writer and waits until its last bytes have left; OSError if they do not."""
+    """Closes a writer and waits until its last bytes are sent; raises OSError if they cannot be sent."""
     async with asyncio.timeout(LINGER_SECONDS):
         writer.close()
         await writer.wait_closed()
 
 
 async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> None:
-    """Copies in both directions until both have ended.
+    """Copies bytes between two connections, in both directions, until both directions have ended.
 
     Args:
-        idle: maximum of seconds without a byte in either direction.
+        idle: maximum number of seconds without a byte in either direction; None means no limit.
 
     Raises:
-        OSError: one end is gone, or the connection was idle (a TimeoutError).
+        OSError: a connection is broken, or no byte came for `idle` seconds (then a TimeoutError).
     """
     async with patience(idle) as alive:
         await both(copy(one[0], other[1], alive), copy(other[0], one[1], alive))
@@ -348,7 +350,7 @@ async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> 
 
 @asynccontextmanager
 async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
-    """Raises TimeoutError after `idle` seconds without a call of the function that it yields."""
+    """Ends the block with TimeoutError if nobody calls the function that it yields for `idle` seconds."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(idle) as limit:
 
@@ -362,7 +364,7 @@ async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
 async def copy(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, alive: Callable[[], None]
 ) -> None:
-    """Copies `source` to its end, then ends `sink`; calls `alive` after every piece."""
+    """Copies `source` to `sink` until `source` ends, then ends `sink`; calls `alive` after every piece."""
     while data := await source.read(PIECE):
         sink.write(data)
         await sink.drain()
@@ -371,7 +373,7 @@ async def copy(
 
 
 async def both(*work: Coroutine[Any, Any, None]) -> None:
-    """Waits for all; if one fails, cancels the others and raises its error."""
+    """Runs coroutines concurrently until all end; if one fails, cancels the others and raises its error."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
         await asyncio.gather(*tasks)
