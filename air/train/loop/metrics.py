@@ -73,7 +73,7 @@ def of_step(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """Returns metrics of episodes: means (reward and its terms, validity, turns, …) and counts of cut texts."""
+    """Returns metrics of episodes: means (reward, its terms, validity, turns, …) and counts of cut texts."""
     turns = sum(r.metric("turns") or 0 for r in rollouts)
     errors = sum(r.metric("format_errors") or 0 for r in rollouts)
     values = {
