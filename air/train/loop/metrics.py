@@ -34,7 +34,7 @@ class StepRow:
     """Largest memory use of this process so far, in MiB."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the line as a dict."""
+        """Returns the line of `metrics.jsonl` as a dict."""
         rollouts = [r for g in self.groups for r in g.rollouts]
         row = {"step": self.step, "samples": self.samples, **of_step(self.groups)}
         row |= {f"train/{name}": value for name, value in self.train.items()}

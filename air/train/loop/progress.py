@@ -162,7 +162,7 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 def further(
     console: Console, folder: Path, checkpoint: Path | None, shipped: Sequence[str]
 ) -> None:
-    """Prints commands that show or continue with the run's results, ready to be pasted.
+    """Prints commands that show, replay or evaluate the run, ready to be pasted into a shell.
 
     Args:
         folder: the run's folder.

@@ -36,7 +36,7 @@ class Server(Protocol):
         """Returns if the server answers requests; blocks while it is restarted.
 
         Raises:
-            InferenceError: the server has gone for good.
+            InferenceError: the server has ended and will not be restarted.
         """
 
     def exclusive(self) -> AbstractContextManager[None]:

@@ -115,7 +115,7 @@ class RowCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Adds a token per active row, [active, kv_heads, 1, head_dim]; returns these rows' columns in use."""
+        """Adds a token per active row, [active, kv_heads, 1, head_dim]; returns the rows' columns in use."""
         rows = len(self.index)
         in_use = []
         for store, new in ((self.keys, key_states), (self.values, value_states)):

@@ -38,13 +38,13 @@ class Metrics:
     """Counters of the scheduler since its start."""
 
     requests: int = 0
-    """Requests that ended well."""
+    """Number of requests that ended well."""
     failed: int = 0
-    """Requests that ended in an infrastructure failure."""
+    """Number of requests that ended in an infrastructure failure."""
     prompt_tokens: int = 0
-    """Prompt tokens of requests that ended well."""
+    """Number of prompt tokens of requests that ended well."""
     completion_tokens: int = 0
-    """Sampled tokens of requests that ended well."""
+    """Number of sampled tokens of requests that ended well."""
     busy_seconds: float = 0.0
     """Wall time in which the model ran."""
     queue_seconds: float = 0.0

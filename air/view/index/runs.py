@@ -17,7 +17,7 @@ class Run:
     """The folder of a run, and the name under which the viewer lists it."""
 
     name: str
-    """Unique among the runs that were found together."""
+    """The run's name; unique among the runs that `discover` found together."""
     folder: Path
 
     def config(self) -> dict[str, Any]:

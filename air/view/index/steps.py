@@ -1,4 +1,4 @@
-"""Groups a trajectory's lines into items: a turn with its validates."""
+"""Groups a trajectory's lines into items. An item is a turn with its validates."""
 
 from __future__ import annotations
 

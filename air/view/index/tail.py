@@ -43,7 +43,7 @@ class Line:
 
 @dataclass
 class Tail:
-    """The lines of a file after a mark. Iterate once; then `mark` says how far the file was read."""
+    """The lines of a file after `mark`. Iterate once; then `mark` says how far the file was read."""
 
     path: Path
     mark: Mark

@@ -28,7 +28,7 @@ def smooth(points: Sequence[tuple[int, float]], width: int = SMOOTH) -> list[tup
 
 
 def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None]:
-    """Returns a metric's mean over the first and the last quarter of the steps; None if it has no values."""
+    """Returns a metric's mean over the first and over the last quarter of the steps; None without values."""
     values = [value for _, value in series(rows, name)]
     if not values:
         return None, None

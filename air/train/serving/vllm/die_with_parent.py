@@ -4,8 +4,8 @@
 
 Standard input is a pipe whose other end the owner holds (the process that runs this script). The pipe closes
 when the owner ends, even by SIGKILL. Then the command gets SIGTERM. When the command has ended, or after
-GRACE seconds, its descendants get SIGTERM too, and SIGKILL after GRACE more seconds. This includes descendants
-that left the command's process group, because this process is their subreaper. FOLDER is removed.
+GRACE seconds, its descendants get SIGTERM too, and SIGKILL after GRACE more seconds, also descendants that
+left the command's process group, because orphans become children of this process. Finally FOLDER is removed.
 
 SIGTERM to this process does the same, but FOLDER stays. If the command ends by itself, its descendants are
 ended, FOLDER stays, and the exit code is the command's (128 + N if signal N killed it). SIGKILL of this

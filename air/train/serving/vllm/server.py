@@ -123,7 +123,7 @@ class VllmServer:
         """Returns if the server answers requests; blocks while it is restarted.
 
         Raises:
-            InferenceError: the server is gone for good, or was stopped.
+            InferenceError: the server was stopped, or has failed and will not be restarted.
         """
         while True:
             if self._lost:
@@ -141,11 +141,11 @@ class VllmServer:
     def update_weights(self) -> int:
         """Makes the server load the policy's present weights; returns their version, which counts from 1.
 
-        Running requests are aborted. A server that dies meanwhile is restarted with the new weights.
+        Running requests are aborted. A server that fails during the update is restarted with the new weights.
 
         Raises:
             UsageError: the weights could not be written (disk full).
-            InferenceError: the server refused the weights, or is gone for good.
+            InferenceError: the server refused the weights, or has failed and will not be restarted.
         """
         self.version += 1
         self._write()
