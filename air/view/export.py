@@ -1,7 +1,7 @@
-"""A run as one page that needs nothing beside it: no server, no network, no file.
+"""Exports a run as one HTML page that needs no server, no network and no other file.
 
-Its content security policy allows the page's own script by its hash, its own styles, and nothing else: what
-an agent wrote could not run, load or send anything even if it were not escaped, which it is.
+The page's content security policy allows only the page's own script (by its hash) and its own styles. All
+text of an agent is escaped; the policy keeps it from running, loading or sending anything in any case.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from air.view.render import markup, run_metrics, svg
 from air.view.render.markup import chip, figure, line, seconds, text
 
 MOST_TURNS = 300
-"""Turns of one episode on the page; of a longer one the first so many."""
+"""The page shows at most this many turns of an episode, from the first; a note counts the others."""
 _HEADS = (
     "task",
     "reward",
@@ -40,7 +40,7 @@ _HEADS = (
 
 
 def write(run: Run, index: RunIndex, episodes: Sequence[Episode], out: Path) -> None:
-    """Writes the page, a piece at a time; an older one is replaced once the new one is whole.
+    """Writes the page of a run to `out`, piece by piece; replaces an older file when the new one is complete.
 
     Raises:
         UsageError: the file cannot be written.
@@ -58,7 +58,7 @@ def write(run: Run, index: RunIndex, episodes: Sequence[Episode], out: Path) -> 
 
 
 def page(run: Run, index: RunIndex, episodes: Sequence[Episode]) -> Iterator[str]:
-    """The page's pieces."""
+    """Yields the HTML of the page in pieces."""
     folder = Path(__file__).parent
     script = (folder / "export.js").read_text(encoding="utf-8")
     styles = markup.CSS.read_text(encoding="utf-8") + (folder / "export.css").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Runs and episodes for a terminal: no text of an agent reaches it uncleaned, or as markup."""
+"""Prints runs and episodes on a terminal. An agent's text is cleaned first and never read as markup."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from air.view.render.markup import figure, seconds
 
 PIPED_WIDTH = 160
 SHOWN_CHARACTERS = 12_000
-"""Of one text, unless all is asked for; of a diff fewer."""
+"""Most characters shown of one text, unless the user asks for everything."""
 SHOWN_DIFF = 3_000
+"""Most characters shown of one diff, unless the user asks for everything."""
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"model": "blue", "exec": "green", "grading": "yellow", "queue": "bright_black"}
 
 
 def console() -> Console:
-    """Where to print: as wide as the terminal, or as COLUMNS or enough where there is none."""
+    """Returns a console as wide as the terminal; without one, as wide as `COLUMNS` or `PIPED_WIDTH`."""
     found = Console(highlight=False, markup=False, emoji=False)
     if not found.is_terminal and "COLUMNS" not in os.environ:
         found.width = PIPED_WIDTH
@@ -41,10 +42,10 @@ def console() -> Console:
 def show_run(
     out: Console, run: Run, index: RunIndex, episodes: Sequence[Episode], *, count: int
 ) -> None:
-    """A run's figures, its tasks, and some of its episodes.
+    """Prints a run's figures, its tasks, and the given episodes.
 
     Args:
-        count: how many episodes there are of the kind that was asked for.
+        count: the number of all episodes that the user's filter lets pass.
     """
     metrics, totals, config = index.metrics(), index.totals(), run.config()
     steps = (
@@ -76,7 +77,13 @@ def show_run(
 def show_episode(
     out: Console, single: Single, wanted: Sequence[Item], *, full: bool, everything: bool
 ) -> None:
-    """An episode: its facts, then the items that are wanted: a line each, or in `full`."""
+    """Prints an episode: its facts, then some of its items (turns with their validates).
+
+    Args:
+        wanted: the items to print.
+        full: print them in full instead of one line for each.
+        everything: print very long texts whole; only with `full`.
+    """
     _facts(out, single)
     out.print()
     if full:
@@ -91,10 +98,10 @@ def show_episode(
 
 
 def show_item(out: Console, item: Item, *, everything: bool) -> None:
-    """One turn in full.
+    """Prints one turn with its validates in full.
 
     Args:
-        everything: whether a text that is very long is shown whole.
+        everything: print very long texts whole.
     """
     step = item.step or {}
     out.rule(Text(_title(item), "bold red" if item.bad else "bold"), align="left")
@@ -121,7 +128,7 @@ def show_item(out: Console, item: Item, *, everything: bool) -> None:
 
 
 def spark(values: Sequence[float], width: int = 60) -> str:
-    """A curve of one line; of more values than fit, each bar is the mean of some."""
+    """Draws a curve as one line of bars; with more than `width` values, each bar is a mean of several."""
     if len(values) > width:
         edges = [round(i * len(values) / width) for i in range(width + 1)]
         parts = [values[a:b] for a, b in itertools.pairwise(edges)]

@@ -1,1 +1,1 @@
-"""One run: rollouts, samples, updates, metrics, checkpoints."""
+"""One training run: plays rollouts, makes samples, updates the policy, writes metrics and checkpoints."""

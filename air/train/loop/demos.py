@@ -1,9 +1,10 @@
-"""Demonstrations for a warm start: scripted agents of mixed quality play the tasks in boxes.
+"""Plays demonstrations for a warm start: scripted agents of mixed quality play the tasks in boxes.
 
-The agents know only what all tasks of the quickstart share: `config` holds `method=M level=L`, both from 1 to
-4, and `solve.py` makes the artefact. Novices choose at random; experienced agents remember the good choices
-of earlier episodes of the task. Some submit their last choice, some return to the best. So the policy starts
-with a weak preference for good choices, and most remains to be learnt.
+The agents know only what all tasks of the quickstart share: the file `config` holds `method=M level=L`, both
+from 1 to 4, and `solve.py` makes the artefact. Novices choose method and level at random; experienced agents
+remember the good choices of earlier episodes of the task. Some agents submit their last choice, others return
+to their best one. A policy trained on these episodes has a weak preference for good choices; most remains to
+be learnt.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ _SCORE = re.compile(r"^\[(\w+)\] (-?[\d.]+)", re.MULTILINE)
 
 
 class ScriptedAgent:
-    """A script that plays agents of mixed quality; the kind of agent is drawn anew at every turn.
+    """A script that plays agents of mixed quality; the kind of agent is drawn at random at every turn.
 
     Args:
-        seed: seed of the draws.
+        seed: seed of the random draws.
         experienced: probability that a choice is one of the four best on this task so far.
         careful: probability to return to the episode's best choice before submitting.
-        stop: probability to submit at a turn; a quarter of it at the first.
+        stop: probability to submit at a turn; a quarter of it while the episode has no score yet.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class ScriptedAgent:
         self._known: dict[str, dict[Choice, float]] = {}
 
     def __call__(self, conversation: Sequence[Message]) -> str:
-        """The next reply."""
+        """Returns the agent's next reply in a conversation."""
         seen = _scored_choices(conversation)
         turns = _turns_left(conversation)
         task = str(conversation[1]["content"]).split(maxsplit=1)[0]
@@ -73,7 +74,7 @@ class ScriptedAgent:
 async def demonstrate(
     tasks: Sequence[str], episodes: int, record_dir: Path, *, seed: int = 0, runtime: str = "docker"
 ) -> list[Rollout]:
-    """Plays `episodes` episodes of each task; their trajectories are written to `record_dir`.
+    """Plays `episodes` episodes of each task, and writes their trajectories to `record_dir`.
 
     Raises:
         InfrastructureError: more than one in ten episodes failed.
@@ -99,7 +100,7 @@ def _reply(task: str, word: str, choice: Choice, ending: Any) -> str:
 
 
 def _scored_choices(conversation: Sequence[Message]) -> list[tuple[Choice, float]]:
-    """The choices so far with their scores; on all tasks of the quickstart, a higher score is better."""
+    """Returns the choices so far with their scores. In all tasks of the quickstart, higher is better."""
     scored = []
     for reply, observation in itertools.pairwise(conversation):
         if reply["role"] != "assistant":

@@ -1,4 +1,4 @@
-"""Evaluates a policy or an endpoint on a fixed set of episodes; results by task."""
+"""Evaluates a policy or a model endpoint on a fixed number of episodes of each task."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def research_env(
     max_context_tokens: int | None = None,
     warm_boxes: int = 0,
 ) -> ResearchEnvConfig:
-    """The config of an environment that has each of these tasks once."""
+    """Returns the config of a research environment that has each of these tasks once."""
     harness = AirHarnessConfig(tokenizer=tokenizer, max_context_tokens=max_context_tokens)
     agent = vf.AgentConfig.model_validate(
         {"harness": harness.model_dump(), "runtime": {"type": runtime}, "max_turns": max_turns}
@@ -50,7 +50,13 @@ async def evaluate(
     *,
     at_once: int = 32,
 ) -> list[Rollout]:
-    """Plays every task `episodes` times."""
+    """Plays every task `episodes` times and returns the rollouts.
+
+    Args:
+        ctx: the model that plays.
+        on_done: called with each rollout that ends.
+        at_once: most episodes that are played at the same time.
+    """
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
     async with serving([config], 1) as (source,):
         return await play_many(source, ctx, episodes, on_done, at_once=at_once)
@@ -60,7 +66,7 @@ async def evaluate(
 async def served(
     model: Policy, *, temperature: float, max_tokens: int, max_model_len: int
 ) -> AsyncIterator[vf.ModelContext]:
-    """Starts an inference server for `model`; yields the model context for verifiers' training client."""
+    """Runs an inference server for `model` during the block; yields a context for verifiers' train client."""
     server = InferenceServer(model, max_model_len=min(max_model_len, model.max_length))
     await asyncio.to_thread(server.start)
     try:
@@ -72,7 +78,11 @@ async def served(
 def endpoint(
     url: str, model: str, *, api_key_var: str, temperature: float, max_tokens: int
 ) -> vf.ModelContext:
-    """The model context of an OpenAI-compatible endpoint; `api_key_var` names the variable with its key."""
+    """Returns the model context of an OpenAI-compatible endpoint.
+
+    Args:
+        api_key_var: name of the environment variable that holds the API key.
+    """
     return vf.ModelContext(
         model=model,
         client=vf.EvalClientConfig(base_url=url.rstrip("/"), api_key_var=api_key_var),
@@ -81,7 +91,11 @@ def endpoint(
 
 
 def table_rows(rollouts: Sequence[Rollout], baselines: dict[str, float]) -> list[dict[str, Any]]:
-    """Per task: baseline, mean and best score, test score, reward, validity, well-formedness, failures."""
+    """Returns a row of results for each task: episodes, failures, baseline, scores, and mean metrics.
+
+    Args:
+        baselines: the baseline score of each task.
+    """
     rows = []
     for task, played in metrics.by_task(rollouts).items():
         good = [r for r in played if r.ok]

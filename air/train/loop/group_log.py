@@ -1,9 +1,9 @@
 """`groups.jsonl` of a run: the episodes of each group, with their rewards and advantages.
 
-One line for each group: `{"v": 1, "step": …, "group": …, "task": …, "source": …, "episodes": […]}`; groups
-count from 0 in each step. An episode is `{"episode": …, "reward": …, "advantage": …, "error": …}`. `episode`
-is the name of the trajectory, or null if the episode failed before its first line. `reward` is null if it
-failed.
+The file has one line for each group:
+`{"v": 1, "step": …, "group": …, "task": …, "source": …, "episodes": […]}`; the groups of a step are numbered
+from 0. An episode is `{"episode": …, "reward": …, "advantage": …, "error": …}`. `episode` is the name of the
+trajectory, or null if the episode failed before its first line. `reward` is null if the episode failed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE = "groups.jsonl"
 
 
 def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """The lines of one step; the rollouts must have their advantages."""
+    """Returns the lines of one step; the rollouts must have their advantages already."""
     return [
         {
             "v": VERSION,
@@ -35,7 +35,7 @@ def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 
 def append(folder: Path, step: int, groups: Sequence[Group]) -> None:
-    """Appends the lines of one step to the run's file."""
+    """Appends the lines of one step to `groups.jsonl` in the run's folder."""
     jsonl.append(folder / FILE, rows(step, groups))
 
 

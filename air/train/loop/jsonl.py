@@ -1,4 +1,4 @@
-"""Appends to files of one JSON object a line."""
+"""Appends JSON objects to a file, one on each line."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def append(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Appends rows.
+    """Appends each row as a line to the file at `path`.
 
     Raises:
-        OSError: they could not be written; it names the file, which a full disk's own error does not.
+        OSError: the rows could not be written. The error names the file, also if the disk is full.
     """
     try:
         with path.open("a", encoding="utf-8") as file:

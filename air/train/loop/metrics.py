@@ -1,4 +1,4 @@
-"""Metrics of a step, of an evaluation and of a whole run, computed from rollouts."""
+"""Computes the metrics of a step, of an evaluation and of a whole run from its rollouts."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class StepRow:
     step: int
     """The step's number, from 1."""
     groups: Sequence[Group]
-    """The groups that were played."""
+    """The groups of episodes that were played in this step."""
     samples: int
-    """Training samples made of them."""
+    """Number of training samples that were made from the groups."""
     train: Mapping[str, float]
-    """The report of `Trainer.step`."""
+    """The metrics that `Trainer.step` returned."""
     seconds_weights: float
-    """Wall time until the server had the present weights."""
+    """Wall time until the inference server had the present weights."""
     seconds_rollout: float
-    """Wall time of playing."""
+    """Wall time of playing the episodes."""
     seconds_train: float
-    """Wall time of advantages and update."""
+    """Wall time of computing the advantages and updating the weights."""
     peak_memory_mb: float
-    """Largest memory of this process so far, in MiB."""
+    """Largest memory use of this process so far, in MiB."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The line, by key."""
+        """Returns the line of `metrics.jsonl` as a dict."""
         rollouts = [r for g in self.groups for r in g.rollouts]
         row = {"step": self.step, "samples": self.samples, **of_step(self.groups)}
         row |= {f"train/{name}": value for name, value in self.train.items()}
@@ -49,13 +49,13 @@ class StepRow:
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """The mean of the values that are not None; None if there is none."""
+    """Returns the mean of the values that are not None, or None if there is no such value."""
     present = [v for v in values if v is not None]
     return fmean(present) if present else None
 
 
 def of_step(groups: Sequence[Group]) -> dict[str, Any]:
-    """Means over the step's episodes that ended well; counts over all of them."""
+    """Returns means over the step's episodes that ended well, and counts over all its episodes."""
     rollouts = [r for g in groups for r in g.rollouts]
     good = [r for r in rollouts if r.ok]
     values: dict[str, Any] = {
@@ -73,7 +73,7 @@ def of_step(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """Means over episodes: reward and what it is made of, validity, well-formedness, endings."""
+    """Returns metrics of episodes: means (reward, its terms, validity, turns, …) and counts of cut texts."""
     turns = sum(r.metric("turns") or 0 for r in rollouts)
     errors = sum(r.metric("format_errors") or 0 for r in rollouts)
     values = {
@@ -92,20 +92,20 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 
 def final_phi(rollout: Rollout) -> float | None:
-    """The normalised score of an episode's last validate; None if that had none."""
+    """Returns the normalised score of an episode's last validate, or None if there is no such score."""
     phis = rollout.info.get("phis", [])
     return phis[-1] if phis else None
 
 
 def terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """The mean of each term of the reward over all episodes; the means add up to the mean reward."""
+    """Returns the mean of each reward term over all episodes; the means add up to the mean reward."""
     each = [r.terms for r in rollouts]
     names = dict.fromkeys(name for terms in each for name in terms)
     return {name: fmean(terms.get(name, 0.0) for terms in each) for name in names}
 
 
 def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
-    """Episodes by task id, in order of appearance."""
+    """Groups episodes by task id; the tasks are in order of appearance."""
     tasks: dict[str, list[Rollout]] = {}
     for rollout in rollouts:
         tasks.setdefault(rollout.task, []).append(rollout)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Groups indices of sequences of similar length.
+    """Groups sequences of similar length; returns the indices of each group's sequences.
 
-    Each group times its longest length stays within `max_tokens`, except for a sequence that alone
-    is longer.
+    The number of a group's sequences times its longest length is at most `max_tokens`. A sequence that is
+    longer than `max_tokens` has a group of its own.
     """
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -26,7 +26,7 @@ def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 def pad(
     rows: Sequence[Sequence[float]], fill: float, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Returns a tensor [len(rows), longest row], padded on the right with `fill`."""
+    """Pads rows on the right with `fill` and returns them as a tensor [len(rows), longest row]."""
     width = max(len(row) for row in rows)
     padded = [[*row, *([fill] * (width - len(row)))] for row in rows]
     return torch.tensor(padded, dtype=dtype, device=device)

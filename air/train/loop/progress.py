@@ -1,4 +1,4 @@
-"""The display of a run: a live table on a terminal, plain lines elsewhere, and the final table."""
+"""Displays a run's progress (a live table on a terminal, otherwise plain lines) and its final table."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 WIDE = 1000
-"""Width of final tables, in columns: a narrow terminal wraps their lines, so no number is cut."""
+"""Width of final tables, in characters: a narrow terminal wraps their lines, so no number is cut."""
 _SHOWN_STEPS = 8
 Row = Mapping[str, Any]
+"""One line of `metrics.jsonl`."""
 
 
 def number(value: float | None, form: str = ".3f") -> str:
-    """A number for a table; a dash for None."""
+    """Formats a number for a table; None becomes a dash."""
     return "–" if value is None else format(value, form)
 
 
 def percent(value: float | None) -> str:
-    """A share for a table, in percent; a dash for None."""
+    """Formats a share (0 to 1) for a table, in percent; None becomes a dash."""
     return "–" if value is None else f"{100 * value:.0f}%"
 
 
 def split(row: Row) -> str:
-    """The shares of the step's episode time in percent: model / exec / grading / queue."""
+    """Formats how the time of a step's episodes was spent: percent of model/exec/grading/queue."""
     parts = [
         float(row.get(f"seconds_{name}") or 0) for name in ("model", "exec", "grading", "queue")
     ]
@@ -55,11 +56,11 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 
 
 class Progress:
-    """Live display of a run; use through `with`.
+    """Displays the progress of a run; use it as a context manager.
 
     Args:
-        total: steps of the run.
-        done: steps that an earlier part of a resumed run did.
+        total: number of the run's steps.
+        done: number of steps that a resumed run has already done.
         title: the table's title.
     """
 
@@ -96,15 +97,15 @@ class Progress:
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """Prints one line that stays."""
+        """Prints a line that stays above the live display."""
         self.console.print(text, highlight=False, soft_wrap=True)
 
     def phase(self, name: str, episodes: int) -> None:
-        """Shows that a step begins to play `episodes` episodes."""
+        """Shows that the phase `name`, which plays `episodes` episodes, begins."""
         self._bars.update(self._episodes, description=name, completed=0, total=episodes)
 
     def episode(self) -> None:
-        """Counts an episode that ended."""
+        """Counts one more episode as ended in the display."""
         self._bars.advance(self._episodes)
 
     def step(self, row: Row) -> None:
@@ -135,12 +136,12 @@ class Progress:
 
 
 def plain_table(title: str = "") -> Table:
-    """A table for a console of width `WIDE`, whose cells stay whole on a narrow terminal."""
+    """Makes an empty table without borders, for a console of width `WIDE`."""
     return Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0))
 
 
 def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Prints, by task, the baseline and the mean and best score of the first and last quarter of steps."""
+    """Prints a table of the rows that `metrics.summary` returned: scores and rewards of each task."""
     table = plain_table("scores on the validation split, at the last validate of each episode")
     table.add_column("task", no_wrap=True)
     for name in ("baseline", "first ¼", "best", "last ¼", "best", "reward"):
@@ -161,10 +162,12 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 def further(
     console: Console, folder: Path, checkpoint: Path | None, shipped: Sequence[str]
 ) -> None:
-    """Prints commands with which to look at the run, ready to be pasted.
+    """Prints commands that show, replay or evaluate the run, ready to be pasted into a shell.
 
     Args:
-        shipped: the run's tasks that air ships.
+        folder: the run's folder.
+        checkpoint: the run's last checkpoint; None if it has none.
+        shipped: the run's tasks that are part of air.
     """
     run = shlex.quote(str(folder))
     lines = [

@@ -1,6 +1,6 @@
 """The folder of a run: its lock, its config, and the checkpoint from which it resumes.
 
-This module imports nothing heavy: a run that cannot start fails before a model is loaded.
+This module imports no heavy package, so that a run that cannot start fails before a model is loaded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def steps(root: Path) -> list[int]:
-    """The steps of the finished checkpoints under `root`, ascending."""
+    """Returns the step numbers of the finished checkpoints under `root`, ascending."""
     if not root.is_dir():
         return []
     matches = (_NAME.fullmatch(p.name) for p in root.iterdir() if (p / CONFIG_FILE).is_file())
@@ -37,16 +37,16 @@ def steps(root: Path) -> list[int]:
 
 
 def step_folder(root: Path, step: int) -> Path:
-    """The folder of the checkpoint of `step`."""
+    """Returns the folder of the checkpoint of `step` under `root`."""
     return root / f"step_{step}"
 
 
 def start_from(config: RunConfig) -> Path | None:
-    """The checkpoint from which a run resumes; None for a new run. The config must be named.
+    """Returns the checkpoint from which a run resumes, or None for a new run; the run must have a name.
 
     Raises:
-        UsageError: a run of that name exists.
-        MissingError: the checkpoint does not exist.
+        UsageError: the run is new, but a run of its name exists.
+        MissingError: the checkpoint to resume from does not exist.
     """
     resume, root = config.resume, config.folder / "checkpoints"
     if resume is None:
@@ -70,7 +70,7 @@ def start_from(config: RunConfig) -> Path | None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Makes the folder and locks it against other runs until the block ends; then removes it if empty.
+    """Creates a run's folder and locks it against other runs during the block; then removes it if empty.
 
     Raises:
         UsageError: another process has locked the folder, or it cannot be written.
@@ -97,7 +97,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write_config(folder: Path, text: str) -> None:
-    """Replaces `config.json` atomically: a run may be resuming from the old one.
+    """Replaces the run's `config.json` atomically, because a run may be resuming from the old one.
 
     Raises:
         UsageError: the file cannot be written.
@@ -112,9 +112,9 @@ def write_config(folder: Path, text: str) -> None:
 
 
 def _lock(folder: Path) -> int:
-    """The descriptor of the folder's lock file, locked."""
+    """Locks the folder's lock file and returns its open file descriptor."""
     path = folder / _LOCK_FILE
-    # Tried again: a run that ends meanwhile removes the file, and an empty folder.
+    # Retries: another run that ends at this moment removes the file, and the folder if it is empty.
     for remaining in reversed(range(100)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def _lock(folder: Path) -> int:
 
 
 def _is(path: Path, file: int) -> bool:
-    """Whether an open file still has this path; false if the path was removed or replaced."""
+    """Whether the open file is still the file at `path`; false if that was removed or replaced."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file))
     except FileNotFoundError:

@@ -19,25 +19,25 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True)
 class Part:
-    """Nodes of a trace that were rewarded together."""
+    """Nodes (messages) of a trace that share one reward."""
 
     trace: Any
     nodes: frozenset[int]
-    """Their indices."""
+    """The indices of the nodes in `trace.nodes`."""
     reward: float
 
 
 def parts_of(rollout: Rollout, *, by_turn: bool) -> list[Part]:
-    """The separately rewarded parts of an episode: its traces, or its turns."""
+    """Returns the separately rewarded parts of an episode: its turns if `by_turn`, otherwise its traces."""
     if by_turn:
         return [part for trace in rollout.traces for part in turns(trace)]
     return [Part(t, frozenset(range(len(t.nodes))), float(t.reward)) for t in rollout.traces]
 
 
 def turns(trace: Any) -> list[Part]:
-    """Returns one part for each reply, with the rewards between it and the next reply.
+    """Returns one part for each reply of a trace, with the rewards earned between it and the next reply.
 
-    A reward without a place in `info["air"]["paid"]` belongs to the last reply.
+    The part of the reward that `info["air"]["paid"]` does not list belongs to the last reply.
     """
     replies = [index for index, node in enumerate(trace.nodes) if node.sampled]
     if not replies:
@@ -60,12 +60,14 @@ def samples(
     by_turn: bool = False,
     shuffle: random.Random | None = None,
 ) -> list[Sample]:
-    """Returns one sample for each branch; failed episodes and branches without advantage give none.
+    """Returns one training sample for each branch of the groups' traces; sets each rollout's advantage.
+
+    Failed episodes, and branches whose advantages are all 0, give no sample.
 
     Args:
         temperature: the sampling temperature of the replies.
         by_turn: pay each turn by its reward-to-go, instead of each trace by its reward.
-        shuffle: for a control experiment: shuffles the parts' rewards within their group.
+        shuffle: random generator that shuffles the parts' rewards within their group (a control experiment).
     """
     result: list[Sample] = []
     for group in groups:
@@ -103,7 +105,7 @@ def _of_episode(
 
 
 def _of_trace(trace: Any, by_node: dict[int, float], temperature: float) -> Iterator[Sample]:
-    """One sample for each branch; a reply that branches share is trained in the first branch only."""
+    """Yields one sample per branch; a reply that branches share is trained in the first branch only."""
     trained: set[int] = set()
     for branch in trace.branches:
         mask: list[bool] = []

@@ -1,4 +1,4 @@
-"""The trainer: one update of the policy for each batch of samples."""
+"""Trains the policy: makes one update of its weights for each batch of samples."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Sample:
     """One sequence to learn from, with the exact tokens of the rollout; the lists have the same length."""
 
     token_ids: list[int]
-    """Prompts and replies, as the model saw them."""
+    """The tokens of prompts and replies, as the model saw them."""
     mask: list[bool]
     """True at exactly the sampled tokens; never at position 0."""
     logprobs: list[float]
     """The sampler's log-probability of each sampled token; any number elsewhere."""
     advantage: float | list[float]
-    """One for all sampled tokens, or one per token (used only where `mask` is true)."""
+    """One advantage for all sampled tokens, or a list of one per token, used only where `mask` is true."""
     temperature: float
-    """The sampling temperature."""
+    """The temperature at which the replies were sampled."""
 
     def __post_init__(self) -> None:
         counts = [len(self.token_ids), len(self.mask), len(self.logprobs)]
@@ -48,7 +48,7 @@ class Sample:
             raise ValueError("position 0 cannot be trained, and the temperature must be above 0")
 
     def advantages(self) -> list[float]:
-        """One advantage per token; 0 outside the mask."""
+        """Returns one advantage per token, which is 0 where `mask` is false."""
         each = self.advantage
         if not isinstance(each, list):
             each = [each] * len(self.mask)
@@ -58,15 +58,15 @@ class Sample:
 class Trainer:
     """Trains a policy's weights in place.
 
-    Tokens with advantage 0 are not trained and do not count in the denominator, as in prime-rl, which
-    drops them before its trainer.
+    Tokens with advantage 0 are not trained, and the mean loss does not count them. prime-rl does the same:
+    it drops such tokens before training.
 
     Args:
         policy: the policy; its weights change in place.
-        optim, scheduler, loss: settings.
-        max_steps: length of the run in steps; needed by schedules that decay.
-        micro_batch_tokens: most tokens (rows x longest) in one forward and backward pass; bounds
-            memory, does not change the result.
+        optim, scheduler, loss: settings of the optimiser, of the learning rate's schedule and of the loss.
+        max_steps: number of the run's steps; schedules that decay need it.
+        micro_batch_tokens: most tokens (rows x longest row) in one forward and backward pass. It bounds
+            the memory use and does not change the result.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Trainer:
     def step(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Makes one update and returns its metrics.
 
-        If all advantages are 0, the weights stay (`updated` is 0), but the step counts in the schedule.
+        If all advantages are 0, the weights do not change (`updated` is 0), but the schedule counts the step.
 
         Returns:
             `loss`, `grad_norm`, `lr`, `entropy` and `mismatch_kl` (nats per trained token),
@@ -142,7 +142,7 @@ class Trainer:
         return {**metrics, "loss": float(loss.detach()), "entropy": float(entropy[mask].sum())}
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that a checkpoint needs beside the weights."""
+        """Returns the trainer's state, which a checkpoint needs besides the policy's weights."""
         return {"steps": self.steps, "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""Inference for a run: sampler, scheduler and server."""
+"""Inference servers of a training run: air's own (sampler, scheduler, HTTP server) and vLLM."""

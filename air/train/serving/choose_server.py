@@ -1,4 +1,4 @@
-"""Chooses the server that samples a run's replies: vLLM, or the embedded engine's own with transformers."""
+"""Chooses the inference server of a run: vLLM, or air's own server, which uses transformers."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from air.train.serving.vllm.server import VllmServer
 
 
 class Server(Protocol):
-    """The interface of both inference servers."""
+    """The interface that both inference servers have."""
 
     @property
     def url(self) -> str:
-        """The root address."""
+        """The root address (URL) of the server."""
 
     def start(self) -> None:
-        """Starts the server and returns when requests are answered; blocks."""
+        """Starts the server; blocks until it answers requests."""
 
     def stop(self) -> None:
         """Ends the server and its processes."""
 
     def ready(self) -> None:
-        """Returns if requests are answered; waits during a restart; blocks.
+        """Returns if the server answers requests; blocks while it is restarted.
 
         Raises:
-            InferenceError: the server has gone for good.
+            InferenceError: the server has ended and will not be restarted.
         """
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Keeps the server from using the policy's weights while the block runs."""
 
     def update_weights(self) -> int:
-        """Makes the server sample with the policy's present weights; returns their version; blocks."""
+        """Makes the server sample with the policy's present weights; blocks; returns the weights' version."""
 
 
 class Choice:
-    """The server that a run gets.
+    """The inference server that was chosen for a run.
 
     Args:
-        installed: the vLLM to use; None: the engine's own server.
+        installed: the vLLM to use; None: air's own server.
         gpu: the GPU that vLLM uses; None: the CPU.
-        reason: the reason of the choice, as half a line.
+        reason: the reason for the choice, in a few words.
     """
 
     def __init__(self, installed: Vllm | None, gpu: gpus.Gpu | None, reason: str) -> None:
@@ -60,7 +60,7 @@ class Choice:
 
     @property
     def name(self) -> Literal["vllm", "transformers"]:
-        """The value of the setting `embedded.inference`."""
+        """The chosen server as a value of the setting `embedded.inference`."""
         return "transformers" if self.vllm is None else "vllm"
 
     def __str__(self) -> str:
@@ -74,16 +74,17 @@ class Choice:
 
 
 def choose(setting: Inference, wanted: Sequence[str] = ()) -> Choice:
-    """Chooses a server by the setting; `auto` is vLLM if it is installed and has a GPU.
+    """Chooses a server by the setting; `auto` chooses vLLM if it is installed and can use a GPU.
 
     Args:
-        wanted: the GPUs that the run file names for inference; the first one is used. Empty: the first
-            visible one.
+        setting: the value of `embedded.inference`.
+        wanted: the GPUs that the run file names for inference; vLLM gets the first of them. If empty,
+            vLLM gets the first visible GPU.
 
     Raises:
         MissingError: the setting is vLLM, which is not installed, or `AIR_VLLM_PYTHON` is wrong.
         UsageError: the setting is vLLM, and the installed build needs a GPU that this machine lacks.
-        ConfigError: this machine has no GPU of a wanted name.
+        ConfigError: this machine lacks one of the wanted GPUs.
     """
     if setting == "transformers":
         return Choice(None, None, "as asked")
@@ -120,7 +121,7 @@ def _gpu(wanted: Sequence[str]) -> gpus.Gpu | None:
         return gpus.select(wanted, there, where="inference_gpus")[0]
     try:
         return gpus.select("auto", there)[0]
-    except ConfigError:  # none is left
+    except ConfigError:  # no GPU is visible
         return None
 
 
@@ -133,11 +134,11 @@ def server(
     folder: Path,
     say: Callable[[str], None],
 ) -> Server:
-    """The chosen server for a policy, not started.
+    """Makes the chosen server for `policy`, without starting it.
 
     Args:
         max_model_len: longest prompt and reply together, in tokens.
-        folder: where vLLM's log and weights go.
+        folder: where vLLM puts its log and its copy of the weights.
         say: called with one line when vLLM is restarted.
     """
     if choice.vllm is None:

@@ -1,8 +1,8 @@
-"""The protocol of the inference server: vLLM's request fields, errors and answers.
+"""Reads requests to air's own inference server and builds its answers, in the format of vLLM.
 
-An unsupported request field that would change the sampled distribution is refused by name; fields that
-concern only vLLM's internals are ignored. Sources of the fields: vLLM's OpenAI-compatible server and its
-token endpoint, as `renderers` 0.1.12 (`renderers/client.py`) calls it.
+A request with an unsupported field that would change the sampled distribution is refused; the error names
+the field. Fields that concern only vLLM's internals are ignored. The fields are those of vLLM's
+OpenAI-compatible server, and of its token endpoint as `renderers` 0.1.12 (`renderers/client.py`) calls it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "typical_p": (1,),
     "functions": ([],),
 }
-"""Unsupported fields, with the values (beside null) that have no effect and are accepted."""
+"""Unsupported fields, each with the values that are accepted (besides null) because they have no effect."""
 
 
 class BadRequest(AirError):
-    """A request that cannot be served; the text is the answer's error message."""
+    """A request that cannot be served; its text becomes the error message in the answer."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -56,22 +56,22 @@ class BadRequest(AirError):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of requests."""
+    """The limits that every request must respect."""
 
     max_model_len: int
     """Longest prompt and reply together, in tokens."""
     vocab_size: int
-    """Token ids are smaller than this."""
+    """Number of tokens in the vocabulary; token ids are smaller."""
     eos_ids: frozenset[int]
-    """Tokens that end every reply."""
+    """Ids of the tokens that end every reply."""
 
 
 def sampling_params(
     fields: Mapping[str, Any], prompt: Sequence[int], limits: Limits
 ) -> SamplingParams:
-    """Reads the sampling fields of a request and checks its prompt.
+    """Reads the sampling fields of a request and checks its prompt; returns the sampling parameters.
 
-    `max_tokens` is lowered to the rest of the context, which is also its default.
+    `max_tokens` is at most the rest of the context after the prompt, which is also its default.
 
     Raises:
         BadRequest: a field is wrong or not supported, or the prompt is too long.
@@ -125,14 +125,14 @@ def _whole(fields: Mapping[str, Any], name: str, default: int, low: int | None) 
 
 
 def error_body(message: str, status: int) -> dict[str, Any]:
-    """vLLM's error object."""
+    """Returns an error answer in the format of vLLM."""
     kinds = {400: "BadRequestError", 404: "NotFoundError"}
     kind = kinds.get(status, "InternalServerError")
     return {"error": {"message": message, "type": kind, "param": None, "code": status}}
 
 
 def models_body(name: str, max_model_len: int, version: int) -> dict[str, Any]:
-    """The answer of `/v1/models`; `weights_version` is ours."""
+    """Returns the answer to `/v1/models`. Its field `weights_version` is an addition of air."""
     card = {
         "id": name,
         "object": "model",
@@ -147,7 +147,7 @@ def models_body(name: str, max_model_len: int, version: int) -> dict[str, Any]:
 
 
 def usage_body(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    """The token counts of an answer."""
+    """Returns the `usage` field of an answer: its token counts."""
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
@@ -156,7 +156,7 @@ def usage_body(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
 
 
 def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[dict[str, Any]]:
-    """One entry per sampled token."""
+    """Returns one entry with the log-probability for each sampled token."""
     return [
         {"token": token, "logprob": value, "bytes": list(token.encode()), "top_logprobs": []}
         for token, value in zip(tokens, logprobs, strict=True)
@@ -164,7 +164,7 @@ def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[di
 
 
 def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -> dict[str, Any]:
-    """The answer of `/inference/v1/generate`, with entries as `token_id:N`."""
+    """Returns the answer to `/inference/v1/generate`; its log-probabilities name tokens `token_id:N`."""
     names = [f"token_id:{token}" for token in completion.token_ids]
     return {
         "request_id": request_id,
@@ -183,7 +183,7 @@ def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -
 
 
 def chat_message(parsed: Any) -> dict[str, Any]:
-    """The assistant message of a reply that a renderer has parsed."""
+    """Returns the assistant message for a reply that a renderer has parsed."""
     message: dict[str, Any] = {"role": "assistant", "content": parsed.content or ""}
     if parsed.reasoning_content:
         message["reasoning_content"] = parsed.reasoning_content

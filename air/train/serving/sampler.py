@@ -1,15 +1,16 @@
-"""Batched sampling with a key-value cache in which rows come and go.
+"""Samples many requests at once, with a key-value cache to which rows can be added at any time.
 
-Every running request holds one row of the cache, filled from the left; rows 0…n-1 are in use. The last
-row replaces a row that ends, so finished requests cost nothing and new requests may join at any step. A
-token is drawn by inverting the cumulative distribution at a uniform number of the request's own generator.
-So the draws of a seed do not depend on the rest of the batch, except through the last digits of the logits.
+Every running request holds one row of the cache, filled from the left; n requests use rows 0…n-1. When a
+request ends, the last row moves to its place. So finished requests cost nothing, and new requests may join
+at any step. Each request has its own random generator: a token is drawn by inverting the cumulative
+distribution at a uniform random number. So the tokens that a seed gives do not depend on the rest of the
+batch, except through the last digits of the logits.
 
-The reported log-probabilities belong to the distribution that was sampled from: logits divided by the
+The reported log-probabilities are those of the distribution that was sampled from: logits divided by the
 temperature, then cut by top_k and top_p. With top_p = 1 and top_k = -1 they equal those of
-`air.train.algorithms.loss.token_logprobs`. At temperature 0 (greedy) they belong to temperature 1.
+`air.train.algorithms.loss.token_logprobs`. At temperature 0 (greedy) they are those of temperature 1.
 
-Not thread-safe: one `Sampler` belongs to one thread. Prompts are not reused between requests.
+Not thread-safe: one `Sampler` belongs to one thread. The cache of a prompt is not reused by other requests.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ _COLUMNS = 256
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to sample one reply."""
+    """The sampling parameters of one reply."""
 
     temperature: float = 1.0
     """Divides the logits; 0 takes the likeliest token."""
     top_p: float = 1.0
-    """Keep the likeliest tokens whose probabilities reach this sum; 1 keeps all."""
+    """Sample from the likeliest tokens whose probabilities reach this sum; 1 keeps all tokens."""
     top_k: int = -1
-    """Keep this many likeliest tokens; -1 (or 0) keeps all."""
+    """Sample from this many likeliest tokens; -1 (or 0) keeps all tokens."""
     max_tokens: int = 256
-    """Most tokens to sample."""
+    """The most tokens to sample."""
     stop_token_ids: frozenset[int] = frozenset()
-    """A token of these ends the reply; it is part of it."""
+    """Each of these tokens ends the reply. The token that ends it is part of the reply."""
     seed: int | None = None
-    """Seed of the request; None draws one."""
+    """Seed of the request's random generator; None takes a random seed."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,9 @@ class Completion:
     token_ids: list[int]
     """The sampled tokens, the stop token included."""
     logprobs: list[float]
-    """Their log-probabilities under the distribution that was sampled from, in nats."""
+    """The sampled tokens' log-probabilities under the distribution that was sampled from, in nats."""
     finish_reason: FinishReason
-    """`stop`: by a stop token; `length`: by max_tokens or the context."""
+    """What ended the reply: a stop token (`stop`), or `max_tokens` or the context length (`length`)."""
 
 
 @dataclass(eq=False)
@@ -65,15 +66,15 @@ class Row:
     """A request that is being sampled."""
 
     prompt: list[int]
-    """Token ids; at least one."""
+    """The token ids of the prompt; at least one."""
     params: SamplingParams
-    """How to sample."""
+    """The request's sampling parameters."""
     token_ids: list[int] = field(default_factory=list)
     """The tokens sampled so far."""
     logprobs: list[float] = field(default_factory=list)
-    """Their log-probabilities, in nats."""
+    """The sampled tokens' log-probabilities, in nats."""
     finish_reason: FinishReason | None = None
-    """Set when the row has ended."""
+    """Why the row has ended; None while it is sampled."""
     rng: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,11 +82,11 @@ class Row:
 
     @property
     def length(self) -> int:
-        """Tokens so far, prompt included."""
+        """Number of tokens so far, prompt included."""
         return len(self.prompt) + len(self.token_ids)
 
     def completion(self) -> Completion:
-        """The reply of an ended row."""
+        """Returns the reply; the row must have ended."""
         assert self.finish_reason is not None
         return Completion(self.token_ids, self.logprobs, self.finish_reason)
 
@@ -93,7 +94,7 @@ class Row:
 class RowCache(Cache):
     """Keys and values of all rows: per layer two tensors [rows, kv_heads, columns, head_dim].
 
-    `update` writes one new token per active row at that row's own position.
+    `update` writes one new token per active row (a row in use) at that row's own position.
     """
 
     def __init__(self) -> None:
@@ -105,7 +106,7 @@ class RowCache(Cache):
         self.columns = 0
 
     def aim(self, positions: Tensor) -> None:
-        """Sets the positions, [active], at which the next `update` writes."""
+        """Sets the positions at which the next `update` writes: a tensor [active rows]."""
         self.positions = positions
         self.index = torch.arange(len(positions), device=positions.device)
         self.columns = int(positions.max()) + 1
@@ -114,7 +115,7 @@ class RowCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Adds [active, kv_heads, 1, head_dim] and returns all columns in use of active rows."""
+        """Adds a token per active row, [active, kv_heads, 1, head_dim]; returns the rows' columns in use."""
         rows = len(self.index)
         in_use = []
         for store, new in ((self.keys, key_states), (self.values, value_states)):
@@ -124,7 +125,7 @@ class RowCache(Cache):
         return in_use[0], in_use[1]
 
     def fill(self, row: int, source: Any, source_row: int, length: int) -> None:
-        """Copies the last `length` columns of one row of a finished prefill into `row`."""
+        """Copies the last `length` columns of row `source_row` of a finished prefill's cache into `row`."""
         for layer in source.layers[len(self.keys) :]:
             self.keys.append(layer.keys[:0, :, :0].clone())
             self.values.append(layer.values[:0, :, :0].clone())
@@ -140,7 +141,7 @@ class RowCache(Cache):
                 buffer[target, :, :length] = buffer[source, :, :length]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Columns in use."""
+        """Returns the number of columns in use."""
         return self.columns
 
     def _reserve(self, rows: int, columns: int) -> None:
@@ -161,7 +162,7 @@ class Sampler:
 
     Args:
         policy: the model; its weights may change between two calls, while no row is active.
-        max_batch: most rows at a time.
+        max_batch: most requests (rows) at a time.
         max_model_len: longest prompt and reply together, in tokens.
         prefill_tokens: most tokens (rows x longest prompt) that are prefilled in one forward pass.
     """
@@ -179,7 +180,7 @@ class Sampler:
 
     @property
     def room(self) -> int:
-        """The number of further requests that may join."""
+        """The number of further requests that may be added."""
         return self.max_batch - len(self.rows)
 
     @torch.inference_mode()
@@ -226,7 +227,7 @@ class Sampler:
         return self._sweep()
 
     def drop(self, row: Row) -> None:
-        """Removes an active row whose client has gone."""
+        """Removes an active row, whose client no longer waits for the reply."""
         self._remove(self.rows.index(row))
 
     def clear(self) -> None:
@@ -284,12 +285,12 @@ class Sampler:
 def sample(
     logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """Draws one token per row by inverting the cumulative distribution.
+    """Draws one token per row by inverting the row's cumulative distribution.
 
     Args:
         logits: [rows, vocab].
-        params: one per row.
-        uniforms: one number in [0, 1) per row.
+        params: the sampling parameters, one per row.
+        uniforms: one random number in [0, 1) per row.
 
     Returns:
         Token ids [rows] and their log-probabilities [rows] in nats.
@@ -308,7 +309,7 @@ def sample(
 
 
 def _cut(scaled: Tensor, params: Sequence[SamplingParams]) -> Tensor:
-    """Sets logits outside top_k and top_p to -inf; [rows, vocab]."""
+    """Returns the logits [rows, vocab]; those outside top_k and top_p are -inf."""
     if all(p.top_p >= 1 and p.top_k <= 0 for p in params):
         return scaled
     device, vocab = scaled.device, scaled.shape[-1]

@@ -1,8 +1,8 @@
-"""The scheduler of the embedded server: a worker thread that samples many requests at once.
+"""The scheduler of air's own inference server: a worker thread that samples many requests at once.
 
 Requests may be submitted from any thread. A new request joins the running ones at the next token. An idle
-worker waits a few milliseconds for further requests. Weights change only between requests: each reply is
-sampled by one version of the weights.
+worker that gets a request first waits a few milliseconds for further ones. The weights change only while no
+request runs, so each reply is sampled by one version of the weights.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from air.train.serving.sampler import Completion, Row, Sampler, SamplingParams
 
 @dataclass(frozen=True)
 class Reply:
-    """A completion, with its weights' version and timings."""
+    """A sampled reply, with the version of its weights and its timings."""
 
     completion: Completion
-    """What was sampled."""
+    """The sampled tokens."""
     version: int
     """The version of the weights that sampled it."""
     queue_seconds: float
-    """From submission to the first forward pass."""
+    """Time from the submission of the request to its first forward pass."""
     seconds: float
-    """From submission to the end."""
+    """Time from the submission of the request to its end."""
 
 
 @dataclass
 class Metrics:
-    """Counters since the start."""
+    """Counters of the scheduler since its start."""
 
     requests: int = 0
-    """Requests that ended well."""
+    """Number of requests that ended well."""
     failed: int = 0
-    """Requests that ended in an infrastructure failure."""
+    """Number of requests that ended in an infrastructure failure."""
     prompt_tokens: int = 0
-    """Prompt tokens of requests that ended well."""
+    """Number of prompt tokens of requests that ended well."""
     completion_tokens: int = 0
-    """Sampled tokens of requests that ended well."""
+    """Number of sampled tokens of requests that ended well."""
     busy_seconds: float = 0.0
     """Wall time in which the model ran."""
     queue_seconds: float = 0.0
-    """Summed over requests: from submission to the first forward pass."""
+    """Time from submission to the first forward pass, summed over requests."""
 
 
 @dataclass(eq=False)
@@ -63,7 +63,7 @@ class Batcher:
     """Owns a `Sampler` and the thread that runs it.
 
     Args:
-        sampler: only the worker thread may use it from now on.
+        sampler: the sampler, which only the worker thread may use from now on.
         window: seconds to wait for further requests when one arrives at an idle worker.
     """
 
@@ -81,7 +81,7 @@ class Batcher:
         self._thread = threading.Thread(target=self._work, name="air-sampler", daemon=True)
 
     def start(self) -> None:
-        """Starts the worker."""
+        """Starts the worker thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -97,7 +97,7 @@ class Batcher:
         self._running.clear()
 
     def submit(self, prompt: Sequence[int], params: SamplingParams) -> Future[Reply]:
-        """Queues a request; cancelling the future drops it.
+        """Queues a request and returns a future of its reply; cancelling the future drops the request.
 
         Raises:
             InferenceError: the worker has been stopped.
@@ -112,7 +112,7 @@ class Batcher:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Waits until no request runs and holds new ones back; for changing weights."""
+        """Waits until no request runs; holds new ones back during the block, so that weights can change."""
         with self._changed:
             self._paused += 1
             while self._busy:
@@ -125,7 +125,7 @@ class Batcher:
                 self._changed.notify_all()
 
     def metrics(self) -> Metrics:
-        """A copy of the counters."""
+        """Returns a copy of the counters."""
         with self._changed:
             return Metrics(*(getattr(self._metrics, f.name) for f in fields(Metrics)))
 
@@ -145,7 +145,7 @@ class Batcher:
                 self._changed.notify_all()
 
     def _await_work(self) -> bool:
-        """Sleeps until a request can be served; False if the worker must end."""
+        """Sleeps until a request can be served; returns False if the worker must end."""
         with self._changed:
             while not (self._stopping or self._running or (self._waiting and not self._paused)):
                 self._changed.wait()
@@ -157,7 +157,7 @@ class Batcher:
             return not self._stopping
 
     def _advance(self) -> list[Row]:
-        """Adds waiting requests, or samples one token of each running one; returns the rows that ended."""
+        """Adds waiting requests, or samples a token of each running request; returns the rows that ended."""
         for row, job in list(self._running.items()):
             if job.future.cancelled():
                 self.sampler.drop(row)

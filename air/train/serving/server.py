@@ -1,16 +1,16 @@
-"""The inference server of a policy: vLLM's protocol, in a thread of this process.
+"""Air's own inference server: serves a policy in vLLM's protocol, in a thread of this process.
 
-`GET /health`, `/version`, `/metrics`, `/v1/models`; `POST /v1/chat/completions` (messages in, text
-out, rendered as in rollouts) and `POST /inference/v1/generate` (token ids in; token ids and
+It answers `GET /health`, `/version`, `/metrics` and `/v1/models`, `POST /v1/chat/completions` (messages in,
+text out, rendered as in rollouts) and `POST /inference/v1/generate` (token ids in; token ids and
 log-probabilities out). It has no authentication: keep it on the loopback interface.
 
-The server uses the policy's weights without a copy. Code that trains them in place does so inside
+The server uses the policy's weights without a copy. Code that changes them in place does so inside
 `exclusive()` and then calls `update_weights()`. The header `x-weights-version` of each answer names
 the version of the weights. Streaming, stop strings, penalties, several choices and guided decoding
 are refused, not ignored.
 
 The caller sets the number of torch's threads before the first request. If boxes use the same few
-cores, set one thread: two that wait for each other sample a small model ten times slower.
+cores, set one thread: two threads that wait for each other sample a small model ten times slower.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from air.train.serving.scheduler import Batcher, Metrics, Reply
 
 VERSION_HEADER = "x-weights-version"
 _POLL_SECONDS = 0.25
-"""How often a waiting request looks whether its client has gone."""
+"""How often the server checks whether the client of a waiting request has disconnected."""
 _START_SECONDS = 30.0
 
 
 class InferenceServer:
-    """Serves one policy. `start` it, or use it as a context manager.
+    """An HTTP server for one policy. Call `start` and `stop`, or use it as a context manager.
 
     Args:
-        policy: its model is used as it is, not copied.
+        policy: the policy to serve; its model is not copied.
         host, port: the address to listen on; port 0 takes a free one.
         max_model_len: longest prompt and reply together, in tokens; None: the model's own limit.
         max_batch: most requests that are sampled at a time.
-        name: the model's name in requests; None: the policy's.
+        name: the model's name in requests; None: the policy's name.
         window: seconds to wait for further requests when one arrives at an idle server.
     """
 
@@ -86,7 +86,7 @@ class InferenceServer:
 
     @property
     def url(self) -> str:
-        """The root address; OpenAI clients take this plus `/v1`."""
+        """The root address (URL) of the server; OpenAI clients need this plus `/v1`."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
@@ -96,11 +96,11 @@ class InferenceServer:
         return self._batcher.version
 
     def start(self) -> None:
-        """Starts to listen and returns when requests are answered.
+        """Starts the server; blocks until it answers requests.
 
         Raises:
             UsageError: the address or port cannot be used.
-            InferenceError: the server did not come up.
+            InferenceError: the server did not start.
         """
         listener = self._bind()
         ownership.mark_children()
@@ -128,7 +128,7 @@ class InferenceServer:
             time.sleep(0.005)
 
     def stop(self) -> None:
-        """Ends sampling and listening; requests under way are answered with an error."""
+        """Ends the server; unfinished requests are answered with an error."""
         self._batcher.stop()
         if self._server is not None:
             self._server.should_exit = True
@@ -143,7 +143,7 @@ class InferenceServer:
         self.stop()
 
     def ready(self) -> None:
-        """Returns if requests are answered.
+        """Returns if the server is running.
 
         Raises:
             InferenceError: the server has ended.
@@ -156,10 +156,10 @@ class InferenceServer:
         return self._batcher.exclusive()
 
     def update_weights(self, state: Mapping[str, torch.Tensor] | None = None) -> int:
-        """Counts a new version of the weights and returns it; waits for running requests.
+        """Waits for running requests, then counts a new version of the weights and returns its number.
 
         Args:
-            state: weights to load first; None: the model was already changed in place.
+            state: weights to load first; None: the model's weights were already changed in place.
         """
         with self.exclusive():
             if state is not None:
@@ -168,7 +168,7 @@ class InferenceServer:
             return self.version
 
     def metrics(self) -> Metrics:
-        """Counters since the start."""
+        """Returns the scheduler's counters since the start."""
         return self._batcher.metrics()
 
     def _bind(self) -> socket.socket:

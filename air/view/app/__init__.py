@@ -1,1 +1,1 @@
-"""The viewer in a browser (Streamlit)."""
+"""The trajectory viewer in a browser: a Streamlit app."""

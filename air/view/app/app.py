@@ -1,4 +1,7 @@
-"""The Streamlit app: what surrounds its pages. Run by `air view`; reads its runs from the command line."""
+"""The Streamlit app: the bar at the top, the choice of run and page, and live updates.
+
+`air view` starts it; the command line names the folders in which it finds runs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from air.view.render.markup import CSS, text
 
 LIVE_SECONDS = 2
 LIVE_FOR = 120
-"""A run whose files changed so many seconds ago is shown live at first."""
+"""The live display is on at first if the run's files changed within this many seconds."""
 SHOW = {
     "Runs": runs.show,
     "Run": run.show,
@@ -29,7 +32,7 @@ SHOW = {
 
 
 def main(argv: Sequence[str]) -> None:
-    """One rendering of the app."""
+    """Renders the app once; `argv` holds folders of runs."""
     st.set_page_config(page_title="air view", layout="wide")
     look = (path.read_text(encoding="utf-8") for path in (CSS, Path(__file__).with_name("app.css")))
     st.html(f"<style>{''.join(look)}</style>")
@@ -52,7 +55,7 @@ def _show(found: Sequence[Run]) -> None:
 
 
 def _bar(found: Sequence[Run]) -> Run:
-    """The row at the top: run, page, live."""
+    """Shows the bar at the top (run, page, live display) and returns the chosen run."""
     names = [run.name for run in found]
     wanted = url_state.get("run")
     at = names.index(wanted) if wanted in names else 0
@@ -86,7 +89,7 @@ def _bar(found: Sequence[Run]) -> Run:
 
 
 def _refresh(index: RunIndex) -> None:
-    """Reads what is new; where that is much, with a bar."""
+    """Reads what was added to the run; shows a progress bar if there are many new or changed episodes."""
     place = st.empty()
 
     def progress(done: int, of: int) -> None:
@@ -99,6 +102,6 @@ def _refresh(index: RunIndex) -> None:
 
 @st.fragment(run_every=LIVE_SECONDS)
 def _watch(index: RunIndex) -> None:
-    """Renders everything again as soon as there is something new."""
+    """Refreshes the index every `LIVE_SECONDS` seconds, and renders the app again if it has changed."""
     if index.refresh():
         st.rerun()

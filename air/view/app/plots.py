@@ -1,7 +1,7 @@
 """The app's charts.
 
-Whatever a run recorded stands in a chart as data alone: names in its specification would become parts of
-expressions that the browser evaluates.
+What a run recorded enters a chart as data only: a recorded name in the chart's specification could become
+part of an expression that the browser evaluates.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
-import pandas  # noqa: F401  altair looks for it: half imported by another tab's thread, it breaks a chart
+import pandas  # noqa: F401  altair uses it; half imported by another tab's thread, it breaks a chart
 
 from air.view.index.facts import Place
 from air.view.render.clean import one_line
@@ -20,11 +20,11 @@ Points = Sequence[tuple[int, float]]
 TIME_COLOURS = ["#4c7dea", "#2fa874", "#e0962f", "#9aa3b2"]
 HEIGHT = 210
 _ORDER = alt.EncodingSortField("order", op="min", order="ascending")
-"""Curves keep the order in which they were given."""
+"""Makes a chart keep its curves in the order in which they were given."""
 
 
 def lines(named: Mapping[str, Points], *, height: int = HEIGHT, smoothed: bool = True) -> Any:
-    """Curves by step; where they are long, each value faint and their running mean strong."""
+    """Returns a chart of curves by step. Long curves are drawn faint, with their running mean on top."""
     long = smoothed and max((len(points) for points in named.values()), default=0) > 8
     strong = {name: smooth(points) if long else points for name, points in named.items()}
     legend = alt.Legend(orient="top", labelLimit=340) if len(named) > 1 else None
@@ -47,7 +47,7 @@ def lines(named: Mapping[str, Points], *, height: int = HEIGHT, smoothed: bool =
 
 
 def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> Any:
-    """Seconds of episodes by where they went, stacked, by step."""
+    """Returns a bar chart of the seconds that each step's episodes spent on each activity (`TIMES`)."""
     data = [
         {"step": row["step"], "name": name, "value": float(row.get(f"seconds_{name}") or 0)}
         for row in rows
@@ -74,7 +74,14 @@ def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> An
 def episode(
     curve: Sequence[Place], item: int, last: int, *, baseline: float | None
 ) -> tuple[Any, Any]:
-    """The scores of an episode's validates over its turns, and beneath what each earned."""
+    """Returns two charts over an episode's items: its validates' scores, and below them their deltas.
+
+    Args:
+        curve: the places of the episode's `validate` lines.
+        item: number of the item that a vertical line marks; an item is a turn with its validates.
+        last: number of the episode's last item.
+        baseline: the task's baseline score, drawn as a horizontal line; None draws no line.
+    """
     data = [
         {
             "item": place.item,
@@ -91,7 +98,7 @@ def episode(
     x = alt.X("item:Q", title=None, scale=scale, axis=None)
     tips = ["turn:Q", alt.Tooltip("score:Q", format=".6g"), alt.Tooltip("delta:Q", format="+.4g")]
     scored = alt.Chart(values).transform_filter("isValid(datum.score)")
-    width = {"minExtent": 52, "maxExtent": 52, "format": "~g"}  # so that the two stand in line
+    width = {"minExtent": 52, "maxExtent": 52, "format": "~g"}  # aligns the two charts
     y = alt.Y(
         "score:Q", title="score", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4, **width)
     )

@@ -1,5 +1,7 @@
-"""Where a person is in the app, kept in the address so that it can be sent and reloaded,
-and the open indices of runs."""
+"""The app's navigation state, and the open indices of runs.
+
+The state is kept in the address (URL) of the page, so that a person can reload it or send it to others.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,18 @@ PAGE_WIDGET = "page-widget"
 
 
 def get(name: str, default: str = "") -> str:
-    """A part of the address."""
+    """Returns a query parameter of the address, or `default` if it is absent."""
     return str(st.query_params.get(name, default))
 
 
 def whole(name: str) -> int | None:
-    """A part of the address that is a whole number; None where it is none."""
+    """Returns a query parameter as an integer, or None if it is not a non-negative integer."""
     text = get(name)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def go(**parts: Any) -> None:
-    """Goes somewhere: to be called from a widget's callback. What is None leaves the address."""
+    """Sets query parameters of the address; None removes one. Call this only from a widget's callback."""
     for name, value in parts.items():
         if value is None:
             st.query_params.pop(name, None)
@@ -37,12 +39,12 @@ def go(**parts: Any) -> None:
 
 
 def page() -> str:
-    """The page that is shown."""
+    """Returns the name of the page to show, `Run` unless the address names another."""
     given = get("page", "Run")
     return given if given in PAGES else "Run"
 
 
 @st.cache_resource(show_spinner=False)
 def index_of(folder: str) -> RunIndex:
-    """The index of a run, one for the whole server."""
+    """Returns the index of the run in `folder`; all sessions of the server share it."""
     return RunIndex(Path(folder))

@@ -1,1 +1,1 @@
-"""Runs on disk, and an index over their episodes."""
+"""Finds runs on disk and keeps an index of the episodes of each."""

@@ -15,21 +15,21 @@ from air.view.index.tail import Mark, Tail, load
 
 @dataclass(frozen=True)
 class Single:
-    """The facts of a trajectory file, and the places of its lines."""
+    """One trajectory file: the facts about its episode, and the place of each line in the file."""
 
     path: Path
     facts: Facts
     places: list[Place]
     problems: int
-    """Lines that could not be read."""
+    """Number of lines that could not be read."""
 
     def head(self) -> dict[str, dict[str, Any]]:
-        """The lines `start` and `end`, by type; empty if absent."""
+        """Returns the `start` and the `end` line by their type; a line that is absent is an empty dict."""
         lines = self._load([place for place in self.places if place.item < 0])
         return {"start": {}, "end": {}} | {line["type"]: line for line in lines}
 
     def items(self, first: int, count: int) -> list[Item]:
-        """`count` items from the item `first`, read from the file."""
+        """Reads and returns `count` items (turns with their validates) from item number `first` on."""
         places = [place for place in self.places if first <= place.item < first + count]
         return items(places, self._load(places))
 
@@ -39,11 +39,11 @@ class Single:
 
 
 def scan(path: Path) -> Single:
-    """Reads a trajectory.
+    """Reads a whole trajectory file.
 
     Raises:
         UsageError: the file cannot be read.
-        ConfigError: it is not a trajectory.
+        ConfigError: the file is not a trajectory.
     """
     facts, places, problems = Facts(), [], 0
     with translated(path):

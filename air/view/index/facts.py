@@ -1,6 +1,6 @@
 """Extracts facts about an episode from its trajectory's lines, with the place of each line in the file.
 
-Accepts any line: a field that is absent or of another type is None.
+Any JSON object is accepted as a line: a field that is absent or has an unexpected type counts as None.
 """
 
 from __future__ import annotations
@@ -11,73 +11,76 @@ from dataclasses import dataclass
 from typing import Any
 
 KEPT_SCORES = 60
+"""How many scores of an episode the index keeps: those of its last validates."""
 
 
 @dataclass
 class Facts:
-    """One episode, as far as it is recorded."""
+    """Facts about one episode, collected from its trajectory's lines so far; None if not recorded."""
 
     episode: str | None = None
     task: str | None = None
     model: str | None = None
     metric: str | None = None
     direction: str | None = None
-    """`higher` or `lower` is better."""
+    """`higher` or `lower`: which scores are better."""
     baseline: float | None = None
     isolation: str | None = None
     started: float | None = None
-    """Seconds since the epoch; `ended` too."""
+    """The time of the first line, in seconds since the epoch."""
     ended: float | None = None
+    """The time of the `end` line, in seconds since the epoch."""
     how: str = "unfinished"
-    """`well`, `failed` (an infrastructure failure) or `unfinished`: it still runs, or its run was killed."""
+    """`well`, `failed` (infrastructure failure) or `unfinished` (it still runs, or its run was killed)."""
     why: str | None = None
-    """Why it ended."""
+    """The reason why the episode ended, from the `end` line."""
     error: str | None = None
     reward: float | None = None
     score: float | None = None
-    """Of the last validate that has one."""
+    """The score of the last validate that has one."""
     best: float | None = None
     test: float | None = None
     turns: int = 0
     validates: int = 0
     errors: int = 0
-    """Commands that failed, replies that were no action, and failed validates."""
+    """Number of turns with a failed command or without an action, and of failed validates."""
     seconds: float = 0.0
-    """From its first line to its last."""
+    """Time from the first line of the trajectory to the last."""
     seconds_model: float = 0.0
     seconds_exec: float = 0.0
     seconds_grading: float = 0.0
     seconds_queue: float = 0.0
     scores: str = "[]"
-    """The scores of its last validates, as JSON."""
+    """The scores of the last `KEPT_SCORES` validates, as a JSON list; null if a validate has no score."""
     lines: int = 0
     items: int = 0
-    """Turns, each with its validates; a validate without a turn counts too."""
+    """Number of items. An item is a turn with its validates, or validates without a recorded turn."""
     turn: int | None = None
-    """The number of the last turn."""
+    """The turn number of the last step or validate."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """One line of a trajectory."""
+    """The place of one line in a trajectory file, and the facts that the index keeps about the line."""
 
     seq: int
     kind: str
     item: int
-    """The item that the line belongs to, from 0; -1: none, as for the first and the last line."""
+    """Number of the item (a turn with its validates) of this line, from 0; -1 if it belongs to no item."""
     offset: int
-    """In bytes, as the length."""
+    """Where the line starts in the file, in bytes."""
     length: int
+    """Length of the line, in bytes."""
     turn: int | None
     bad: int
-    """1 if something failed in the line."""
+    """1 if the line records a failure, otherwise 0."""
     score: float | None
     phi: float | None
     delta: float | None
 
 
 def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> Place | None:
-    """Adds a line to the facts; returns its place, or None if it is not a line of a trajectory."""
+    """Adds a line to the facts. Returns its place, or None if it has no `type` (no trajectory line)."""
     kind = text(line.get("type"))
     if kind is None:
         return None
@@ -127,7 +130,7 @@ def _step(facts: Facts, line: dict[str, Any]) -> bool:
 
 def _validate(facts: Facts, line: dict[str, Any]) -> bool:
     if facts.turn is None or integer(line.get("turn")) != facts.turn:
-        facts.items += 1  # a program without recorded turns
+        facts.items += 1  # validates of an agent program that records no turns
         facts.turn = integer(line.get("turn"))
     score = number(line.get("score"))
     facts.validates += 1
@@ -164,7 +167,7 @@ _READ = {"start": _start, "step": _step, "validate": _validate, "end": _end}
 
 
 def number(value: object) -> float | None:
-    """A finite number."""
+    """Returns `value` as a float, or None if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -174,12 +177,12 @@ def number(value: object) -> float | None:
 
 
 def integer(value: object) -> int | None:
-    """A whole number that SQLite can hold."""
+    """Returns `value`, or None if it is not an integer that SQLite can hold."""
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if abs(value) < 2**63 else None
 
 
 def text(value: object) -> str | None:
-    """A string that SQLite can hold."""
+    """Returns `value` as text that SQLite can hold, or None if it is not a string."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None

@@ -1,7 +1,7 @@
-"""Keeps an index up to date by reading only appended lines.
+"""Keeps the index of a run up to date by reading only the lines that were appended to its files.
 
-Lines that are not JSON and fields of unexpected types count as problems of their file and are skipped: a
-bad file hides no other. Several processes may refresh one index at once.
+Lines that cannot be used (not JSON, or without a required field) are skipped and counted as problems of
+their file, so a bad file does not hide the others. Several processes may refresh one index at once.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from air.view.index.tables import FACTS, PLACES, file_of, opened, translated
 from air.view.index.tail import Mark, Tail, changed
 
 BATCH_FILES = 200
-"""Files read in one transaction."""
+"""Number of files that are read in one transaction."""
 SUFFIX = ".jsonl"
 LOGS = ("metrics", "groups")
 NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
-"""Other JSON-lines files that may lie beside trajectories."""
+"""Names of JSON-lines files that may lie beside trajectories but are none; without `SUFFIX`."""
 Progress = Callable[[int, int], None]
-"""Called with the number of files read so far, and of all changed files."""
+"""A callback that receives the number of files read so far and the number of all changed files."""
 
 
 def no_progress(done: int, total: int) -> None:
-    """Ignores progress."""
+    """A progress callback that does nothing."""
 
 
 class Refresher:
-    """Owns the index file of the run in `folder` and keeps it up to date.
+    """Owns the index file of the run in `folder` (a SQLite file in the cache) and keeps it up to date.
 
     Args:
-        folder: a folder with `trajectories/` in it, or full of trajectories itself.
+        folder: a run's folder with `trajectories/` in it, or a folder that holds trajectories directly.
 
     Raises:
         MissingError: there is no such folder.
@@ -56,7 +56,7 @@ class Refresher:
         self._db = opened(file_of(self.folder))
         weakref.finalize(
             self, self._db.close
-        )  # Streamlit's cache drops an index without closing it
+        )  # Streamlit's cache drops indices without closing them
 
     def close(self) -> None:
         """Closes the index file."""
@@ -64,12 +64,12 @@ class Refresher:
             self._db.close()
 
     def refresh(self, progress: Progress = no_progress) -> bool:
-        """Reads what is new on disk; returns whether anything was new.
+        """Reads what was added to the run's files; returns whether the index has changed.
 
         Raises:
             UsageError: the run or the index cannot be read or written.
         """
-        inner = self.folder / "trajectories"  # a run may have made it meanwhile
+        inner = self.folder / "trajectories"  # the run may have created it since
         self.trajectories = inner if inner.is_dir() else self.folder
         with self._lock, translated(self.folder):
             marks = self.marks()
@@ -86,7 +86,7 @@ class Refresher:
             return bool(read or logs or gone)
 
     def refresh_logs(self) -> bool:
-        """Reads only what is new in `metrics.jsonl` and `groups.jsonl`; returns whether anything was new."""
+        """Reads additions to `metrics.jsonl` and `groups.jsonl` only; returns whether they had changed."""
         with self._lock, translated(self.folder):
             marks = self.marks()
             new = [
@@ -101,14 +101,14 @@ class Refresher:
             return bool(new)
 
     def _files(self) -> dict[str, os.DirEntry[str]]:
-        """The trajectories on disk, by name without suffix."""
+        """Returns the trajectory files on disk, by file name without suffix."""
         omitted = NOT_TRAJECTORIES if self.trajectories == self.folder else ()
         with os.scandir(self.trajectories) as entries:
             entries_by_name = {e.name[: -len(SUFFIX)]: e for e in entries if _may_be_read(e)}
         return {name: entry for name, entry in entries_by_name.items() if name not in omitted}
 
     def _read_or_mark(self, path: Path) -> bool:
-        """Reads a trajectory, or marks it as unreadable; returns whether anything was new."""
+        """Reads a trajectory's new lines or marks it as unreadable; returns whether the index has changed."""
         self._db.execute("SAVEPOINT one")
         try:
             self._read_trajectory(path)
@@ -120,7 +120,10 @@ class Refresher:
             self._db.execute("RELEASE one")
 
     def _mark_unreadable(self, name: str) -> bool:
-        """Records an episode with a problem. Its size of -1 makes every refresh try the file again."""
+        """Adds an unreadable file to the index, with one problem; returns whether the index has changed.
+
+        The file gets the size -1 in the index, so that every refresh tries to read it again.
+        """
         row = self._db.execute("SELECT id, size FROM files WHERE name = ?", [name]).fetchone()
         if row is not None and row["size"] < 0:
             return False
@@ -138,12 +141,12 @@ class Refresher:
         return True
 
     def marks(self) -> dict[str, Mark]:
-        """How far each file was read; logs by `/` and their kind."""
+        """Returns how far each file was read, by name; the two logs are named `/metrics` and `/groups`."""
         rows = self.ask("SELECT name, size, mtime_ns, offset, seal FROM files")
         return {row[0]: Mark(*row[1:]) for row in rows}
 
     def _forget(self, marks: Mapping[str, Mark], there: Collection[str]) -> bool:
-        """Drops the episodes and logs whose files are gone."""
+        """Removes episodes and logs whose files are gone; returns whether there were any."""
         logs = {f"/{kind}" for kind in LOGS if (self.folder / f"{kind}.jsonl").is_file()}
         gone = [name for name in marks if name not in there and name not in logs]
         if not gone:
@@ -164,7 +167,7 @@ class Refresher:
             self._db.execute(f"DELETE FROM {table} WHERE file = ?", [file])
 
     def _opened_tail(self, name: str, path: Path) -> tuple[Tail, int, int]:
-        """The new lines of a file, the file's number, and its problems so far."""
+        """Returns a file's new lines, its id in the index, and the number of its problems so far."""
         row = self._db.execute("SELECT * FROM files WHERE name = ?", [name]).fetchone()
         mark = Mark(*row[2:6]) if row else Mark()
         tail = Tail(path, mark)
@@ -232,7 +235,7 @@ class Refresher:
                 )
 
     def ask(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """The rows of a query.
+        """Runs an SQL query and returns its rows.
 
         Raises:
             InfrastructureError: SQLite failed.
@@ -242,7 +245,7 @@ class Refresher:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """One transaction, alone among all processes."""
+        """Runs the block as one transaction; meanwhile no other process can write to the index."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -253,7 +256,7 @@ class Refresher:
 
 
 def _may_be_read(entry: os.DirEntry[str]) -> bool:
-    """Whether the entry is a regular file of JSON lines whose name is valid text."""
+    """Whether a directory entry is a regular `.jsonl` file, not hidden, whose name is valid text."""
     if not entry.name.endswith(SUFFIX) or entry.name.startswith("."):
         return False
     try:

@@ -1,7 +1,7 @@
 """The index of one run: lists, filters, sorts and opens its episodes without reading whole trajectories.
 
-The index is a SQLite file in the cache folder with the facts of every episode and the place of every line
-of its trajectory. `refresh` reads only appended lines. The file can be deleted at any time.
+The index is a SQLite file in the cache folder. It holds facts about every episode, and the place of every
+line of its trajectory. `refresh` reads only appended lines. The index file can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
 
 
 class RunIndex:
-    """Queries about a run's episodes; call `refresh` first.
+    """Answers queries about the episodes of one run; call `refresh` first.
 
     Args:
-        folder: a folder with `trajectories/` in it, or full of trajectories itself.
+        folder: a run's folder with `trajectories/` in it, or a folder that holds trajectories directly.
 
     Raises:
         MissingError: there is no such folder.
@@ -47,7 +47,7 @@ class RunIndex:
 
     @property
     def trajectories(self) -> Path:
-        """The folder of the trajectories."""
+        """The folder that holds the run's trajectory files."""
         return self._refresher.trajectories
 
     def close(self) -> None:
@@ -55,15 +55,15 @@ class RunIndex:
         self._refresher.close()
 
     def refresh(self, progress: Progress = no_progress) -> bool:
-        """Reads what is new on disk; see `Refresher.refresh`."""
+        """Reads what was added to the run's files; returns whether the index has changed."""
         return self._refresher.refresh(progress)
 
     def refresh_logs(self) -> bool:
-        """Reads only what is new in `metrics.jsonl` and `groups.jsonl`; returns whether anything was new."""
+        """Reads additions to `metrics.jsonl` and `groups.jsonl` only; returns whether they had changed."""
         return self._refresher.refresh_logs()
 
     def count(self, wanted: Filter | None = None) -> int:
-        """The number of episodes that pass the filter."""
+        """Returns the number of episodes that pass the filter, or of all episodes without a filter."""
         where, values = condition(wanted or Filter())
         found = self._ask(f"SELECT count(*) FROM {JOINED} WHERE {where}", values)
         return int(found[0][0])
@@ -76,7 +76,7 @@ class RunIndex:
         offset: int = 0,
         limit: int = 100,
     ) -> list[Episode]:
-        """A page of the episodes that pass the filter."""
+        """Returns at most `limit` of the episodes that pass the filter, in the order `sort` (see `SORTS`)."""
         where, values = condition(wanted or Filter())
         found = self._ask(
             f"SELECT {COLUMNS} FROM {JOINED} WHERE {where} ORDER BY {SORTS[sort]}, f.name "
@@ -86,31 +86,31 @@ class RunIndex:
         return [episode_of(row) for row in found]
 
     def episode(self, name: str) -> Episode | None:
-        """The episode of this file name or id; None if there is none."""
+        """Returns the episode with this id or file name (without suffix), or None if there is none."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE f.name = ? OR e.episode = ? LIMIT 1"
         found = self._ask(query, [name, name])
         return episode_of(found[0]) if found else None
 
     def group(self, step: int, number: int) -> list[Episode]:
-        """The recorded episodes of a group, in the order of the group."""
+        """Returns the episodes of a group that have a trajectory, in the order of the group's list."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE m.step = ? AND m.grp = ? ORDER BY m.rowid"
         return [episode_of(row) for row in self._ask(query, [step, number])]
 
     def groups(self) -> list[dict[str, Any]]:
-        """The rows of `groups.jsonl`, oldest first."""
+        """Returns the rows of `groups.jsonl`, oldest first."""
         return self._log("groups")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The rows of `metrics.jsonl`, oldest first."""
+        """Returns the rows of `metrics.jsonl`, oldest first."""
         return self._log("metrics")
 
     def tasks(self) -> list[str]:
-        """The tasks that were played, sorted."""
+        """Returns the ids of the tasks that were played, sorted."""
         query = "SELECT DISTINCT task FROM episodes WHERE task IS NOT NULL ORDER BY task"
         return [row[0] for row in self._ask(query)]
 
     def totals(self) -> dict[str, Any]:
-        """Counts, means and sums over all episodes."""
+        """Returns counts, mean reward, sums of times, and first start and last end, over all episodes."""
         names = [*(f"seconds_{name}" for name in TIMES), "turns"]
         sums = ", ".join(f"sum({name}) AS {name}" for name in names)
         query = (
@@ -121,7 +121,7 @@ class RunIndex:
         return dict(self._ask(query)[0])
 
     def by_task(self) -> list[dict[str, Any]]:
-        """For each task: episodes, mean reward, mean and best last score, mean test score."""
+        """Returns for each task: number of episodes, mean reward, mean last, best and mean test score."""
         query = (
             "SELECT task, max(metric) AS metric, max(direction) AS direction, max(baseline) AS baseline, "
             "count(*) AS episodes, avg(reward) AS reward, avg(score) AS score, avg(test) AS test, "
@@ -131,30 +131,35 @@ class RunIndex:
         return [dict(row) for row in self._ask(query)]
 
     def problems(self) -> list[tuple[str, int]]:
-        """Files with unreadable lines, and how many lines."""
+        """Returns the names of the files with unreadable lines, each with the number of such lines."""
         found = self._ask("SELECT name, problems FROM files WHERE problems > 0 ORDER BY name")
         return [(row[0], row[1]) for row in found]
 
     def items(self, episode: Episode) -> int:
-        """The number of items of an episode; an item is a turn with its validates."""
+        """Returns the number of items of an episode; an item is a turn with its validates."""
         found = self._ask("SELECT max(item) FROM lines WHERE file = ?", [episode.file])
         return 0 if found[0][0] is None else int(found[0][0]) + 1
 
     def curve(self, episode: Episode) -> list[Place]:
-        """The places of an episode's validates, oldest first."""
+        """Returns the places of an episode's `validate` lines, oldest first."""
         return self._places("file = ? AND kind = 'validate'", [episode.file])
 
     def places(self, episode: Episode, first: int, count: int) -> list[Place]:
-        """The places of the lines of these items."""
+        """Returns the places of the lines of `count` items from item number `first` on."""
         where = "file = ? AND item >= ? AND item < ?"
         return self._places(where, [episode.file, first, first + count])
 
     def head(self, episode: Episode) -> list[Place]:
-        """The places of the lines that belong to no item: the start and the end."""
+        """Returns the places of the lines that belong to no item, such as the `start` and the `end` line."""
         return self._places("file = ? AND item = -1", [episode.file])
 
     def jump(self, episode: Episode, item: int, what: str, *, back: bool = False) -> int | None:
-        """The next item after (or before) `item` with a `validate` or an `error`; None if there is none."""
+        """Returns the number of the nearest item after `item` that has a validate or an error, or None.
+
+        Args:
+            what: `validate` or `error`: what the item must have.
+            back: look for an item before `item` instead.
+        """
         which = {"validate": "kind = 'validate'", "error": "bad = 1"}[what]
         compare, pick = ("<", "max") if back else (">", "min")
         query = f"SELECT {pick}(item) FROM lines WHERE file = ? AND item {compare} ? AND {which}"
@@ -162,7 +167,7 @@ class RunIndex:
         return None if found is None or found < 0 else int(found)
 
     def load(self, episode: Episode, places: Sequence[Place]) -> list[dict[str, Any]]:
-        """The lines at these places, read from the file.
+        """Reads and returns the lines at these places of the episode's trajectory file.
 
         Raises:
             ConfigError: the file has changed since it was indexed.

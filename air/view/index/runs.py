@@ -14,26 +14,26 @@ from air.view.index.tail import parsed
 
 @dataclass(frozen=True)
 class Run:
-    """One run's folder."""
+    """The folder of a run, and the name under which the viewer lists it."""
 
     name: str
-    """Unique among the runs that were found together."""
+    """The run's name; unique among the runs that `discover` found together."""
     folder: Path
 
     def config(self) -> dict[str, Any]:
-        """The content of `config.json`; empty if it cannot be read."""
+        """Returns the content of the run's `config.json`, or an empty dict if it cannot be read."""
         try:
             return parsed((self.folder / "config.json").read_bytes()) or {}
         except OSError:
             return {}
 
     def recorded(self) -> int:
-        """The number of trajectories."""
+        """Returns the number of the run's trajectory files."""
         folder = self.folder / "trajectories"
         return sum(1 for _ in (folder if folder.is_dir() else self.folder).glob("*.jsonl"))
 
     def changed(self) -> float:
-        """The time of the last change, in seconds since the epoch; 0 if the folder is gone."""
+        """Returns when the run last changed, in seconds since the epoch, or 0 if its folder is gone."""
         times = [0.0]
         for name in ("metrics.jsonl", "config.json", "trajectories", "."):
             try:
@@ -44,14 +44,14 @@ class Run:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run's files, or trajectories directly."""
+    """Whether a folder is the folder of a run, or holds trajectories directly."""
     if (folder / "trajectories").is_dir() or (folder / "metrics.jsonl").is_file():
         return True
     return any(_begins_like_a_trajectory(path) for path in sorted(folder.glob("*.jsonl"))[:3])
 
 
 def discover(paths: Sequence[Path]) -> list[Run]:
-    """The runs at or directly below these folders, latest first.
+    """Returns the runs in `paths`, most recently changed first; a path is a run's folder or its parent.
 
     Raises:
         MissingError: a folder does not exist, or has no run in it.
@@ -76,7 +76,7 @@ def discover(paths: Sequence[Path]) -> list[Run]:
 
 
 def look_up(config: Mapping[str, Any], *path: str) -> Any:
-    """A value deep in a config; None if absent."""
+    """Returns the value under these nested keys of a config, or None if it is absent."""
     value: Any = config
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -84,7 +84,7 @@ def look_up(config: Mapping[str, Any], *path: str) -> Any:
 
 
 def flat(config: object, prefix: str = "") -> dict[str, str]:
-    """A config as dotted keys and JSON values."""
+    """Flattens a config: returns its values as JSON text, by dotted keys such as `model.name`."""
     if isinstance(config, Mapping) and config:
         pairs = [(str(key), value) for key, value in config.items()]
     elif isinstance(config, list) and any(isinstance(one, Mapping) for one in config):

@@ -1,4 +1,4 @@
-"""Groups a trajectory's lines into items: a turn with its validates."""
+"""Groups a trajectory's lines into items. An item is a turn with its validates."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Line = dict[str, Any]
 
 @dataclass
 class Item:
-    """One turn, or a validate of a program that records no turns."""
+    """One turn with its validates, or validates of an agent program that records no turns."""
 
     number: int
-    """From 0."""
+    """The item's number within the episode, from 0."""
     step: Line | None = None
     validates: list[Line] = field(default_factory=list)
     others: list[Line] = field(default_factory=list)
-    """Lines of unknown types."""
+    """Lines of types that this version of air does not know."""
     bad: bool = False
-    """Whether something failed in it."""
+    """Whether any line of the item records a failure."""
 
 
 def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
-    """Groups lines into items, in order."""
+    """Groups lines into items, in order; each line must have its place at the same position in `places`."""
     found: dict[int, Item] = {}
     for place, line in zip(places, lines, strict=True):
         item = found.setdefault(place.item, Item(place.item))
@@ -41,7 +41,7 @@ def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
 
 
 def thought(step: Mapping[str, Any]) -> tuple[str, str]:
-    """The reply's text before and after its action, without the action's fence."""
+    """Returns the text of a turn's reply before and after the action, without the action's code fence."""
     reply, action = step.get("reply"), step.get("action")
     if not isinstance(reply, str):
         return "", ""
@@ -56,9 +56,9 @@ def thought(step: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
-    """The world's observation, and the text that the model saw if it differs.
+    """Returns the world's observation, and the text that the model saw if it differs (otherwise "").
 
-    Version 1 recorded only the text that the model saw.
+    Trajectories of version 1 have no observation; for them the first text is the one that the model saw.
     """
     world, shown = step.get("observation"), step.get("shown")
     world, shown = world or "", shown or ""
@@ -68,7 +68,7 @@ def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def diff_of(step: Mapping[str, Any] | None) -> tuple[list[Line], str, str]:
-    """A turn's changes in the workspace: files, unified diff, and a reason if the diff is incomplete."""
+    """Returns a turn's changed files, their unified diff, and why the diff is incomplete (or "")."""
     diff = (step or {}).get("diff")
     if not isinstance(diff, dict):
         return [], "", ""

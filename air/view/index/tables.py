@@ -1,4 +1,4 @@
-"""The tables of an index, what can be asked of them, and the file that they are in."""
+"""The SQLite tables of a run's index: columns, filters and sort orders, and opening the index file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from air.errors import ConfigError, InfrastructureError, MissingError, UsageErro
 from air.view.index.facts import Facts, Place
 
 VERSION = 1
-"""Of the tables; the file of another version is left alone."""
+"""Version of the tables. It is part of the file name, so the index of another version is left alone."""
 FACTS = list(Facts.__dataclass_fields__)
 PLACES = list(Place.__dataclass_fields__)
 _TABLES = f"""
@@ -43,41 +43,43 @@ SORTS = {
     "slowest": "seconds DESC",
     "task": "task ASC, reward DESC",
 }
-"""How episodes can be sorted."""
+"""Sort orders of episodes: the name that users see, and the SQL that sorts."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Which episodes are wanted; what is None is not asked for."""
+    """Conditions that an episode must meet; a condition that is None is not applied."""
 
     task: str | None = None
     how: str | None = None
-    """`well`, `failed` or `unfinished`."""
+    """How the episode ended: `well`, `failed` or `unfinished`."""
     errors: bool = False
     """Only episodes with a command that failed, a reply that was no action, or a failed validate."""
     text: str = ""
-    """Part of the episode's id, its model or its error."""
+    """Text that occurs in the trajectory's name, the model's name or the error; letter case is ignored."""
     reward: tuple[float, float] | None = None
-    """From and to, both included."""
+    """Lowest and highest reward, both included."""
     turns: tuple[int, int] | None = None
-    """From and to, both included."""
+    """Lowest and highest number of turns, both included."""
     step: int | None = None
-    """Of the training."""
+    """The training step in which the episode was played."""
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One row of the table of episodes."""
+    """One episode of the index: its trajectory file, its facts, and its group in the training."""
 
     file: int
+    """The id of its trajectory file in the index."""
     name: str
-    """Of its file, without a suffix."""
+    """The name of its trajectory file, without suffix."""
     problems: int
-    """Lines of its file that could not be read."""
+    """Number of lines of its file that could not be read."""
     facts: Facts
     step: int | None
-    """Of the training; None where no group was recorded."""
+    """The training step, or None if `groups.jsonl` does not list the episode."""
     group: int | None
+    """The number of its group within the step."""
     advantage: float | None
 
 
@@ -88,15 +90,15 @@ JOINED = "episodes e JOIN files f ON f.id = e.file LEFT JOIN members m ON m.epis
 
 
 def episode_of(row: sqlite3.Row) -> Episode:
-    """An episode from the columns `COLUMNS`."""
+    """Makes an episode from a row with the columns `COLUMNS`."""
     return Episode(row[0], row[1], row[2], Facts(*row[6:]), row[3], row[4], row[5])
 
 
 def check_sort(name: str) -> None:
-    """Refuses what episodes cannot be sorted by.
+    """Checks the name of a sort order.
 
     Raises:
-        ConfigError: it is unknown.
+        ConfigError: `SORTS` has no such name.
     """
     if name not in SORTS:
         known = ", ".join(f'"{each}"' for each in SORTS)
@@ -104,7 +106,7 @@ def check_sort(name: str) -> None:
 
 
 def where(wanted: Filter) -> tuple[str, list[Any]]:
-    """A condition, and the values for its question marks."""
+    """Returns a filter as an SQL condition, and the values for the condition's question marks."""
     parts: list[str] = ["1"]
     values: list[Any] = []
     for column, value in (("e.task", wanted.task), ("e.how", wanted.how), ("m.step", wanted.step)):
@@ -126,16 +128,16 @@ def where(wanted: Filter) -> tuple[str, list[Any]]:
 
 
 def file_of(folder: Path) -> Path:
-    """Where the index of a run lies."""
+    """Returns the path of the index file of the run in `folder`."""
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     return paths.cache() / "view" / f"{folder.name[:40]}-{digest}.v{VERSION}.sqlite"
 
 
 def opened(file: Path) -> sqlite3.Connection:
-    """The index file, made where it is not; made anew where it is broken.
+    """Opens an index file; creates it if it is absent, and replaces it if it is damaged.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +146,7 @@ def opened(file: Path) -> sqlite3.Connection:
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise
-            file.unlink()  # a cache: what is not readable is read again from the run
+            file.unlink()  # only a cache: it is filled again from the run's files
             return _connected(file)
     except (OSError, sqlite3.Error) as error:
         raise UsageError(
@@ -159,9 +161,9 @@ def _connected(file: Path) -> sqlite3.Connection:
     try:
         db.row_factory = sqlite3.Row
         db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = OFF")  # a cache, made anew where it is lost
+        db.execute("PRAGMA synchronous = OFF")  # only a cache: it may be lost
         db.executescript(_TABLES)
-    except BaseException:  # Ctrl-C too: nobody else has it to close
+    except BaseException:  # Ctrl-C too: no caller could close it
         db.close()
         raise
     return db
@@ -169,10 +171,11 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 @contextmanager
 def translated(place: Path) -> Iterator[None]:
-    """Translates what the disk or SQLite raises.
+    """Translates errors of the disk and of SQLite that the block raises; `place` names the file or run.
 
     Raises:
-        UsageError: a file is gone or cannot be read.
+        MissingError: a file is gone.
+        UsageError: a file cannot be read.
         InfrastructureError: SQLite failed.
     """
     try:

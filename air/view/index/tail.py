@@ -12,42 +12,43 @@ from typing import Any
 from air.errors import ConfigError
 
 SEAL_BYTES = 64
-"""Bytes before the mark that are remembered; if they have changed, the file was written anew."""
+"""How many bytes before a mark's offset the mark stores; if they have changed, the file was rewritten."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """How far a file was read."""
+    """How far a file was read, and the file's state at that time."""
 
     size: int = 0
-    """The file's size then, in bytes; a half-written last line included."""
+    """The file's size at that time, in bytes, including an incomplete last line."""
     mtime_ns: int = 0
+    """The file's modification time, in nanoseconds."""
     offset: int = 0
     """Where the first unread line starts, in bytes."""
     seal: bytes = b""
-    """The bytes right before the offset."""
+    """The last bytes before the offset, at most `SEAL_BYTES`."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One whole line."""
+    """One complete line of a JSON-lines file."""
 
     offset: int
-    """In bytes."""
+    """Where the line starts in the file, in bytes."""
     length: int
-    """In bytes, its newline included."""
+    """Length of the line in bytes, with its newline."""
     data: dict[str, Any] | None
-    """None if the line is not a JSON object."""
+    """The line's JSON object, or None if it holds none."""
 
 
 @dataclass
 class Tail:
-    """The new lines of a file. Iterate over it once, then take its mark."""
+    """The lines of a file after `mark`. Iterate once; then `mark` says how far the file was read."""
 
     path: Path
     mark: Mark
     anew: bool = False
-    """Whether it starts at the first line, since the file was written anew."""
+    """Whether reading starts at the first line, because the file is new or was rewritten."""
 
     def __post_init__(self) -> None:
         stat = self.path.stat()
@@ -77,7 +78,7 @@ class Tail:
 
 
 def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:
-    """Whether a file's size or time differ from its mark, or the file has just gone."""
+    """Whether a file has no mark, differs from its mark in size or modification time, or has just gone."""
     try:
         stat = entry.stat()
     except OSError:
@@ -86,7 +87,7 @@ def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:
 
 
 def parsed(text: bytes) -> dict[str, Any] | None:
-    """The JSON object of a line; None if there is none."""
+    """Returns the JSON object that a line holds, or None if it holds none."""
     try:
         value = json.loads(text.decode("utf-8", errors="replace"))
     except (ValueError, RecursionError):
@@ -95,10 +96,10 @@ def parsed(text: bytes) -> dict[str, Any] | None:
 
 
 def load(path: Path, spans: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
-    """The lines at these offsets and lengths, in bytes.
+    """Reads the lines at these (offset, length) positions, in bytes, and returns their JSON objects.
 
     Raises:
-        ConfigError: the file has changed.
+        ConfigError: the file has changed, so that a position holds no JSON object.
         OSError: the file cannot be read.
     """
     lines = []

@@ -1,1 +1,1 @@
-"""Text, figures and HTML for every view."""
+"""Prepares text, numbers, curves and HTML for all views: the app, the exported page and the terminal."""

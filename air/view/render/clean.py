@@ -1,8 +1,8 @@
-"""Text that programs wrote for a terminal, made fit to be shown anywhere.
+"""Cleans text that programs wrote for a terminal, so that it can be shown anywhere.
 
-Escape sequences go, carriage returns and backspaces overwrite as a terminal would (of a progress bar its
-last state stays), every other control character and every character that turns the direction of text or
-has no width is shown by its name in angle brackets. In linear time, whatever the text.
+Escape sequences are removed. Carriage returns and backspaces overwrite text as on a terminal, so that only
+the last state of a progress bar stays. Every other control character, and every character that has no width
+or changes the direction of text, becomes its name in angle brackets. Takes linear time for any text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMES = {
 
 
 def clean(text: str) -> str:
-    """The text as it would look on a terminal that knows no colours; newlines stay."""
+    """Returns the text as a terminal without colours would show it; newlines stay."""
     if "\r" in text or "\b" in text:
         text = "\n".join(map(_overwritten, text.replace("\r\n", "\n").split("\n")))
     if "\x1b" in text or _HIDDEN.search(text):
@@ -40,13 +40,13 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str, width: int) -> str:
-    """Cleaned, its white space folded, cut to `width` characters."""
+    """Cleans a text, replaces each run of white space by one space, and cuts it to `width` characters."""
     text = " ".join(clean(text[: 8 * width]).split())
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def cut(text: str, limit: int) -> tuple[str, int]:
-    """The text without its middle where it is longer than `limit`, and how many characters went."""
+    """Removes the middle of a text longer than `limit`; returns the text and how many characters it lost."""
     if len(text) <= limit:
         return text, 0
     head, tail = limit * 2 // 3, limit // 3
@@ -55,8 +55,10 @@ def cut(text: str, limit: int) -> tuple[str, int]:
 
 
 def clean_cut(text: str, limit: int) -> str:
-    """Cleaned, without its middle where it is longer than `limit`; of a very long text only both ends are
-    looked at."""
+    """Cleans a text and removes its middle if it is longer than `limit` characters.
+
+    Of a very long text only both ends are read.
+    """
     if len(text) <= 8 * limit:
         return cut(clean(text), limit)[0]
     head = clean(text[: 2 * limit])[: limit * 2 // 3]
@@ -70,7 +72,7 @@ def _named(found: re.Match[str]) -> str:
 
 
 def _overwritten(line: str) -> str:
-    """One line after its carriage returns, backspaces and erasures."""
+    """Applies the carriage returns, backspaces and erase sequences of one line."""
     if not _MOVES.search(line):
         return line
     cells: list[str] = []
@@ -89,7 +91,7 @@ def _overwritten(line: str) -> str:
             at = max(0, at - 1)
         elif move[0][2:-1] in ("", "0"):
             del cells[at:]
-        else:  # the whole line; its column is given up, or padding would cost quadratic time
+        else:  # erases the line; the cursor goes to its start: padding would cost quadratic time
             cells.clear()
             at = 0
     return "".join(cells).rstrip(" ")

@@ -1,7 +1,7 @@
-"""Episodes as HTML, for the app and for the exported page: every text cleaned and escaped, nothing linked.
+"""Renders episodes as HTML for the app and the exported page. All text is cleaned and escaped.
 
-What these functions return holds only tags and classes written here; text of an agent stands in it as text
-alone. A text longer than its limit loses its middle and says so.
+The functions return HTML whose tags and classes come only from this module and which has no links; an
+agent's words appear only as text. A text longer than its limit loses its middle, and a remark says so.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from air.view.index.steps import Item, diff_of, outputs, thought
 from air.view.render.clean import clean, clean_cut, cut, one_line
 
 CSS = Path(__file__).with_name("style.css")
-"""How all this looks, in light and in dark."""
+"""The style sheet of this HTML, for light and dark mode."""
 SHOWN_CHARACTERS = 20_000
-"""Of one text; the rest is left out of its middle."""
+"""Most characters that are shown of one text; a longer text loses its middle."""
 OPEN_LINES = 14
-"""An output of no more lines is shown unfolded."""
+"""An output of at most this many lines is shown unfolded."""
 
 
 def text(value: object, limit: int = SHOWN_CHARACTERS) -> str:
-    """A value as escaped text."""
+    """Returns a value as cleaned and escaped text of about `limit` characters at most."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False)
     return _escape(clean_cut(value, limit), quote=True)
 
 
 def line(value: object, width: int) -> str:
-    """A value as one escaped line."""
+    """Returns a value as one cleaned and escaped line of at most `width` characters."""
     return _escape(one_line(value if isinstance(value, str) else json.dumps(value), width))
 
 
 def figure(value: float | None, form: str = ".4g") -> str:
-    """A number; a dash where there is none."""
+    """Formats a number; None becomes a dash."""
     return "–" if value is None else format(value, form).replace("-", "−")
 
 
 def seconds(value: float | None) -> str:
-    """A time as people say it."""
+    """Formats a duration for people, such as `3.2 s` or `1 h 05 min`; None becomes a dash."""
     if value is None:
         return "–"
     if value < 60:
@@ -56,12 +56,12 @@ def seconds(value: float | None) -> str:
 
 
 def chip(label: str, kind: str = "") -> str:
-    """A small label; `label` is plain text."""
+    """Returns a small label. `label` is plain text; `kind` is a CSS class, such as a colour."""
     return f'<span class="chip {kind}">{line(label, 60)}</span>'
 
 
 def tiles(values: Sequence[tuple[str, str, str]]) -> str:
-    """Figures side by side, each a name, a value and a remark."""
+    """Returns figures side by side; each has a name, a value and a remark."""
     cells = (
         f'<div class="tile"><div class="name">{line(name, 40)}</div>'
         f'<div class="value">{line(value, 60)}</div><div class="note">{line(note, 80)}</div></div>'
@@ -71,7 +71,7 @@ def tiles(values: Sequence[tuple[str, str, str]]) -> str:
 
 
 def split(times: Mapping[str, float | None]) -> str:
-    """A bar of where the time went, with its legend."""
+    """Returns a bar that shows how the time was spent, with a legend; `times` are seconds by activity."""
     parts = {name: value for name, value in times.items() if value}
     total = sum(parts.values())
     if not total:
@@ -89,7 +89,7 @@ def split(times: Mapping[str, float | None]) -> str:
 
 
 def item(one: Item, *, is_open: bool = False, here: bool = False) -> str:
-    """One turn with its validates, folded unless `is_open`."""
+    """Returns one turn with its validates, folded unless `is_open`; `here` marks it as the chosen one."""
     classes = " ".join(["air", "step", *(["bad"] if one.bad else []), *(["here"] if here else [])])
     parts = [_said(one), _diff(one), *(_grade(line) for line in one.validates), _rest(one)]
     state = " open" if is_open else ""
@@ -174,7 +174,7 @@ def _diff(one: Item) -> str:
 
 
 def _file(change: Mapping[str, Any]) -> str:
-    """One changed file, with how many lines came and went."""
+    """Returns one changed file, with the numbers of added and removed lines."""
     added, removed = number(change.get("added")) or 0, number(change.get("removed")) or 0
     counts = f"+{added:.0f} −{removed:.0f}" if added or removed else ""
     said = " ".join(str(change.get(key) or "") for key in ("status", "note"))
@@ -212,7 +212,7 @@ def _grade(graded: Mapping[str, Any]) -> str:
 
 
 def _rest(one: Item) -> str:
-    """Lines of kinds that this air does not know, as they are."""
+    """Returns the lines of types that this version of air does not know, as JSON."""
     return "".join(
         _folded(
             str(row.get("type")),
@@ -225,7 +225,7 @@ def _rest(one: Item) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> str:
-    """A table of plain values; the first `left` columns stand left, the others right."""
+    """Returns a table of plain values; the first `left` columns are left-aligned, others right-aligned."""
     head = "".join(f"<th{_side(i, left)}>{line(name, 60)}</th>" for i, name in enumerate(heads))
     body = "".join(
         "<tr>"
@@ -249,7 +249,7 @@ def _cell(value: object) -> str:
 
 
 def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table of tasks, of what `RunIndex.by_task` gives."""
+    """Returns the table of tasks from the rows of `RunIndex.by_task`."""
     heads = ("task", "metric", "episodes", "reward", "baseline", "mean last", "best", "mean test")
     shown = [
         (
@@ -265,7 +265,7 @@ def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def opening(start: Mapping[str, Any]) -> str:
-    """What an episode began with, folded: its prompts and its settings."""
+    """Returns the prompts and settings in the `start` line of an episode, folded."""
     folds = "".join(
         _folded(name, str(start[key]), "", is_open=False)
         for name, key in (("task prompt", "prompt"), ("system prompt", "system"))

@@ -1,4 +1,4 @@
-"""What the rows of `metrics.jsonl` say, as plain numbers for tables and charts."""
+"""Extracts numbers from the rows of `metrics.jsonl` for tables and charts."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from air.view.index.facts import number
 Row = Mapping[str, Any]
 SMOOTH = 5
 TIMES = ("model", "exec", "grading", "queue")
-"""Where an episode's time goes."""
+"""The activities on which an episode spends its time."""
 
 
 def series(rows: Sequence[Row], name: str) -> list[tuple[int, float]]:
-    """A metric by step, where it is there."""
+    """Returns a metric as (step, value) pairs, for the steps that have it."""
     return [(int(row["step"]), v) for row in rows if (v := number(row.get(name))) is not None]
 
 
 def smooth(points: Sequence[tuple[int, float]], width: int = SMOOTH) -> list[tuple[int, float]]:
-    """The mean over each point and the `width` - 1 before it."""
+    """Replaces each value by the mean of itself and the `width` - 1 values before it."""
     values = [value for _, value in points]
     return [
         (step, fmean(values[max(0, i + 1 - width) : i + 1])) for i, (step, _) in enumerate(points)
@@ -28,7 +28,7 @@ def smooth(points: Sequence[tuple[int, float]], width: int = SMOOTH) -> list[tup
 
 
 def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None]:
-    """A metric's mean over the first and over the last quarter of the steps."""
+    """Returns a metric's mean over the first and over the last quarter of the steps; None without values."""
     values = [value for _, value in series(rows, name)]
     if not values:
         return None, None
@@ -37,7 +37,7 @@ def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None
 
 
 def names(rows: Sequence[Row]) -> list[str]:
-    """The metrics that are numbers, in order of appearance."""
+    """Returns the names of the metrics that are numbers, in order of appearance."""
     found: dict[str, None] = {}
     for row in rows:
         found |= dict.fromkeys(name for name, v in row.items() if number(v) is not None)
@@ -45,7 +45,7 @@ def names(rows: Sequence[Row]) -> list[str]:
 
 
 def task_series(rows: Sequence[Row], name: str = "reward") -> dict[str, list[tuple[int, float]]]:
-    """A figure of each task by step."""
+    """Returns a metric of each task as (step, value) pairs, by task."""
     found: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         tasks = row.get("tasks")
@@ -57,5 +57,5 @@ def task_series(rows: Sequence[Row], name: str = "reward") -> dict[str, list[tup
 
 
 def times(row: Row) -> dict[str, float | None]:
-    """Where time went, of a row or of totals."""
+    """Returns the seconds spent on each activity (`TIMES`), from one row or from a run's totals."""
     return {name: number(row.get(f"seconds_{name}")) for name in TIMES}

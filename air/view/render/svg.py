@@ -1,4 +1,4 @@
-"""Curves as SVG, for the exported page."""
+"""Draws curves as SVG for the exported page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ COLOURS = ("#2f6fde", "#e0862f", "#2fa874", "#b259c9", "#d9534a", "#17a2b8", "#8
 
 
 def curves(named: Mapping[str, Points], *, smoothed: bool = True, step: bool = False) -> str:
-    """Curves with their legend; of long ones each value faint and the running mean strong."""
+    """Returns curves with a legend, as HTML.
+
+    Args:
+        named: the points of each curve, by name.
+        smoothed: draw long curves faint, with their running mean on top.
+        step: draw stairs instead of straight lines between points.
+    """
     points = [point for values in named.values() for point in values]
     if not points:
         return '<div class="note">nothing to draw</div>'
@@ -86,7 +92,7 @@ def _y(value: float, box: _Box) -> float:
 
 
 def _ticks(low: float, high: float, about: int, *, whole: bool = False) -> list[float]:
-    """Round values from at most `low` to at least `high`."""
+    """Returns about `about` round axis values that cover `low` to `high`; `whole`: only integers."""
     span = (high - low) or abs(high) or 1.0
     rough = span / about
     power = 10.0 ** math.floor(math.log10(rough))

@@ -1,1 +1,1 @@
-"""vLLM as a process of its own."""
+"""Runs vLLM as a separate process that serves the policy."""

@@ -2,10 +2,10 @@
 
     python die_with_parent.py GRACE FOLDER COMMAND…
 
-Standard input is a pipe whose other end the owner holds: it closes when the owner ends, even by SIGKILL.
-Then the command gets SIGTERM. When it has ended, or after GRACE seconds, its descendants get SIGTERM too,
-and SIGKILL after GRACE more seconds; descendants that left its process group are included, because this
-process is their subreaper. FOLDER is removed.
+Standard input is a pipe whose other end the owner holds (the process that runs this script). The pipe closes
+when the owner ends, even by SIGKILL. Then the command gets SIGTERM. When the command has ended, or after
+GRACE seconds, its descendants get SIGTERM too, and SIGKILL after GRACE more seconds, also descendants that
+left the command's process group, because orphans become children of this process. Finally FOLDER is removed.
 
 SIGTERM to this process does the same, but FOLDER stays. If the command ends by itself, its descendants are
 ended, FOLDER stays, and the exit code is the command's (128 + N if signal N killed it). SIGKILL of this
@@ -59,13 +59,16 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _child() -> None:
-    """Runs in the command's process before the command: ends it with this process, restores SIGINT."""
+    """Prepares the command's process: makes it end together with this script, and restores SIGINT."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end_all(grace: float) -> None:
-    """Ends every descendant. This process inherits orphans: without a child it has no descendant."""
+    """Ends every descendant of this process: SIGTERM first, SIGKILL after `grace` seconds.
+
+    Orphaned descendants become children of this process, so it has no descendant when it has no child.
+    """
     deadline = time.monotonic() + grace
     _send(signal.SIGTERM)
     while True:
@@ -95,7 +98,7 @@ def _descendants(root: int) -> list[int]:
         try:
             with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
                 parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
     tree = [root]
     for pid in tree:

@@ -1,8 +1,8 @@
 """Finds vLLM's interpreter and makes the command line of its server for each kind of device.
 
 vLLM needs its own versions of torch and transformers, so it has its own virtual environment and always runs
-as a separate process. It is searched for in `AIR_VLLM_PYTHON` (an interpreter), then in the environment
-`vllm` of the cache folder, which `make vllm` makes, then in air's own environment.
+as a separate process. The search order is: the interpreter that `AIR_VLLM_PYTHON` names, the environment
+`vllm` in the cache folder, which `make vllm` creates, and air's own environment.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ print(json.dumps(found if importlib.util.find_spec("vllm") else {}))
 
 @dataclass(frozen=True)
 class Vllm:
-    """An installed vLLM."""
+    """One installation of vLLM."""
 
     python: Path
-    """The interpreter that can import it."""
+    """The Python interpreter that can import vLLM."""
     version: str
     cpu: bool
-    """Whether it is the build for CPUs; the ordinary one needs an NVIDIA GPU."""
+    """Whether this is the build for CPUs; the ordinary build needs an NVIDIA GPU."""
 
     def __str__(self) -> str:
         return f"vLLM {self.version}{' (CPU build)' if self.cpu else ''}"
 
 
 def find() -> Vllm | None:
-    """Finds the vLLM that runs would use; None if none is installed.
+    """Returns the vLLM installation that runs use, or None if vLLM is not installed.
 
     Raises:
         MissingError: `AIR_VLLM_PYTHON` is set but names no interpreter with vLLM, or an interpreter
@@ -65,7 +65,7 @@ def find() -> Vllm | None:
 
 
 def _probe(python: Path, where: str) -> Vllm | None:
-    """Asks the interpreter, without importing vLLM, which takes seconds."""
+    """Returns the vLLM installation of an interpreter, or None; does not import vLLM, which takes seconds."""
     argv = [str(python), "-c", _PROBE]
     try:
         done = subprocess.run(
@@ -86,7 +86,7 @@ class Launch:
 
     vllm: Vllm
     gpu: str | None
-    """UUID of the GPU to use; None: the CPU."""
+    """UUID of the GPU on which vLLM runs, or None for the CPU."""
     name: str
     """The model's name in requests."""
     max_model_len: int
@@ -94,10 +94,10 @@ class Launch:
     max_batch: int
     """Most requests that are sampled at a time."""
     threads: int
-    """CPU threads, if it runs on the CPU."""
+    """Number of CPU threads, if vLLM runs on the CPU."""
 
     def command(self, model: Path, port: int) -> list[str]:
-        """The command line that serves the model folder `model` on loopback."""
+        """Returns the command line that serves the model in the folder `model` on the loopback interface."""
         return [
             str(self.vllm.python),
             *("-m", "vllm.entrypoints.openai.api_server"),
@@ -116,14 +116,17 @@ class Launch:
         ]
 
     def _device_flags(self) -> list[str]:
-        """The flags that depend on the device: on a CPU float32, as the policy; on a GPU bfloat16, whose
-        rounding the importance ratios of the loss correct."""
+        """Returns the flags that depend on the device.
+
+        A CPU uses float32, like the policy. A GPU uses bfloat16; the loss's importance ratios correct for
+        the rounding.
+        """
         if self.gpu is None:
             return ["--enforce-eager", "--dtype", "float32"]
         return ["--dtype", "bfloat16"]
 
     def environment(self) -> dict[str, str]:
-        """The server's environment variables: ours, and what it needs."""
+        """Returns the server's environment variables: those of this process, changed as vLLM needs."""
         ours = {
             name: value
             for name, value in os.environ.items()
@@ -131,12 +134,12 @@ class Launch:
         }
         ours |= {
             "VLLM_SERVER_DEV_MODE": "1",  # opens /collective_rpc, through which weights are changed
-            "HF_HUB_OFFLINE": "1",  # the model is a folder; nothing is to be fetched
+            "HF_HUB_OFFLINE": "1",  # the model is a local folder: no downloads
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
         }
         if self.gpu is not None:
             return {**ours, "CUDA_VISIBLE_DEVICES": self.gpu}
-        # The boxes share these cores: threads are not pinned to them.
+        # The boxes use the same cores, so vLLM's threads are not pinned to cores.
         cpu = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(self.threads)}
         return {"VLLM_CPU_KVCACHE_SPACE": "1", **ours, **cpu}

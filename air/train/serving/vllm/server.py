@@ -1,13 +1,13 @@
-"""A vLLM server for the policy, in a process of its own.
+"""Runs a vLLM server for the policy, in a separate process.
 
-Weights go through a folder: `update_weights` writes the policy there and makes vLLM load it (`POST
-/collective_rpc`, method `reload_weights`, which needs vLLM's development mode). Meanwhile requests wait and
-the prefix cache is emptied. `die_with_parent.py` runs the process and ends it with ours, even after SIGKILL.
-Every process that can reach the port on the loopback interface can change the weights, also a box that
-shares the machine's network.
+`update_weights` writes the policy's weights to a folder and makes vLLM load them from there (`POST
+/collective_rpc`, method `reload_weights`, which needs vLLM's development mode). Meanwhile requests wait, and
+vLLM's prefix cache is emptied. `die_with_parent.py` runs the vLLM process and ends it when this process ends,
+even by SIGKILL. Every process that can reach the port on the loopback interface can change the weights, also
+a box that shares the machine's network.
 
 A server that ends, or does not answer `/health` for a minute, is restarted once, with the newest weights.
-Requests that ran at that time fail, and their episodes with them. The second time `ready` raises.
+Requests that ran at that time fail, and so do their episodes. If it fails again, `ready` raises an error.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _ERROR = re.compile(r"(?:^|[\s(])(\w*(?:Error|Exception): .+)$")
 
 
 class VllmServer:
-    """Serves one policy. Use once: `start`, then `stop`.
+    """A vLLM server for one policy. Use it once: `start`, then `stop`.
 
     Args:
-        policy: its weights are copied, at the start and at each `update_weights`.
+        policy: the policy to serve; its weights are copied at the start and at each `update_weights`.
         launch: the command that starts vLLM.
         folder: receives the log (`vllm.log`) and, while the server runs, the weights; must exist.
-        port: the port on loopback; 0 takes a free one.
+        port: the port on the loopback interface; 0 takes a free one.
         start_seconds: longest time until the server is ready.
         unhealthy_seconds: longest time without an answer of `/health`.
         say: called with one line when the server is restarted.
@@ -86,15 +86,15 @@ class VllmServer:
 
     @property
     def url(self) -> str:
-        """The root address; OpenAI clients take this plus `/v1`."""
+        """The root address (URL) of the server; OpenAI clients need this plus `/v1`."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Starts the server and returns when it answers.
+        """Starts the server; blocks until it answers requests.
 
         Raises:
             UsageError: the port cannot be used, or the disk is full.
-            InferenceError: the server did not get ready, or its answers lack what rollouts need.
+            InferenceError: the server did not become ready, or its answers lack what rollouts need.
         """
         self.port = _free_port(self.port)
         ownership.mark_children()
@@ -103,14 +103,14 @@ class VllmServer:
             self._write()
             self._spawn()
             self._await_ready()
-        except BaseException:  # Ctrl-C too: no process of vLLM stays
+        except BaseException:  # Ctrl-C too: leaves no process of vLLM
             self.stop()
             raise
         self._serving.set()
         self._watcher.start()
 
     def stop(self) -> None:
-        """Ends the server and removes its weights; the log stays. Any thread may call it."""
+        """Ends the server and removes its copy of the weights; the log stays. Any thread may call this."""
         with self._lock:
             self._stopping.set()
         if self._watcher.is_alive():
@@ -120,10 +120,10 @@ class VllmServer:
             shutil.rmtree(self._weights, ignore_errors=True)
 
     def ready(self) -> None:
-        """Returns if the server answers; waits during a restart.
+        """Returns if the server answers requests; blocks while it is restarted.
 
         Raises:
-            InferenceError: the server is gone for good, or was stopped.
+            InferenceError: the server was stopped, or has failed and will not be restarted.
         """
         while True:
             if self._lost:
@@ -139,13 +139,13 @@ class VllmServer:
         return nullcontext()
 
     def update_weights(self) -> int:
-        """Makes the server load the policy's present weights; returns their version, counted from 1.
+        """Makes the server load the policy's present weights; returns their version, which counts from 1.
 
-        Running requests are aborted. A server that dies meanwhile is restarted with the new weights.
+        Running requests are aborted. A server that fails during the update is restarted with the new weights.
 
         Raises:
             UsageError: the weights could not be written (disk full).
-            InferenceError: the server refused the weights, or is gone for good.
+            InferenceError: the server refused the weights, or has failed and will not be restarted.
         """
         self.version += 1
         self._write()
@@ -179,7 +179,11 @@ class VllmServer:
             return http.request(method, f"{self.url}{path}", json=body).raise_for_status()
 
     def _await_restart(self, starts: int, error: Exception) -> None:
-        """Returns when the watcher has restarted the server, or has given up."""
+        """Waits until the watcher thread has restarted the server or has given up.
+
+        Raises:
+            InferenceError: neither happened in time.
+        """
         deadline = time.monotonic() + 2 * self._unhealthy_seconds
         while self._starts == starts and not self._lost and not self._stopping.is_set():
             if time.monotonic() > deadline:
@@ -188,11 +192,11 @@ class VllmServer:
 
     def _write(self) -> None:
         assert self._weights is not None
-        # Two versions are kept: a server that is starting may still read the older one.
+        # Two versions stay: a server that is starting may still read the older one.
         self._model = checkpoint.save(self._weights, self.version, self.policy, keep_last=2)
 
     def _spawn(self) -> None:
-        """Starts the process under `die_with_parent.py`, with the newest weights."""
+        """Starts vLLM with the newest weights, under `die_with_parent.py`."""
         with self._lock, self.log.open("ab") as log:
             if self._stopping.is_set():
                 raise InferenceError("the inference server was stopped")
@@ -213,7 +217,7 @@ class VllmServer:
                 stderr=subprocess.STDOUT,
                 env=self.launch.environment(),
                 cwd=self._folder,
-                start_new_session=True,  # Ctrl-C in the terminal is for us
+                start_new_session=True,  # Ctrl-C in the terminal does not reach vLLM
             )
             self._starts += 1
 
@@ -261,7 +265,7 @@ class VllmServer:
         return True
 
     def _watch(self) -> None:
-        """The watcher's thread: waits for the server to fail and restarts it once."""
+        """Runs in the watcher thread: waits until the server fails, and restarts it once."""
         while problem := self._next_problem():
             self._serving.clear()
             if self._starts > 1:
@@ -278,7 +282,7 @@ class VllmServer:
             self._serving.set()
 
     def _next_problem(self) -> str:
-        """Waits until the server fails and returns the reason; empty after `stop`."""
+        """Waits until the server fails and returns the reason, or returns an empty string after `stop`."""
         healthy = time.monotonic()
         checked = healthy
         while not self._stopping.wait(_POLL_SECONDS):
@@ -295,7 +299,7 @@ class VllmServer:
         return ""
 
     def _end(self, *, keep_weights: bool = False) -> None:
-        """Ends the process and its descendants; `die_with_parent.py` removes the weights."""
+        """Ends vLLM and its descendants; its copy of the weights is removed unless `keep_weights`."""
         process = self._process
         if process is None:
             return
@@ -313,7 +317,7 @@ class VllmServer:
         process.stdin.close()
 
     def _last_words(self) -> str:
-        """The exit code, and the last informative error in the log since the last start."""
+        """Returns vLLM's exit code, and the last informative error in its log since its start, if any."""
         assert self._process is not None
         with self.log.open("rb") as file:
             file.seek(self._log_offset)
@@ -328,7 +332,7 @@ def _free_port(port: int) -> int:
     """Returns `port`, or a free port if it is 0.
 
     Raises:
-        UsageError: another process listens there, or this user may not.
+        UsageError: another process listens on the port, or this user is not allowed to.
     """
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,5 +1,7 @@
-"""What `streamlit run` runs; alone in its folder, since Streamlit puts that folder before all others on
-the path of imports."""
+"""The script that `streamlit run` executes.
+
+It is alone in its folder because Streamlit puts that folder first on the import path.
+"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Two runs beside one another: curves, figures, tasks, time, and in what their settings differ."""
+"""The page that compares two runs: curves, metrics, tasks, times, and the settings that differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from air.view.render.markup import figure
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """The page."""
+    """Renders the page that compares the chosen run with another."""
     others = [one for one in runs if one.name != run.name]
     if not others:
         widgets.note("There is only one run here: name two, or the folder that holds them.")

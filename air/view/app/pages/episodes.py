@@ -1,4 +1,4 @@
-"""The table of episodes: filtered, sorted, a page at a time."""
+"""The page with the table of episodes, which can be filtered, sorted and paged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOW = {"any end": None, "ended well": "well", "failed": "failed", "unfinished": 
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """The page."""
+    """Renders the page with the table of episodes of the chosen run."""
     del runs, run
     wanted, sort = _filters(index)
     count = index.count(wanted)
@@ -37,7 +37,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
 
 def _filters(index: RunIndex) -> tuple[Filter, str]:
-    """The row of filters."""
+    """Shows the row of filters; returns the filter and the name of the sort order."""
     columns = st.columns([2, 1.6, 2, 2.2, 1.2, 1.1, 1.2, 1.1], vertical_alignment="bottom")
     task = columns[0].selectbox(
         "Task", ["all tasks", *index.tasks()], key="filter-task", on_change=_top

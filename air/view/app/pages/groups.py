@@ -1,4 +1,4 @@
-"""Groups: the episodes that were compared with one another, side by side, with their advantages."""
+"""The page of groups: shows the episodes of one group side by side, with rewards and advantages."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from air.view.render.markup import chip, figure, text
 PAGE = 200
 BESIDE = 4
 TURNS = 12
-"""Turns shown of each episode."""
+"""Number of turns that are shown of each episode."""
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """The page."""
+    """Renders the page with the groups of the chosen run."""
     del runs, run
     groups = list(reversed(index.groups()))
     if not groups:
@@ -41,7 +41,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
 
 def _table(groups: Sequence[Mapping[str, Any]]) -> int:
-    """The list of groups; which is chosen."""
+    """Shows the list of groups; returns the position of the chosen group in `groups`."""
     shown = groups[:PAGE]
     keys = [f"{group['step']}.{group['group']}" for group in shown]
     rewards = [[number(one.get("reward")) for one in group["episodes"]] for group in shown]

@@ -1,4 +1,4 @@
-"""All runs, with the curves of those that are chosen."""
+"""The page with a table of all runs, and the reward curves of the most recent ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_CURVES = 8
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """The page."""
+    """Renders the page with all runs."""
     del index
 
     rows, curves = [], {}

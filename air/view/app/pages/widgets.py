@@ -1,4 +1,4 @@
-"""What several pages need: all of it takes plain values and shows them as text, never as markdown."""
+"""Widgets that several pages use. They show values as plain text, never as Markdown."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from air.view.render import markup
 
 
 def heading(words: str) -> None:
-    """A heading."""
+    """Shows a heading."""
     st.html(f'<div class="air title">{markup.text(words)}</div>')
 
 
 def note(words: str) -> None:
-    """A remark."""
+    """Shows a remark."""
     st.html(f'<div class="air note">{markup.text(words)}</div>')
 
 
@@ -28,7 +28,15 @@ def grid(
     config: Mapping[str, Any] | None = None,
     height: int | None = None,
 ) -> None:
-    """A table whose rows can be clicked; `pick` is called with a row's number, before all else is shown."""
+    """Shows a table whose rows can be clicked.
+
+    Args:
+        columns: the values of each column, by name.
+        key: the widget's key in Streamlit's session state.
+        pick: called with the number of a clicked row, before the app is rendered again.
+        config: Streamlit's settings for columns, by name.
+        height: the height in pixels; None: as the number of rows needs, up to a limit.
+    """
     count = len(next(iter(columns.values()), ()))
 
     def on_select() -> None:
