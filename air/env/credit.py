@@ -2,7 +2,7 @@
 
 A segment is the part of an episode up to a `validate`. Replies after the last `validate` belong to the
 automatic `validate` at the episode's end. With `credit = "segment"` each segment becomes one trace. Every
-term of the reward goes to one segment:
+term of the reward is paid where it arose:
 
     delta, failed_validates   the segment that the `validate` ends
     format                    the segment of the reply that was not an action
@@ -36,7 +36,7 @@ ONLY_LAST: dict[str, Any] = {
     "root_reply": None,
     "stop_condition": "validate",
 }
-"""Field values for every trace of a split episode except the last, which keeps the episode's own values.
+"""Field values for the traces of a split episode, except the last, which keeps the episode's values.
 
 A mean over traces then counts the facts of an episode once."""
 

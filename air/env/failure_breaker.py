@@ -69,7 +69,7 @@ class Breaker:
         self._count("")
 
     def failed(self, error: str) -> None:
-        """Counts an episode that failed with `error`; the reason of an open breaker contains the last error."""
+        """Counts an episode that failed with `error`; the reason of an open breaker quotes the last error."""
         self._count(error)
 
     def _count(self, error: str | None = None) -> _Count:

@@ -80,7 +80,7 @@ class Draft(Recorder):
             self._saved.add(target)
 
     def _write(self, folder: Path, target: Path, sources: Sequence[Path]) -> Path:
-        """Writes the trajectory to `folder` and its artefacts beside `target`; returns the trajectory's path."""
+        """Writes the trajectory to `folder` and its artefacts beside `target`; returns the new file's path."""
         with Recorder(folder, target.stem) as recorder:
             for line in copy.deepcopy(self.lines):
                 graded = line if line["type"] == "validate" else line.get("test") or {}
@@ -93,6 +93,9 @@ class Draft(Recorder):
 
 
 def _kept(name: str, sources: Sequence[Path], folder: Path) -> str:
-    """Copies an artefact from the first source that has it to `folder`; returns its name, or "" if none has."""
+    """Copies an artefact to `folder` from the first source that has it.
+
+    Returns the artefact's name in `folder`, or "" if no source has it.
+    """
     kept = any(copy_artefact(source, name, folder) for source in sources)
     return name if kept else ""

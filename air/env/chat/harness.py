@@ -128,7 +128,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         messages: list[dict[str, str]],
         trace: vf.Trace[Any, Any, Any],
     ) -> Reply | None:
-        """Asks the model; returns its reply, or None if the context is full or verifiers ended the episode."""
+        """Asks the model; returns its reply, or None if the context is full or verifiers refuses the call."""
         began, nodes = time.monotonic(), len(trace.nodes)
         try:
             reply = await model.complete(messages)
