@@ -1,4 +1,4 @@
-"""The entry points of the programs `air`, `rl` and `sft`: run a command, print its error, return an exit code.
+"""The entry points of the programs `air`, `rl` and `sft`: run a command, print errors, return an exit code.
 
 Exit codes: 0 success; 1 failure or mismatch; 2 wrong input of the user; 130 interrupted.
 """
@@ -97,7 +97,7 @@ def _run(args: list[str]) -> int:
 
 
 def _spare_loopback_from_proxies() -> None:
-    """Excludes loopback addresses from HTTP proxies: air's own servers listen there, out of a proxy's reach."""
+    """Excludes loopback addresses from HTTP proxies, since a proxy cannot reach air's own servers there."""
     for name in ("NO_PROXY", "no_proxy"):
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
         os.environ[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost", "::1"]))
@@ -113,7 +113,7 @@ def _guarded(work: Callable[[], int], *, debug: bool) -> int:
         if debug:
             traceback.print_exc()
         else:
-            from air.view.render.clean import clean  # the message may contain text of an untrusted file
+            from air.view.render.clean import clean  # the message may quote an untrusted file
 
             print(f"error: {clean(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1

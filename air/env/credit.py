@@ -1,4 +1,4 @@
-"""Assigns each part of an episode's reward to the segment of the episode in which it arose.
+"""Assigns each term of an episode's reward to the segments of the episode in which it arose.
 
 A segment is the part of an episode up to a `validate`. Replies after the last `validate` belong to the
 automatic `validate` at the episode's end. With `credit = "segment"` each segment becomes one trace. Every
@@ -26,8 +26,8 @@ from air.errors import InfrastructureError
 Payment = dict[str, Any]
 """The reward that arose since the previous payment, as it is stored in a trace's `info["air"]["paid"]`.
 
-Keys: `nodes`, the number of the trace's nodes at that time; `ends`, whether a `validate` ends a segment there;
-`terms`, the reward by the names of its terms."""
+Keys: `nodes`, the number of the trace's nodes at that time; `ends`, whether a `validate` ends a segment
+there; `terms`, the reward by the names of its terms."""
 
 ONLY_LAST: dict[str, Any] = {
     "metrics": {},

@@ -80,7 +80,7 @@ class Draft(Recorder):
             self._saved.add(target)
 
     def _write(self, folder: Path, target: Path, sources: Sequence[Path]) -> Path:
-        """Writes the trajectory to `folder` and its artefacts beside `target`; returns the new file's path."""
+        """Writes the trajectory to `folder`, its artefacts beside `target`; returns the new file's path."""
         with Recorder(folder, target.stem) as recorder:
             for line in copy.deepcopy(self.lines):
                 graded = line if line["type"] == "validate" else line.get("test") or {}

@@ -151,8 +151,7 @@ class Comparison:
         )
 
     def _cut(self, step: Step) -> None:
-        """Checks a step whose reply was cut by the token limit: no step follows, and the model is shown nothing.
-        """
+        """Checks a step whose reply the token limit cut: no step may follow, and nothing may be shown."""
         if step is not self._play.trajectory.steps[-1]:
             self._done.differs(
                 Difference(step.turn, "problem", repr("length"), "the episode goes on")
@@ -198,7 +197,7 @@ class Comparison:
         return self._play.format.footer(self._world.standing(left))
 
     async def _finish(self, trajectory: Trajectory) -> None:
-        """Ends the episode and compares its last gradings: the automatic one and the one on the test split."""
+        """Ends the episode and compares its last gradings: the automatic one, and that on the test split."""
         await self._world.finish()
         turn = trajectory.steps[-1].turn if trajectory.steps else 0
         recorded = [one for one in trajectory.validations if one.automatic]
@@ -268,7 +267,7 @@ class Comparison:
 
 
 def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
-    """Returns the token counter by which observations were cut, or None if it is unknown or missing."""
+    """Returns the token counter by which observations were cut, or None if it is unknown or unavailable."""
     if "max_observation_tokens" not in harness.model_fields_set:  # version 1 does not record it
         return None
     name = harness.tokenizer

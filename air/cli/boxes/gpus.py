@@ -1,5 +1,4 @@
-"""The command `air gpus`: lists the GPUs of this machine with the processes that lease them, and containers.
-"""
+"""The command `air gpus`: lists this machine's GPUs, who leases each, and the containers that use it."""
 
 from __future__ import annotations
 

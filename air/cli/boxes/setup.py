@@ -1,9 +1,9 @@
 """The command `air setup`: makes Docker and the base image of boxes ready.
 
-Starts Docker if it is installed. If Docker is not installed and this process is root, installs Docker from the
-distribution's packages (apt). A running Docker is never reconfigured. If Docker is not available, the command
-prints what a box without it (a plain process, not a container) does not isolate, and succeeds; with
-`AIR_REQUIRE_DOCKER=1` it fails with exit code 1.
+Starts Docker if it is installed. If Docker is not installed and this process is root, installs Docker from
+the distribution's packages (apt). A running container engine is used as it is, never reconfigured. If Docker
+is not available, the command prints what a box without it (a plain process, not a container) does not
+isolate, and succeeds; with `AIR_REQUIRE_DOCKER=1` it fails with exit code 1.
 """
 
 from __future__ import annotations
@@ -140,7 +140,9 @@ def _start() -> str:
 
 
 def _start_directly(run_folder: Path, log: Path) -> str:
-    """Starts dockerd without systemd, in its own session so that it outlives this command; returns its version.
+    """Starts dockerd without systemd, in its own session, so that it outlives this command.
+
+    Returns Docker's version.
 
     Raises:
         BoxStartError: dockerd does not answer in time.
@@ -159,7 +161,7 @@ def _start_directly(run_folder: Path, log: Path) -> str:
             start_new_session=True,
         )
     if version := _await_engine(_START_SECONDS, daemon):
-        daemon.returncode = 0  # dockerd stays alive on purpose; this suppresses the warning about a live child process
+        daemon.returncode = 0  # dockerd stays on purpose; prevents a warning about a live child
         return version
     ended = daemon.poll()
     if ended is None:
@@ -173,7 +175,9 @@ def _start_directly(run_folder: Path, log: Path) -> str:
 
 
 def clear_stale_pids(run_folder: Path) -> bool:
-    """Removes Docker's pid files whose process has ended or is another program; returns whether dockerd runs.
+    """Removes Docker's pid files whose process has ended or is another program.
+
+    Returns whether dockerd runs.
 
     Docker trusts a pid file if any process has its number. It then refuses to start, or waits for a
     containerd that does not exist.
@@ -196,7 +200,7 @@ def clear_stale_pids(run_folder: Path) -> bool:
 
 
 def _await_engine(seconds: float, daemon: subprocess.Popen[bytes] | None = None) -> str:
-    """Waits until Docker answers; returns its version, or "" after `seconds` or if the process `daemon` ended."""
+    """Waits until Docker answers; returns its version, or "" after `seconds` or when `daemon` has ended."""
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -1,7 +1,7 @@
 """The command `air quickstart`: builds and trains a small agent from nothing.
 
-Scripted agents play demonstrations in boxes. A small new model is first trained on the demonstrations (the warm
-start), then by reinforcement learning with the run file `configs/quickstart.toml`. Everything before the
+Scripted agents play demonstrations in boxes. A small new model is first trained on the demonstrations (the
+warm start), then by reinforcement learning with the run file `configs/quickstart.toml`. Everything before the
 reinforcement learning is done once and cached.
 """
 

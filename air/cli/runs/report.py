@@ -1,6 +1,6 @@
 """The command `air report RUN…`: compares recorded runs.
 
-It prints best attempts, last submissions, performance profiles, and AUP (the area under a performance profile).
+It prints best attempts, last submissions, performance profiles, and AUP (the area under a profile).
 """
 
 from __future__ import annotations

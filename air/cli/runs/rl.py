@@ -174,7 +174,7 @@ def _baselines(config: RunConfig) -> dict[str, float]:
 
 
 def _log_to(path: Path, early: MemoryHandler) -> None:
-    """Writes the log to the run's file `path` instead of the terminal; the lines kept in `early` come first."""
+    """Writes the log to the file `path` instead of the terminal, beginning with the lines kept in `early`."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     early.setTarget(handler)
