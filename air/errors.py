@@ -46,7 +46,7 @@ class ConfigError(UsageError):
 
 
 class MissingError(UsageError):
-    """Something that the user named does not exist here."""
+    """A task, model, file, image or program that the user needs does not exist on this machine."""
 
 
 class InfrastructureError(AirError):

@@ -152,7 +152,7 @@ def _completion(model: str, reply: str | Message, prompt_tokens: int) -> dict[st
 
 
 def _events(completion: dict[str, Any]) -> bytes:
-    """Returns a completion as server-sent events: the whole reply, the end, the token counts."""
+    """Returns a completion as server-sent events: the whole reply, its finish reason, the token counts."""
     base = {**completion, "object": "chat.completion.chunk"}
     choice, usage = base.pop("choices")[0], base.pop("usage")
     delta = dict(choice["message"])

@@ -207,7 +207,7 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
     @property
     def provider(self) -> Provider:
-        """The box provider that the agent's runtime type stands for."""
+        """The kind of the agent's box, `docker` or `process`, as `agent.runtime.type` selects it."""
         return OF_RUNTIME[self.agent.runtime.type].provider
 
 

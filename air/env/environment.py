@@ -55,7 +55,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
         Raises:
             MissingError: Docker or an image is not available.
-            ConfigError: there are too few GPUs, or processes here cannot be isolated.
+            ConfigError: there are too few GPUs, or a program would play in a box without isolation.
         """
         config = self.config
         specs = [self._spec(name) for name in config.taskset.tasks]

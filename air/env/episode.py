@@ -212,7 +212,7 @@ class Episode:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the episode by name; a score that does not exist is left out."""
+        """The metrics of the episode by name; scores that do not exist are left out."""
         world, counters = self.world, self.counters
         scored = [v for v in world.validations if v.score is not None]
         values = {

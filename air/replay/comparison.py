@@ -46,7 +46,7 @@ class Replayed:
         return not self.differences
 
     def differs(self, *differences: Difference | None) -> bool:
-        """Adds the differences that are not None; returns whether there are any."""
+        """Adds the differences that are not None to the result; returns whether there are any."""
         real = [one for one in differences if one is not None]
         self.differences += real
         return bool(real)

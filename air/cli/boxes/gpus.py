@@ -1,4 +1,4 @@
-"""The command `air gpus`: lists this machine's GPUs, who leases each, and the containers that use it."""
+"""The command `air gpus`: lists this machine's GPUs, with the processes and containers that hold them."""
 
 from __future__ import annotations
 

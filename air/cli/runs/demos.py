@@ -33,9 +33,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def write(out: Path, tasks: list[str], episodes: int, *, seed: int, runtime: str) -> Path:
-    """Plays the tasks with scripted agents, writes the demonstrations `out/demos.jsonl`; returns that path.
+    """Plays the tasks with scripted agents; returns the path of the demonstrations, `out/demos.jsonl`.
 
-    The trajectories are in `out/trajectories`.
+    The recorded episodes are in `out/trajectories`.
 
     Raises:
         UsageError: `out` is not empty.

@@ -92,7 +92,7 @@ class Gateway:
             await self.box.write(self.box.path(f"{FOLDER}/{ending}"), text, mode=0o755)
 
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
-        """Begins the episode of `trace`: adds the help for `validate` and `submit` to the trace's prompt."""
+        """Begins the episode of `trace`: adds the help for `validate` and `submit` to its prompt."""
         self._trace, self._turns = trace, Transcript(self.episode, trace)
         self._began = time.monotonic()
         prompt = str(trace.task.data.prompt) + COMMANDS_HELP
