@@ -1,4 +1,4 @@
-"""Plays an episode with a person in place of a model. Each step can be undone.
+"""Plays an episode with a person in place of a model. The latest steps can be undone.
 
 `AirHarness` handles a person's reply as it handles a model's. So observations, grades, rewards and the record
 are those of a model's episode. There is no limit of context, since there is no model. The time in which a
@@ -348,7 +348,7 @@ class ManualEpisode:
     async def bash(self, command: str) -> ExecResult:
         """Runs a command in the box outside of the episode: it is not a step and is not recorded.
 
-        The working directory and exported variables last until the next call.
+        The working directory and exported variables are kept for later calls.
 
         Raises:
             Interrupted: `interrupt` stopped the command.
