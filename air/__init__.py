@@ -1,6 +1,7 @@
 """air: train language-model agents, by reinforcement learning, to do machine-learning research.
 
-The verifiers plugin surface: exactly one Taskset, one Env and one Harness, imported when first used.
+As a plugin of verifiers, the package offers exactly one Taskset, one Env and one Harness. They are imported
+when first used.
 """
 
 from __future__ import annotations
@@ -29,5 +30,5 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(_WHERE[name]), name)
     except (ModuleNotFoundError, AttributeError) as error:
-        # verifiers takes either as "no plugin here" and plays its own environment instead.
+        # verifiers understands both errors as "no plugin here", and would play its own environment instead.
         raise ImportError(f"air.{name} cannot be loaded: {error}") from error

@@ -1,4 +1,4 @@
-"""Waiting for work of ours so that nothing is left running, cancelled or not."""
+"""Waits for asynchronous work so that none of it keeps running after a cancellation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def to_the_end(work: Awaitable[T]) -> T:
-    """Waits for `work` even when the caller is cancelled meanwhile; the cancellation comes after."""
+    """Waits for `work` and returns its result; a cancellation of the caller takes effect only afterwards."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -20,14 +20,19 @@ async def to_the_end(work: Awaitable[T]) -> T:
             cancelled = error
     if cancelled is not None:
         if not task.cancelled():
-            task.exception()  # the cancellation is what the caller gets
+            task.exception()  # marks an error as seen: the caller gets the cancellation instead
         raise cancelled
     return task.result()
 
 
 async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None = None) -> list[T]:
-    """What all give, run `at_once` at a time, or all; if one raises, the others are cancelled and have
-    ended before it is raised."""
+    """Runs all coroutines in `works`; returns their results in order.
+
+    If one raises, the others are cancelled, and have ended before the error is raised.
+
+    Args:
+        at_once: the most coroutines that run at the same time; None: all of them.
+    """
     gate = asyncio.Semaphore(at_once or max(1, len(works)))
 
     async def one(work: Coroutine[Any, Any, T]) -> T:
@@ -40,10 +45,10 @@ async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None 
         if running:
             first, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
     finally:
-        for task in running:  # once: a second time would cut short what it does on its way out
+        for task in running:  # only once: a second cancellation would interrupt its cleanup
             task.cancel()
         await to_the_end(asyncio.gather(*running, return_exceptions=True))
-        for work in works:  # those that never began
+        for work in works:  # for coroutines that never began; otherwise does nothing
             work.close()
     for task in running:
         if task in first and not task.cancelled() and (error := task.exception()) is not None:

@@ -1,6 +1,6 @@
-"""The base of every config, the reader of TOML files, the explanation of validation errors, plugins by name.
+"""Reads and validates configs, explains validation errors, and imports plugins by name.
 
-Configs are frozen and typed and refuse unknown keys. Every field is followed by its own docstring.
+Every config class derives from `BaseConfig`. Every field of a config is followed by its own docstring.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from air.errors import ConfigError, MissingError
 
 
 class BaseConfig(BaseModel):
-    """A frozen pydantic model that refuses unknown keys and keeps field docstrings."""
+    """The base of all configs: an immutable pydantic model that refuses unknown keys.
+
+    The docstrings below its fields become their descriptions.
+    """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
@@ -28,14 +31,14 @@ class BaseConfig(BaseModel):
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 TOP_LEVEL = "(top level)"
-"""The name, in messages, of the whole file."""
+"""The name that error messages use for the whole config in place of a key."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Parses one TOML file, or a JSON file by its ending (a run's `config.json`).
+    """Reads a TOML file, or a JSON file if its name ends in `.json` (such as a run's `config.json`).
 
     Raises:
-        MissingError: no such file.
+        MissingError: the file does not exist.
         ConfigError: the file cannot be read, or is not TOML or JSON.
     """
     try:
@@ -53,7 +56,14 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> ConfigT:
-    """Builds `kind` from `data`, or raises ConfigError naming the file and the first bad key."""
+    """Builds a config of the class `kind` from `data`.
+
+    Args:
+        where: the file or setting that holds the data, for the error message.
+
+    Raises:
+        ConfigError: a key is unknown or has a bad value; the message names the first such key.
+    """
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -68,7 +78,7 @@ def plugin(path: str) -> Any:
 
     Raises:
         MissingError: the module cannot be imported, or has no such name.
-        ConfigError: the path is not of that form.
+        ConfigError: `path` does not have the form `module:name`.
     """
     module, colon, name = path.partition(":")
     if not (module and colon and name):
@@ -85,25 +95,25 @@ def plugin(path: str) -> Any:
 
 @dataclass(frozen=True)
 class BadKey:
-    """The first error of a pydantic validation, for people."""
+    """The first error of a pydantic validation, in a form for error messages."""
 
     path: tuple[str, ...]
-    """The key, part by part; empty for an error of the whole file."""
+    """The parts of the bad key; empty if the error concerns the whole config."""
     unknown: bool
-    """Whether the schema has no such key."""
+    """Whether the key is bad because the config has no such key."""
     message: str
-    """The dotted key and what is wrong with it, in one line."""
+    """One line with the dotted key and what is wrong with it."""
     more: str
-    """` (and N more)` if there are further errors, else empty."""
+    """The text ` (and N more)` if the validation found further errors, else empty."""
 
     @property
     def name(self) -> str:
-        """The dotted key."""
+        """The bad key with dots between its parts, or `(top level)` for the whole config."""
         return ".".join(self.path) or TOP_LEVEL
 
 
 def first_bad_key(error: ValidationError, data: Any) -> BadKey:
-    """Explains the first error of a validation of `data`."""
+    """Returns the first error that a pydantic validation of `data` found."""
     first, count = error.errors()[0], error.error_count()
     path = tuple(_keys(first["loc"], data))
     more = f" (and {count - 1} more)" if count > 1 else ""
@@ -115,7 +125,10 @@ def first_bad_key(error: ValidationError, data: Any) -> BadKey:
 
 
 def _keys(location: Sequence[int | str], data: Any) -> Iterator[str]:
-    """The parts of a location that are keys of `data`; pydantic also names the members of unions there."""
+    """Yields the parts of an error's location that are keys of `data`, and always the last part.
+
+    A pydantic location also contains the names of union members, which are not keys.
+    """
     for number, part in enumerate(location):
         inside = isinstance(data, dict) and part in data
         inside = inside or (isinstance(data, list) and isinstance(part, int) and part < len(data))

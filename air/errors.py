@@ -1,4 +1,4 @@
-"""All errors that air raises on purpose.
+"""The exceptions that air raises on purpose.
 
 AirError
 ├── UsageError               the user's input is wrong: one line, exit code 2
@@ -22,7 +22,7 @@ from contextlib import contextmanager
 
 
 class AirError(Exception):
-    """The base of all errors; its text is one line for the user."""
+    """The base of all errors of air; its text is one line for the user."""
 
 
 class UsageError(AirError):
@@ -46,7 +46,7 @@ class ConfigError(UsageError):
 
 
 class MissingError(UsageError):
-    """Something that the user named does not exist here."""
+    """A task, model, file, image or program that the user needs does not exist on this machine."""
 
 
 class InfrastructureError(AirError):
@@ -58,11 +58,11 @@ class BoxStartError(InfrastructureError):
 
 
 class BoxDiedError(InfrastructureError):
-    """A box, its guest or its engine went away while the box was in use."""
+    """A box ended while it was in use, or its guest (air's program in it) or the container engine did."""
 
 
 class GradingError(InfrastructureError):
-    """The grader itself failed: no score, no reward, the episode is masked."""
+    """The grader itself failed: the episode gets no score and no reward, and is not trained on."""
 
 
 class InferenceError(InfrastructureError):
@@ -70,16 +70,22 @@ class InferenceError(InfrastructureError):
 
 
 class BoxFileError(AirError):
-    """A path in a box is absent, of the wrong kind, too large, or leaves its root."""
+    """A file in a box cannot be used: it is absent, of the wrong kind, too large, or outside its root."""
 
 
 class ArtefactError(AirError):
-    """The artefact is missing or malformed; the text is shown to the agent."""
+    """The agent's artefact is missing or malformed; the text is shown to the agent."""
 
 
 @contextmanager
 def boundary(kind: type[Exception], doing: str, *foreign: type[Exception]) -> Iterator[None]:
-    """Translates `foreign` exceptions raised inside to `kind`, with the text "doing: what happened"."""
+    """Translates exceptions in the `with` block: raises `kind` for each of the types `foreign`.
+
+    Args:
+        kind: the type of the new error.
+        doing: what the block does; the new text is this, a colon, and the original text.
+        foreign: the types of exceptions to translate; others pass unchanged.
+    """
     try:
         yield
     except foreign as error:

@@ -1,4 +1,4 @@
-"""Where things lie: shipped folders, the user's cache, and a run's outputs."""
+"""Finds the shipped folders and the user's cache folder, and locks files between processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def shipped(name: str) -> Path:
-    """The folder `tasks`, `configs` or `images`: beside the package in a checkout, in the wheel else."""
+    """Returns the path of a shipped folder: `tasks`, `configs` or `images`.
+
+    In a git checkout it is beside the package; in an installed wheel it is inside the package.
+    """
     beside = _PACKAGE.parent / name
     if (_PACKAGE.parent / "pyproject.toml").is_file() and beside.is_dir():
         return beside
@@ -22,7 +25,9 @@ def shipped(name: str) -> Path:
 
 
 def cache() -> Path:
-    """The cache folder: `AIR_CACHE`, else `$XDG_CACHE_HOME/air`, else `~/.cache/air`. Not created.
+    """Returns the path of the user's cache folder, without creating the folder.
+
+    It is `$AIR_CACHE` if set, else `$XDG_CACHE_HOME/air` if set, else `~/.cache/air`.
 
     Raises:
         MissingError: this user has no home folder.
@@ -39,7 +44,10 @@ def cache() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds the lock of that file, between processes, while the block runs; waits for it."""
+    """Holds an exclusive lock on the file `path` while the `with` block runs.
+
+    Waits until no other process holds the lock. Creates the file and its folder if necessary.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

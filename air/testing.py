@@ -1,8 +1,8 @@
-"""Scripted models, for demonstrations and for users' tests.
+"""Serves scripted replies in place of a real model, for demonstrations and for users' tests.
 
 `ScriptedServer` is a real HTTP server that speaks the chat-completions protocol and, with a tokenizer, the
-token protocol of vLLM that training uses. A function of the conversation makes its answers. Everything
-between the server and the box is the same as with a real model.
+token protocol of vLLM that training uses. A Python function makes each reply from the conversation so far.
+Everything between the server and the box is the same as with a real model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import Any
 
 Message = dict[str, Any]
 Script = Callable[[Sequence[Message]], str | Message]
-"""From the conversation so far to the next reply: its text, or an assistant's message with tool calls."""
+"""A function that takes the conversation so far and returns the next reply.
+
+The reply is a text, or an assistant's message with tool calls."""
 GENERATE = "/inference/v1/generate"
 _CHATML = re.compile(
     r"<\|im_start\|>(\w+)\n(?:<think>\n\n</think>\n\n)?(.*?)<\|im_end\|>", re.DOTALL
@@ -26,12 +28,12 @@ _CHATML = re.compile(
 
 
 class ScriptedServer:
-    """Serves a script as a model on loopback; use through `with`.
+    """An HTTP server on loopback that answers as a model would, with scripted replies; use through `with`.
 
     Args:
-        script: returns the next reply for a conversation; called from several threads.
-        tokenizer: a tokenizer of a ChatML model, such as Qwen's; with it the server also answers with
-            token ids, and every reply ends with the end-of-sequence token.
+        script: the function that returns the next reply for a conversation; called from several threads.
+        tokenizer: the tokenizer of a ChatML model, such as Qwen. With it the server also speaks vLLM's token
+            protocol: it answers with token ids, and every such reply ends with the end-of-sequence token.
     """
 
     def __init__(self, script: Script, tokenizer: Any = None) -> None:
@@ -40,7 +42,7 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        """The base URL, `…/v1` included."""
+        """The base URL of the server; it ends in `/v1`."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     def __enter__(self) -> ScriptedServer:
@@ -64,7 +66,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def replies(*texts: str) -> Script:
-    """A script that gives these replies in turn, and then repeats the last one."""
+    """Returns a script that gives these replies one after another, and then repeats the last one."""
 
     def script(conversation: Sequence[Message]) -> str:
         spoken = sum(1 for message in conversation if message["role"] == "assistant")
@@ -74,7 +76,7 @@ def replies(*texts: str) -> Script:
 
 
 def tool_calls(*commands: str, tool: str = "bash", closing: str = "Done.") -> Script:
-    """A script that calls a tool with these commands, one each turn, and then replies `closing`."""
+    """Returns a script that calls a tool with these commands, one each turn, and then replies `closing`."""
 
     def script(conversation: Sequence[Message]) -> str | Message:
         spoken = sum(1 for message in conversation if message["role"] == "assistant")
@@ -88,7 +90,7 @@ def tool_calls(*commands: str, tool: str = "bash", closing: str = "Done.") -> Sc
 
 
 def _handler(script: Script, tokenizer: Any) -> type[BaseHTTPRequestHandler]:
-    lock = threading.Lock()  # a tokenizer is not safe between threads
+    lock = threading.Lock()  # a tokenizer is not thread-safe
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -150,7 +152,7 @@ def _completion(model: str, reply: str | Message, prompt_tokens: int) -> dict[st
 
 
 def _events(completion: dict[str, Any]) -> bytes:
-    """A completion as server-sent events: the reply in one piece, then the token counts."""
+    """Returns a completion as server-sent events: the whole reply, its finish reason, the token counts."""
     base = {**completion, "object": "chat.completion.chunk"}
     choice, usage = base.pop("choices")[0], base.pop("usage")
     delta = dict(choice["message"])

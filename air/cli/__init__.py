@@ -1,1 +1,1 @@
-"""The commands `air`, `rl` and `sft`: one file a command."""
+"""The command-line programs `air`, `rl` and `sft`; each command has its own file."""

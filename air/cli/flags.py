@@ -1,4 +1,4 @@
-"""Flags that several commands share."""
+"""Adds the command-line flags that several commands share, and reads `KEY=VALUE` arguments."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: str) -> None:
-    """Adds `--runtime docker|subprocess`.
+    """Adds the flag `--runtime docker|subprocess`, which chooses the kind of box.
 
     Args:
-        default: the flag's value if it is absent.
+        default: the value if the flag is absent.
         note: the default in words, for the help text.
     """
     parser.add_argument(
@@ -29,7 +29,7 @@ def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: s
 
 
 def add_task_root(parser: argparse.ArgumentParser) -> None:
-    """Adds `--task-root DIR`, which may be given several times."""
+    """Adds the flag `--task-root DIR`, which names a folder of tasks and may be given several times."""
     parser.add_argument(
         "--task-root",
         type=Path,
@@ -41,14 +41,14 @@ def add_task_root(parser: argparse.ArgumentParser) -> None:
 
 
 def add_mlgym_root(parser: argparse.ArgumentParser) -> None:
-    """Adds `--mlgym-root DIR`."""
+    """Adds the flag `--mlgym-root DIR`, which names an MLGym checkout."""
     parser.add_argument(
         "--mlgym-root", type=Path, metavar="DIR", help="a checkout of MLGym, for tasks mlgym:NAME"
     )
 
 
 def add_gpus(parser: argparse.ArgumentParser) -> None:
-    """Adds `--gpus auto|IDS`."""
+    """Adds the flag `--gpus auto|IDS`, which names the GPUs for tasks that need some."""
     parser.add_argument(
         "--gpus",
         type=_gpus,
@@ -62,10 +62,12 @@ def _gpus(text: str) -> Wanted:
 
 
 def key_value(text: str, flag: str) -> tuple[str, Any]:
-    """Splits `KEY=VALUE`; the value is read as TOML, or taken as a plain string if it is not TOML.
+    """Splits the argument `KEY=VALUE` of a flag; returns the key and the value.
+
+    The value is parsed as TOML; if it is not TOML, it is a plain string.
 
     Raises:
-        ConfigError: there is no `=`; the message names the flag.
+        ConfigError: the argument has no `=`; the message names `flag`.
     """
     name, equals, value = text.partition("=")
     if not equals:

@@ -1,6 +1,6 @@
-"""Runs the commands `air`, `rl` and `sft`: one module a command; prints errors and sets exit codes.
+"""The entry points of the programs `air`, `rl` and `sft`: run a command, print errors, return an exit code.
 
-Exit codes: 0; 1 failed or mismatch; 2 bad input; 130 interrupted.
+Exit codes: 0 success; 1 failure or mismatch; 2 wrong input of the user; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ COMMANDS = {
     "doctor": "air.cli.boxes.doctor",
     "gpus": "air.cli.boxes.gpus",
 }
-"""Every command and its module, which has `HELP`, `add_arguments(parser)` and `run(args) -> int`."""
+"""The module of every command. Each module has `HELP`, `add_arguments(parser)` and `run(args) -> int`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`air COMMAND …`"""
+    """Runs the program `air COMMAND …`; returns its exit code.
+
+    Args:
+        argv: the arguments after `air`; None: those of this process.
+    """
     args = list(sys.argv[1:] if argv is None else argv)
     own = (
         args.index("--") if "--" in args else len(args)
@@ -52,12 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def rl() -> int:
-    """`rl @ FILE …`, the same as `air rl`."""
+    """Runs the program `rl @ FILE …`, which is the same as `air rl @ FILE …`."""
     return main(["rl", *sys.argv[1:]])
 
 
 def sft() -> int:
-    """`sft @ FILE …`, the same as `air sft`."""
+    """Runs the program `sft @ FILE …`, which is the same as `air sft @ FILE …`."""
     return main(["sft", *sys.argv[1:]])
 
 
@@ -93,7 +97,7 @@ def _run(args: list[str]) -> int:
 
 
 def _spare_loopback_from_proxies() -> None:
-    """Excludes loopback from proxies: our servers listen there, and no proxy can reach them."""
+    """Excludes loopback addresses from HTTP proxies, since a proxy cannot reach air's own servers there."""
     for name in ("NO_PROXY", "no_proxy"):
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
         os.environ[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost", "::1"]))
@@ -109,7 +113,7 @@ def _guarded(work: Callable[[], int], *, debug: bool) -> int:
         if debug:
             traceback.print_exc()
         else:
-            from air.view.render.clean import clean  # the message may quote a file's content
+            from air.view.render.clean import clean  # the message may quote an untrusted file
 
             print(f"error: {clean(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1

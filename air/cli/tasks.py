@@ -1,7 +1,8 @@
-"""`air tasks`: lists the tasks.
+"""The command `air tasks`: lists tasks, and checks, records, creates or downloads them.
 
-`check` plays their recorded solvers and compares the scores, `record` writes new scores into the task's
-files, `new` makes the folder of a new task, `fetch` downloads the sources of a task's data.
+Subcommands: `check` plays the tasks' reference solutions and compares their scores with the recorded ones;
+`record` plays them and writes the new scores into the task's files; `new` makes the folder of a new task;
+`fetch` downloads the sources of a task's data.
 """
 
 from __future__ import annotations
@@ -34,9 +35,7 @@ EVALUATOR_CAVEAT = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`[--root DIR] [--mlgym-root DIR]`, `check [ID…] [--all] [--provider docker|process]
-    [--split-seed N] [--gpus auto|IDS] [--at-once N] [--mlgym-root DIR]`, `record ID… [--provider …]`,
-    `new NAME [--dir DIR]`, `fetch ID…`."""
+    """Adds the flags of `air tasks` and of its subcommands `check`, `new`, `record` and `fetch`."""
     parser.add_argument(
         "--root",
         type=Path,
@@ -83,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Lists, or checks: 0 if every score is as recorded, 1 if one is not."""
+    """Runs the subcommand, or lists the tasks; returns 1 if `check` found a mismatch, else 0."""
     if args.action == "check":
         return asyncio.run(_check(args))
     if args.action == "record":
@@ -194,7 +193,7 @@ async def _check(args: argparse.Namespace) -> int:
 
 
 def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | None, GpuPool | None]:
-    """The GPUs of agents' boxes and of graders' boxes; None without `--gpus`."""
+    """Returns the GPUs for agents' boxes and the GPUs for grader boxes, or None twice without `--gpus`."""
     from air.sandbox.pool.gpu_leases import divided
     from air.sandbox.pool.gpus import plan
 
@@ -206,7 +205,7 @@ def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | Non
 
 
 def _without_missing(specs: Sequence[TaskSpec], provider: Provider) -> list[TaskSpec]:
-    """The tasks that this machine can play; prints what the others need."""
+    """Returns the tasks that this machine can play; prints what the other tasks need."""
     from air.tasks.missing import missing
 
     playable = []
@@ -249,7 +248,7 @@ def _new(name: str, root: Path) -> int:
 
 
 def _playable_mlgym(mlgym_root: Path | None) -> list[str]:
-    """MLGym's tasks that can be checked here; prints why the others cannot."""
+    """Returns the ids of MLGym's tasks that can be checked here; prints why the other tasks cannot."""
     from air.tasks.sources.lookup import mlgym
 
     checkout = mlgym(mlgym_root)
@@ -275,7 +274,7 @@ def _row(task: TaskSpec, row: Checked) -> tuple[str, ...]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table; without a terminal, plain lines with columns two spaces apart."""
+    """Prints a table; if the output is not a terminal, plain lines with two spaces between columns."""
     from rich.console import Console
     from rich.table import Table
 

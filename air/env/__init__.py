@@ -1,4 +1,4 @@
-"""The verifiers glue: taskset, task, environment, harness and the lent runtime.
+"""Connects air to the verifiers library: taskset, task, environment, harness and runtimes.
 
-With `air.train`, the only place that imports verifiers.
+Only `air.env` and `air.train` import verifiers.
 """

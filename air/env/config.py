@@ -1,4 +1,4 @@
-"""The environment's settings: the keys under `[orchestrator.train.source.env]`."""
+"""The settings of the research environment: the keys under `[orchestrator.train.source.env]`."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ class AirTasksetConfig(vf.TasksetConfig):
     """The tasks to play: `[….env.taskset]`."""
 
     id: str = "air"
-    """The plugin: this one."""
+    """The name of the verifiers plugin that supplies the tasks; `air` is this package."""
     tasks: list[str] = Field(default=["titanic"], min_length=1)
-    """Task ids; `air tasks` lists them."""
+    """The ids of the tasks to play; `air tasks` lists the available ids."""
     task_roots: list[Path] = Field(default_factory=list)
-    """Folders that are searched for tasks, in this order, instead of the shipped tasks."""
+    """Folders that are searched for tasks, in this order. If any is given, the shipped tasks are not used."""
     mlgym_root: Path | None = None
-    """A checkout of MLGym, for tasks named `mlgym:…`. None: the one that `AIR_MLGYM_ROOT` names."""
+    """The folder of an MLGym checkout, for tasks named `mlgym:…`. None: the environment variable
+    `AIR_MLGYM_ROOT` names the folder."""
     examples_per_task: int = Field(1, ge=1)
-    """Prompts of each task in the pool; each has its own seed."""
+    """The number of prompts made from each task; each prompt has its own seed."""
 
 
 class AirHarnessConfig(vf.HarnessConfig):
-    """How the model plays: `[….env.agent.harness]`."""
+    """The settings of air's own harness, which plays an episode with a model: `[….env.agent.harness]`."""
 
     id: str = "air"
-    """The plugin: this one."""
+    """The name of the verifiers plugin that plays the episode; `air` is this package."""
     format: str = "fenced"
-    """The action format: `fenced`, `mlgym`, or a class of yours as `module:Class`."""
+    """The action format, which says how the model writes an action: `fenced`, `mlgym`, or your own class as
+    `module:Class`."""
 
     @field_validator("format")
     @classmethod
@@ -49,39 +51,46 @@ class AirHarnessConfig(vf.HarnessConfig):
         return value
 
     format_retries: int | None = Field(None, ge=0)
-    """Consecutive format errors after which the model may try again; one more ends the episode, which is
-    graded. None: the format's own number (`mlgym`: 2; `fenced`: no limit)."""
+    """The number of consecutive replies with a format error after which the model may still try again. One
+    more such reply ends the episode, which is then graded. None: the action format's own limit (`mlgym`: 2;
+    `fenced`: no limit)."""
     window: int = Field(1000, ge=1)
-    """Lines of a file in view at once; tools of `mlgym`. A view longer than `max_observation_tokens` still
-    loses its middle."""
+    """The number of lines of an open file that the tools of the format `mlgym` show at once. A longer text
+    than `max_observation_tokens` still loses its middle."""
     overlap: int = Field(2, ge=0)
-    """Lines that stay in view when the agent scrolls; tools of `mlgym`."""
+    """The number of lines that stay visible when the agent scrolls in a file. Only with format `mlgym`."""
     memory: bool = False
-    """Whether the agent can keep notes for the length of its episode; tools of `mlgym`."""
+    """Whether the agent has tools to keep notes during its episode. Only with the format `mlgym`."""
     history: int | None = Field(None, ge=1)
-    """The number of latest observations that are sent; older ones are left out. None: all. For evaluation
-    only: it rewrites the prompt's beginning, so that an episode is no longer one sample."""
+    """The number of latest observations that are sent to the model; older ones are replaced by a short note.
+    None: all are sent. For evaluation only: earlier parts of the prompt change from call to call, so an
+    episode is no longer one training sample."""
     max_observation_tokens: int = Field(1024, ge=16)
-    """Longer observations lose their middle; the cut is marked and counted."""
+    """The longest observation, in tokens. A longer one loses its middle; the cut is marked and counted."""
     max_context_tokens: int | None = Field(None, ge=64)
-    """The episode ends, and is graded, before its tokens exceed this. None: at the server's limit."""
+    """The longest episode, in tokens. Before it is exceeded, the episode ends and is graded. None: the limit
+    of the model server applies."""
     tokenizer: str | None = None
-    """Hub id or folder of the policy's tokenizer, to count with. None: three bytes count as one token."""
+    """The hub id or folder of the model's tokenizer, which counts the tokens of observations. None: three
+    bytes count as one token."""
 
     @classmethod
     def own_fields(cls) -> set[str]:
-        """The names of the settings that decide what the model is shown, beside the format: those that
-        verifiers' harnesses do not have. They are recorded; verifiers' own may hold secrets."""
+        """Returns the names of the settings that this class adds to verifiers' harness, except `format`.
+
+        They decide what the model is shown, and are recorded. Verifiers' own settings may hold secrets, so
+        they are not recorded.
+        """
         return set(cls.model_fields) - set(vf.HarnessConfig.model_fields) - {"format"}
 
     def tool_settings(self, hosts: tuple[str, ...]) -> ToolSettings:
-        """The settings of the tools, for a task that opens these hosts."""
+        """Returns the settings of the tools for a task that may reach these network hosts."""
         return ToolSettings(
             window=self.window, overlap=self.overlap, memory=self.memory, hosts=hosts
         )
 
     def check_history(self) -> None:
-        """Refuses `history`, for training.
+        """Checks, before a training, that old observations are not left out.
 
         Raises:
             ConfigError: `history` is set.
@@ -108,37 +117,41 @@ class AirHarnessConfig(vf.HarnessConfig):
 
 
 class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
-    """The research environment: `[….env]`. `RewardSettings` has the keys that decide the reward."""
+    """The settings of the research environment: `[….env]`. `RewardSettings` adds the keys of the reward."""
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=10)
-    """The one agent. `runtime.type` is `docker`, or `subprocess` for the process box."""
+    """The agent that plays. `runtime.type` is `docker` (boxes are containers), or `subprocess` (a box is a
+    plain process, not a container)."""
     credit: Literal["episode", "segment"] = "episode"
-    """`episode`: one trace for each episode; its reward is the sum of all terms. `segment`: one trace for
-    each segment, which ends at a validate; its reward is what arose in the segment (`air.env.credit`)."""
+    """How rewards are assigned. `episode`: each episode becomes one trace, whose reward is the sum of all
+    reward terms. `segment`: each part of an episode up to a `validate` becomes one trace, whose reward is
+    what arose in that part (`air.env.credit`)."""
     image: str | None = None
-    """The image of agents' boxes; graders keep the task's image. `air-harness` is for programs that play in
-    the box (`bash`, `mini_swe_agent`). None: each task's own image."""
+    """The image of agents' boxes; grader boxes always use the task's image. `air-harness` is for harnesses
+    that run as a program in the box (`bash`, `mini_swe_agent`). None: each task's own image."""
     record_dir: Path | None = None
-    """The folder of trajectories, one file for each episode. None: trajectories are not written."""
+    """The folder in which trajectories (recorded episodes) are written, one file for each episode. None:
+    trajectories are not written."""
     record_diffs: bool = True
-    """Whether trajectories hold each step's changes of the workspace."""
+    """Whether a trajectory contains the changes that each step made in the workspace."""
     record_traces: bool = True
-    """Whether the verifiers traces, with tokens and logprobs, are written beside trajectories."""
+    """Whether the verifiers traces, with tokens and logprobs, are written beside the trajectories."""
     record_artefacts_mb: float = Field(16.0, ge=0, allow_inf_nan=False)
-    """Largest artefact, in MiB, that is kept beside trajectories for later grading; 0: none is kept."""
+    """The largest artefact (the agent's graded files), in MiB, that is kept beside the trajectories, to be
+    graded again later. 0: no artefact is kept."""
     record_artefacts_total_mb: float = Field(2048.0, ge=0, allow_inf_nan=False)
-    """Largest total size of the kept artefacts of one `record_dir`, compressed, in MiB."""
+    """The largest total size, compressed and in MiB, of the artefacts kept in one `record_dir`."""
     max_boxes: int = Field(32, ge=1)
-    """Most boxes of agents at once in this process."""
+    """The most agents' boxes that run at once in this process."""
     warm_boxes: int = Field(0, ge=0)
-    """Boxes of each kind that are started ahead, so that episodes need not wait."""
+    """The number of boxes of each kind that are started in advance, so that episodes need not wait."""
     gpus: Literal["auto"] | list[str] = Field(default_factory=list)
-    """GPUs that boxes may use: indices as NVML counts (`["7"]`), UUIDs or their beginnings, or `auto`:
-    all of `CUDA_VISIBLE_DEVICES` except the two lists below."""
+    """The GPUs that boxes may use: a list of indices as `nvidia-smi` counts (`["7"]`), UUIDs, or beginnings
+    of UUIDs. `auto`: all GPUs of `CUDA_VISIBLE_DEVICES` except `trainer_gpus` and `inference_gpus`."""
     trainer_gpus: list[str] = Field(default_factory=list)
-    """GPUs of the trainer, named in the same way; `gpus` must not name one of them."""
+    """The GPUs of the trainer, named as in `gpus`. Boxes must not use them."""
     inference_gpus: list[str] = Field(default_factory=list)
-    """GPUs of the inference server, likewise."""
+    """The GPUs of the inference server, named as in `gpus`. Boxes must not use them."""
 
     @field_validator("gpus", mode="before")
     @classmethod
@@ -150,12 +163,13 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
         return value
 
     slots_per_gpu: int = Field(1, ge=1)
-    """Boxes that may share a GPU; its memory is not divided among them. 1: no sharing."""
+    """The number of boxes that may share one GPU; its memory is not divided among them. 1: no sharing."""
     max_failures: int = Field(100, ge=0)
-    """Consecutive infrastructure failures, over all workers, after which the run stops. Set it higher than
-    the number of episodes that one outage ends at once. 0: the run never stops."""
+    """The run stops after this number of consecutive episodes, over all workers, has failed because of the
+    infrastructure. Set it higher than the number of episodes that one outage ends at once. 0: the run
+    never stops."""
     grader_boxes: int = Field(2, ge=1)
-    """Most grader boxes at once in this process."""
+    """The most grader boxes that run at once in this process."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -187,18 +201,18 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
         return self
 
     def episode_seconds(self, task: TaskSpec) -> float:
-        """The longest episode of a task, in seconds."""
+        """Returns the time limit of an episode of `task`, in seconds."""
         limit: float | None = self.agent.timeout.rollout
         return task.limits.episode_seconds if limit is None else limit
 
     @property
     def provider(self) -> Provider:
-        """The box provider that the agent's runtime type stands for."""
+        """The kind of the agent's box, `docker` or `process`, as `agent.runtime.type` selects it."""
         return OF_RUNTIME[self.agent.runtime.type].provider
 
 
 def check_history(env: vf.EnvConfig) -> None:
-    """Refuses to train on an environment that leaves out old observations.
+    """Checks, before a training, that an environment does not leave out old observations.
 
     Raises:
         ConfigError: the harness's `history` is set.

@@ -1,16 +1,17 @@
-"""Credit: finds where in an episode the reward arose, and splits the episode into one trace for each segment.
+"""Assigns each term of an episode's reward to the segments of the episode in which it arose.
 
-A segment ends at a validate. Replies after the last validate belong to the automatic validate at the end.
-Every term of the reward goes to the segment in which it arose:
+A segment is the part of an episode up to a `validate`. Replies after the last `validate` belong to the
+automatic `validate` at the episode's end. With `credit = "segment"` each segment becomes one trace. Every
+term of the reward is paid where it arose:
 
-    delta, failed_validates   the validate's own
+    delta, failed_validates   the segment that the `validate` ends
     format                    the segment of the reply that was not an action
-    time                      the agent's time in the segment
+    time                      each segment, for the agent's time in it
     test_score                the last segment, which made the last artefact
-    verifiers' own            the last segment, since a judge of verifiers sees the whole episode
+    terms of verifiers        the last segment, since a judge of verifiers sees the whole episode
 
 Validates with no reply between them end one segment together, so that every segment has sampled tokens.
-The segments' rewards add up to the episode's.
+The rewards of the segments add up to the reward of the episode.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from typing import Any
 from air.errors import InfrastructureError
 
 Payment = dict[str, Any]
-"""`{"nodes": int, "ends": bool, "terms": {name: value}}`: the reward since the previous payment, when the
-trace had this number of nodes; `ends`: whether a validate ends a segment here. Payments are in a trace's
-`info["air"]["paid"]`."""
+"""The reward that arose since the previous payment, as it is stored in a trace's `info["air"]["paid"]`.
+
+Keys: `nodes`, the number of the trace's nodes at that time; `ends`, whether a `validate` ends a segment
+there; `terms`, the reward by the names of its terms."""
 
 ONLY_LAST: dict[str, Any] = {
     "metrics": {},
@@ -34,24 +36,25 @@ ONLY_LAST: dict[str, Any] = {
     "root_reply": None,
     "stop_condition": "validate",
 }
-"""Fields of all traces of an episode but the last, in place of the episode's own: a mean over traces then
-counts an episode's facts once."""
+"""Field values for the traces of a split episode, except the last, which keeps the episode's values.
+
+A mean over traces then counts the facts of an episode once."""
 
 
 @dataclass
 class Ledger:
-    """The payments of a running episode."""
+    """The payments of a running episode: how much reward arose at which position of the trace."""
 
     payments: list[Payment] = field(default_factory=list)
     _so_far: dict[str, float] = field(default_factory=dict)
 
     def note(self, nodes: int, terms: Mapping[str, float], *, ends: bool) -> None:
-        """Adds a payment for what arose since the last call.
+        """Adds a payment with the reward that arose since the last call, if any.
 
         Args:
-            nodes: the trace's number of nodes.
-            terms: all terms of the reward, as they are now.
-            ends: whether a validate ends a segment here.
+            nodes: the present number of the trace's nodes.
+            terms: the present values of all terms of the reward.
+            ends: whether a `validate` ends a segment here.
         """
         arisen = {
             name: value - self._so_far.get(name, 0.0)
@@ -65,14 +68,14 @@ class Ledger:
 
 @dataclass
 class Segment:
-    """A part of an episode: the trace's nodes from `start` to before `end`."""
+    """A part of an episode up to a `validate`: the trace's nodes from `start` to before `end`."""
 
     start: int
     end: int
     terms: dict[str, float]
 
     def pay(self, terms: Mapping[str, float]) -> None:
-        """Adds these terms to the segment's."""
+        """Adds these reward terms to the terms of the segment."""
         for name, value in terms.items():
             self.terms[name] = self.terms.get(name, 0.0) + value
 
@@ -82,7 +85,7 @@ def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segme
 
     Args:
         sampled: for each node of the trace, whether the model sampled it.
-        payments: as the ledger noted them.
+        payments: the payments of the episode's `Ledger`.
     """
     parts: list[Segment] = []
     start, unpaid = 0, Segment(0, 0, {})
@@ -106,10 +109,10 @@ def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segme
 
 
 def split(trace: Any) -> list[Any]:
-    """Returns one trace for each segment of the episode `trace`; a failed episode stays one trace.
+    """Splits the trace of an episode into one trace for each segment; a failed episode stays one trace.
 
-    Each is a copy up to its segment's end. The tokens of earlier segments are context in it: their masks are
-    false. Later tokens are left out, since the segment did not see them. Only the last trace has the
+    Each new trace is a copy of `trace` up to the end of its segment. Only the segment's own tokens are
+    trained; the tokens of earlier segments are context, with false masks. Only the last trace has the
     episode's metrics.
 
     Raises:
@@ -164,7 +167,7 @@ def _part(trace: Any, number: int, parts: Sequence[Segment]) -> Any:
 
 
 def _as_context(node: Any) -> Any:
-    """Returns the node as context: not sampled, with a false mask."""
+    """Returns a copy of the node as context, which is not trained: not sampled, with a false mask."""
     fields = type(node).model_fields
     gone = {name: None for name in ("sampling_mask", "kept_tokens") if name in fields}
     return node.model_copy(
@@ -173,7 +176,7 @@ def _as_context(node: Any) -> Any:
 
 
 def _is_of(call: Any, segment: Segment, last: bool) -> bool:
-    """Whether a model call belongs to the segment; failed calls belong to the last one."""
+    """Whether a model call belongs to the segment; failed calls belong to the last segment."""
     if call.node is None:
         return last
     return bool(segment.start <= call.node < segment.end)

@@ -1,9 +1,9 @@
-"""What each step changed in an agent's workspace, as a unified diff.
+"""Finds what each step of an agent changed in its workspace, as a unified diff.
 
-After a step, one `find` in the box lists its regular files with size, times and inode; only files for
-which these changed are read, as bytes, through the box, which follows no link. What they held before is
-kept here. So a step that changes nothing costs one short command. Whatever the box answers is data: a
-file that cannot be read, is no text, or is large, is named without its content.
+After a step, one `find` in the box lists the workspace's regular files with size, times and inode. A file is
+read again only if one of these changed, and is compared with its earlier content, which a `Differ` keeps in
+memory. So a step that changes nothing costs one short command. Links are not followed. A file that cannot be
+read, is not text, or is large is named in the result without its content.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from air.sandbox.contract.box import Box
 from air.trajectories import Diff, FileChange
 
 FILE_BYTES = 64_000
-"""Larger files are named without their content."""
+"""The largest file, in bytes, whose content is compared; larger files are only named."""
 DIFF_CHARS = 16_000
-"""Longest diff of one step."""
+"""The most characters in the diff of one step."""
 PART_CHARS = 4_000
-"""Longest part of it that is one file's; cut at a line's end."""
+"""The most characters of one file in the diff of a step; the rest is cut at the end of a line."""
 MOST_LINES = 10_000
-"""A file of more lines is named without its content: comparing takes time by the square of them."""
+"""The most lines of a file that is compared; comparing takes time proportional to the square of the lines.
+A file with more lines is only named."""
 STEP_LINES = 20_000
-"""Most lines compared for one step: of each file that was changed, those of its longer side."""
+"""The most lines compared in one step, over all changed files; the longer version of each file counts."""
 MOST_READ = 100
-"""Most files read for one step."""
+"""The most files read after one step."""
 MOST_LISTED = 200
-"""Most files named for one step."""
+"""The most files named in the result of one step."""
 _LIST_BYTES = 4_000_000
 _ODD_IN_NAMES = re.compile(r'[\x00-\x1f\x7f"\\]')
 _ESCAPED = {c: rf"\{e}" for c, e in zip('\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)}
@@ -44,36 +45,36 @@ _FIND = ("find", ".", "-xdev", "-type", "f", "-printf", r"%s %T@ %C@ %i %P\0")
 class _File:
     size: int
     stamp: str
-    """Times and inode: another one may hold other bytes."""
+    """Times and inode of the file as text; if it differs later, the content may have changed."""
 
 
 @dataclass
 class Differ:
-    """Watches one box's workspace. `start` first, then `diff` after every step."""
+    """Finds the changes in the workspace of one box. Call `start` once, then `diff` after every step."""
 
     box: Box
     _index: dict[str, _File] = field(default_factory=dict)
     _texts: dict[str, bytes] = field(default_factory=dict)
-    """The content of every file that is small enough, as it was last."""
+    """The latest known content of every file of at most `FILE_BYTES`, by path."""
     _lines_left: int = 0
-    """Of `STEP_LINES`, in the step that is looked at."""
+    """The part of `STEP_LINES` that the current call of `diff` may still use."""
 
     async def start(self) -> None:
-        """Takes in the workspace as it is.
+        """Reads the current state of the workspace, with which the first `diff` compares.
 
         Raises:
             BoxDiedError: the box is gone.
         """
         found = await self._list()
         if isinstance(found, str):
-            return  # the first diff will say so
+            return  # the first `diff` reports that the workspace cannot be listed
         self._index = found
         for path in list(found)[:MOST_READ]:
             if (data := await self._read(path, found[path])) is not None:
                 self._texts[path] = data
 
     async def diff(self) -> Diff:
-        """What has changed since the last call.
+        """Returns what changed in the workspace since the last call of `diff` or `start`.
 
         Raises:
             BoxDiedError: the box is gone.
@@ -106,7 +107,7 @@ class Differ:
     async def _change(
         self, path: str, now: _File | None, *, read: bool
     ) -> tuple[FileChange | None, str]:
-        """One file's change and its part of the diff; None where its content is as it was."""
+        """Returns one file's change and its part of the diff; None and "" if its content is unchanged."""
         was, old = self._index.get(path), self._texts.pop(path, None)
         new = await self._read(path, now) if now is not None and read else None
         if now is not None and new is not None:
@@ -124,7 +125,7 @@ class Differ:
         if before is None or after is None:
             return FileChange(path=path, status=status, bytes=size, note="binary"), ""
         most = max(before.count("\n"), after.count("\n"))
-        compared = most if before and after else 0  # beside nothing, lines cost nothing
+        compared = most if before and after else 0  # a new or removed file costs no comparison
         if most > MOST_LINES or compared > self._lines_left:
             return FileChange(path=path, status=status, bytes=size, note="too many lines"), ""
         self._lines_left -= compared
@@ -142,7 +143,7 @@ class Differ:
         return change, text
 
     async def _list(self) -> dict[str, _File] | str:
-        """The workspace's regular files by path; a text says why there is no list."""
+        """Returns the workspace's regular files by path, or a message if they cannot be listed."""
         done = await self.box.exec(_FIND, timeout=_SECONDS, max_bytes=_LIST_BYTES)
         if done.timed_out or done.truncated:
             return "the workspace holds too many files"
@@ -162,7 +163,7 @@ class Differ:
         try:
             return await self.box.read(path, max_bytes=FILE_BYTES)
         except BoxFileError:
-            return None  # gone, grown or made a link meanwhile: its content is not known
+            return None  # the file has been removed, enlarged or replaced by a link since it was listed
 
 
 def _text(data: bytes) -> str | None:
@@ -175,19 +176,21 @@ def _text(data: bytes) -> str | None:
 
 
 def _bounded(text: str, most: int) -> str:
-    """Its first lines, as many as fit."""
+    """Returns the first whole lines of `text` that fit in `most` characters."""
     return text if len(text) <= most else text[: text.rfind("\n", 0, most) + 1]
 
 
 def _quoted(name: str) -> str:
-    """A name as git has it in a diff (`core.quotePath` off): in quotes where it holds a control character, a
-    quote or a backslash, which are escaped as in C."""
+    """Returns a file name as git writes it in a diff (with `core.quotePath` off).
+
+    A name with a control character, a quote or a backslash is quoted; these characters are escaped as in C.
+    """
     text = _ODD_IN_NAMES.sub(lambda found: _ESCAPED.get(found[0], f"\\{ord(found[0]):03o}"), name)
     return name if text == name else f'"{text}"'
 
 
 def _unified(path: str, before: str, after: str, status: str) -> list[str]:
-    # Lines end where files' lines do, not at every character that `splitlines` knows.
+    # Lines end only at a newline; `str.splitlines` would also split at other characters.
     old, new = (list(io.StringIO(text, newline="\n")) for text in (before, after))
     names = (
         "/dev/null" if status == "added" else _quoted(f"a/{path}"),

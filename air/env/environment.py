@@ -1,4 +1,4 @@
-"""The environment: leases a box for every episode, plays it there, and returns the box."""
+"""The verifiers environment: leases a box for every episode and plays the episode in it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ from air.worlds.research.world import ResearchWorld
 
 
 class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
-    """One agent, one box, one task. The episodes of a process share its pools of boxes and graders."""
+    """Plays research tasks: one agent works on one task in one box.
+
+    All episodes of a process share a pool of boxes for agents and a pool of boxes for graders.
+    """
 
     def __init__(self, config: ResearchEnvConfig) -> None:
         super().__init__(config)
@@ -46,7 +49,14 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._kept = recording.store(config)
 
     async def start(self) -> None:
-        """Opens the pools. Grader boxes have their own pool, or they would wait for agents' boxes."""
+        """Checks what the run needs, prepares the tasks' data, and opens the pools of boxes.
+
+        Grader boxes have their own pool: an agent keeps its box while it waits for a grade.
+
+        Raises:
+            MissingError: Docker or an image is not available.
+            ConfigError: there are too few GPUs, or a program would play in a box without isolation.
+        """
         config = self.config
         specs = [self._spec(name) for name in config.taskset.tasks]
         gpus, graders_gpus = await asyncio.to_thread(_gpus, config, specs)
@@ -86,7 +96,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         await asyncio.to_thread(self._breaker.check)
         try:
             trace = await self._play(task, agents)
-        except Exception as error:  # whatever it is, the agent did not cause it
+        except Exception as error:  # the agent cannot cause an error here
             what = f"{type(error).__name__}: {error}"
             await asyncio.to_thread(self._breaker.failed, what)
             raise
@@ -123,23 +133,23 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
                 finally:
                     episode.failed = trace is None or not trace.ok
                     await recording.ended(episode, trace)
-            if episode.failed:  # verifiers asked for no metrics, since it has no reward
+            if episode.failed:  # verifiers asked for no metrics, since there is no reward
                 trace.record_metrics(episode.metrics)
             return trace
 
     async def finalize(self, task: vf.Task, episode: vf.Episode) -> None:
-        """With `credit = "segment"`, splits the finished episode into one trace for each segment."""
+        """Splits the finished episode into one trace for each segment if `credit` is `"segment"`."""
         if self.config.credit == "segment":
             episode.traces[:] = [part for trace in episode.traces for part in split(trace)]
 
     def lease(self, spec: TaskSpec) -> Lease:
-        """A box in which an agent works on a task; see `Pool.lease`."""
+        """Returns a lease of a box in which an agent can work on a task; see `Pool.lease`."""
         if self._agents is None:
             raise RuntimeError("the environment is not serving: enter `env.serving()` first")
         return self._agents.lease(self._box_spec(spec))
 
     def world(self, spec: TaskSpec, box: Box) -> ResearchWorld:
-        """The world of one episode in a fresh box, before its reset."""
+        """Returns the world of one episode in a fresh box; the caller resets it."""
         if self._grader is None:
             raise RuntimeError("the environment is not serving: enter `env.serving()` first")
         return ResearchWorld(
@@ -160,12 +170,12 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return self._specs[task_id]
 
     def _box_spec(self, spec: TaskSpec) -> BoxSpec:
-        """The box in which an agent works on a task."""
+        """Returns the specification of the box in which an agent works on a task."""
         box_spec = spec.box_spec(self.config.provider)
         return box_spec.model_copy(update={"image": self.config.image or box_spec.image})
 
     def _harness(self) -> AirHarnessConfig | None:
-        """Our harness's settings; None if another harness plays."""
+        """Returns the settings of air's own harness, or None if another harness plays."""
         harness = self.config.agent.harness
         if harness is None:
             return AirHarnessConfig()
@@ -176,7 +186,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return None if harness is None else actions.get(harness.format)
 
     def _tools(self, spec: TaskSpec, box: Box) -> Tools | None:
-        """The tools of one episode; None if the action format has none."""
+        """Returns the tools of one episode, or None if the action format has no tools."""
         harness, action_format = self._harness(), self._format()
         if harness is None or action_format is None or not action_format.uses_tools:
             return None
@@ -186,7 +196,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 def _gpus(
     config: ResearchEnvConfig, specs: Sequence[TaskSpec]
 ) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns the run's GPUs for agents' boxes and for graders'; None if the run names no GPU.
+    """Returns the GPUs for agents' boxes and the GPUs for grader boxes; None twice if the run names none.
 
     Raises:
         ConfigError: a task needs more GPUs than there are.

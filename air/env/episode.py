@@ -1,6 +1,7 @@
-"""The state of one episode: its world, recorder and counters.
+"""The state of one running episode: its world, its recorder and its counters.
 
-The lent runtime carries it, since verifiers shares task and harness objects between episodes.
+Each episode has its own runtime (`air.env.runtimes`), which carries this state: verifiers shares its task and
+harness objects between episodes.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from air.worlds.base import Step, Validation
 from air.worlds.research.world import ResearchWorld
 
 EARLY_SECONDS = 0.1
-"""Seconds between our end of an episode and verifiers' own deadline, at which verifiers 0.3 would fail the
-episode without grading it."""
+"""How many seconds before verifiers' deadline air ends an episode. At its deadline, verifiers 0.3 would fail
+the episode without grading it."""
 OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
-"""Parts of the messages, in lower case, with which model servers refuse a prompt that is too long."""
+"""Texts, in lower case, that occur in the messages of model servers about a prompt that is too long."""
 
 
 @dataclass
 class Counters:
-    """What happened in an episode, as counts and seconds."""
+    """Counts of the events in one episode, and the seconds of its model calls."""
 
     turns: int = 0
     format_errors: int = 0
@@ -38,7 +39,7 @@ class Counters:
 
 @dataclass
 class Episode:
-    """One episode, from air's side; verifiers has its own."""
+    """The state of one running episode in air; `vf.Episode` is what verifiers itself keeps about it."""
 
     id: str
     world: ResearchWorld
@@ -46,29 +47,30 @@ class Episode:
     config: ResearchEnvConfig
     counters: Counters = field(default_factory=Counters)
     format: ActionFormat | None = None
-    """The action format; None if another program than our harness plays."""
+    """The action format; None if a program in the box plays instead of air's own harness."""
     malformed_in_a_row: int = 0
-    """Consecutive replies that were not an action, up to now."""
+    """The number of the latest consecutive replies that were not an action."""
     trace: Any = None
     """The verifiers trace of the episode; None before the task is set up."""
     ledger: Ledger = field(default_factory=Ledger)
     """The positions in the trace at which the reward arose."""
     failed: bool = False
-    """Whether an infrastructure failure ended it."""
+    """Whether an infrastructure failure ended the episode."""
     differ: Differ | None = None
-    """Finds each step's changes of the workspace; None if they are not recorded."""
+    """Finds what each step changed in the workspace; None if these changes are not recorded."""
     model_call: dict[str, Any] = field(default_factory=dict)
-    """Fields about the last model call, for the next step's line."""
+    """Fields about the last model call, for the trajectory line of the next step."""
     recorded: int = 0
-    """The number of validations in the record."""
+    """The number of gradings that are already in the trajectory."""
     why_ended: str = ""
-    """`submit`, `turns`, `context`, `length`, `format`, or verifiers' stop condition."""
+    """Why the episode ended: `submit`, `turns`, `context`, `length`, `format`, `killed`, or verifiers' stop
+    condition. Empty while it runs."""
 
     def __post_init__(self) -> None:
         self.world.on_validated = lambda: self._note(ends=True)
 
     def system(self, given: str | None) -> str:
-        """The system prompt: the text of the run's config, then the action format."""
+        """Returns the system prompt: the text `given` by the run's config, then the action format's text."""
         if self.format is None:
             return given or ""
         tools = self.world.tools
@@ -77,20 +79,20 @@ class Episode:
         return "\n\n".join(part for part in (given, instructions) if part)
 
     def prompt(self, given: str, max_turns: int | None) -> str:
-        """The first prompt: the task, then the opening of the action format."""
+        """Returns the first prompt: the task's text `given`, then the opening of the action format."""
         if self.format is None:
             return given
         return given + self.format.opening(self.world.standing(max_turns))
 
     def note_call(self, seconds: float, tokens: TokenRef) -> None:
-        """Keeps a model call for the line of its step."""
+        """Stores facts about a model call until the line of its step is written."""
         self.model_call = {
             "model_seconds": round(seconds, 4),
             "tokens": tokens.model_dump(mode="json"),
         }
 
     async def start_diffs(self) -> None:
-        """Records the first state of the workspace, if changes are to be recorded."""
+        """Reads the first state of the workspace, if the changes of each step are to be recorded."""
         if self.format and self.recorder.path is not None and self.config.record_diffs:
             self.differ = Differ(self.world.box)
             with self.world.times.as_recording():
@@ -106,7 +108,16 @@ class Episode:
         left: int | None = None,
         problem: str = "",
     ) -> None:
-        """Writes one turn: the reply, the action, its result, and the text that the model is shown."""
+        """Writes one turn to the trajectory, with the changes that it made in the workspace.
+
+        Args:
+            reply: the model's message.
+            action: the action in the reply; None if there is none.
+            step: the result of the action; None if there is no action.
+            shown: the text that the model is shown next.
+            left: the turns left; None: no limit.
+            problem: why the reply has no action: `format` or `length`.
+        """
         diff = await self._diff() if step is not None else None
         self.write_step(
             reply,
@@ -122,7 +133,7 @@ class Episode:
     def write_step(
         self, reply: str, action: str | None, step: Step | None, shown: str, **more: Any
     ) -> None:
-        """Writes one turn without looking at the workspace; `more`: further fields of the line."""
+        """Writes one turn to the trajectory without reading the workspace; `more` adds fields to the line."""
         self.recorder.write(
             "step",
             turn=self.counters.turns,
@@ -147,7 +158,7 @@ class Episode:
             return await self.differ.diff()
 
     def record_validation(self, validation: Validation) -> None:
-        """Writes one grading."""
+        """Writes one grading to the trajectory."""
         self.recorder.write(
             "validate",
             turn=self.counters.turns,
@@ -168,7 +179,10 @@ class Episode:
         self.recorded += 1
 
     async def finish(self) -> None:
-        """Runs the last validate and grades on the test split; records both."""
+        """Grades the artefact on the test split, and before on the validation split unless `submit` did so.
+
+        Records all gradings.
+        """
         await self.world.finish()
         for validation in self.world.validations[self.recorded :]:
             self.record_validation(validation)
@@ -180,7 +194,7 @@ class Episode:
 
     @property
     def rewards(self) -> dict[str, float]:
-        """The terms of the episode's reward as they are now, by name; the reward is their sum."""
+        """The present terms of the episode's reward, by name; the reward is their sum."""
         world = self.world
         facts = EpisodeFacts(
             scale=world.task,
@@ -198,7 +212,7 @@ class Episode:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the episode by name; a score that does not exist is left out."""
+        """The metrics of the episode by name; scores that do not exist are left out."""
         world, counters = self.world, self.counters
         scored = [v for v in world.validations if v.score is not None]
         values = {
@@ -232,7 +246,7 @@ class Episode:
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def summary(self) -> dict[str, Any]:
-        """The fields that the trace keeps beside rewards and metrics."""
+        """Returns the facts that the verifiers trace keeps in `info["air"]`."""
         return {
             "episode": self.id,
             "task": self.world.task.id,
@@ -249,7 +263,7 @@ class Episode:
 
 
 def as_call(action: Action) -> Call:
-    """Converts an action to its recorded form."""
+    """Converts an action to the form in which trajectories record it."""
     tool = action.tool
     use = None if tool is None else ToolUse(name=tool.name, args=tool.args, body=tool.body)
     return Call(script=action.script, tool=use, ending=action.ending)

@@ -1,12 +1,12 @@
 """The failure breaker: stops a run after too many consecutive infrastructure failures.
 
-Workers cannot stop prime-rl. So all workers of a run count consecutive failures in one file, which
-`AIR_BREAKER_FILE` names. After too many the breaker opens: every further episode fails at once with the
-reason, and the launcher, which watches the file (`opened`), ends the run. Without the file each process
-counts alone, and no run is ended.
+The workers of a run cannot stop prime-rl, which started them. So all workers count consecutive failures in
+one file, which the variable `AIR_BREAKER_FILE` names. After too many failures the breaker opens, as a circuit
+breaker does: every further episode fails at once with the reason. The program that launched the run watches
+the file (`opened`) and ends the run. Without the file each process counts alone, and no run is ended.
 
 The file must be on a file system that all workers share and that supports flock(2). An open breaker stays
-open until a launcher resets it (`fresh`).
+open until the launching program resets it (`fresh`).
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ _LOG = logging.getLogger(
 @dataclass
 class _Count:
     failures: int = 0
-    """Failures since the last episode that ended well."""
+    """The failures since the last episode that ended without an infrastructure failure."""
     opened: str = ""
-    """Why the run must stop; empty while it may continue."""
+    """The reason why the run must stop; empty while the run may continue."""
 
 
 class Breaker:
-    """Counts the consecutive failures of episodes.
+    """Counts consecutive infrastructure failures of episodes, and opens when a limit is reached.
+
+    While the breaker is open, no episode may start. All methods block while the file is locked.
 
     Args:
-        limit: consecutive failures that open the breaker; 0: it never opens.
-        file: the counter that the run's workers share; None: this process counts alone.
+        limit: the number of consecutive failures that opens the breaker; 0: it never opens.
+        file: the file with the count, which the run's workers share; None: this process counts alone.
     """
 
     def __init__(self, limit: int, file: Path | None) -> None:
@@ -49,12 +51,12 @@ class Breaker:
 
     @classmethod
     def of_run(cls, limit: int) -> Breaker:
-        """The breaker of the run that this process works for; see `FILE_ENV`."""
+        """Returns the breaker of this process's run; `AIR_BREAKER_FILE` may name its file."""
         file = os.environ.get(FILE_ENV)
         return cls(limit, Path(file) if file else None)
 
     def check(self) -> None:
-        """Checks that the run may continue. Blocks on the file, as the other methods do.
+        """Checks that the run may continue.
 
         Raises:
             InfrastructureError: the breaker is open.
@@ -63,15 +65,19 @@ class Breaker:
             raise InfrastructureError(reason)
 
     def ended_well(self) -> None:
-        """Counts an episode without an infrastructure failure: the count restarts at 0."""
+        """Resets the count to 0, after an episode without an infrastructure failure."""
         self._count("")
 
     def failed(self, error: str) -> None:
-        """Counts a failed episode and keeps its error."""
+        """Counts an episode that failed with `error`; the reason of an open breaker quotes the last error."""
         self._count(error)
 
     def _count(self, error: str | None = None) -> _Count:
-        """Returns the count after an episode with this `error` (empty: it ended well; None: no episode)."""
+        """Counts one episode, if any; returns the new count.
+
+        Args:
+            error: why the episode failed; empty: it ended well; None: no episode, only read the count.
+        """
         if self._file is None:
             before, self._own = self._own, self._next(self._own, error)
             self._say(before, self._own)
@@ -104,7 +110,7 @@ class Breaker:
 
 
 def opened(file: Path) -> str:
-    """Returns why the run of this file must stop; empty while it may continue. For launchers.
+    """Returns the reason why the run with this breaker file must stop, or "" while it may continue.
 
     Raises:
         ConfigError: the file cannot be used.
@@ -116,7 +122,11 @@ def opened(file: Path) -> str:
 
 
 def fresh(file: Path) -> dict[str, str]:
-    """Resets the breaker of a new run; returns the environment variables that its processes need."""
+    """Removes the breaker file of an earlier run.
+
+    Returns:
+        The environment variables that the processes of the new run need.
+    """
     with boundary(ConfigError, f"cannot use {file}", OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)
@@ -124,7 +134,7 @@ def fresh(file: Path) -> dict[str, str]:
 
 
 def _held(file: Path) -> IO[str]:
-    """Opens the file, locked until it is closed."""
+    """Opens the breaker file and locks it until it is closed."""
     with boundary(ConfigError, f"{FILE_ENV}: cannot use {file}", OSError):
         held = file.open("a+", encoding="utf-8")
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -1,4 +1,7 @@
-"""Records an episode's first and last line: its settings, machine and versions, and how it ended."""
+"""Builds the first and last line of an episode's trajectory file.
+
+The first line holds settings, machine and versions; the last line says how the episode ended.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,19 @@ from air.rewards.terms import RewardSettings
 from air.trajectories.artefacts import ArtefactStore
 
 TRACES = "traces"
-"""The folder of verifiers episodes beside trajectories; verifiers can read each file."""
+"""The name of the subfolder, inside the folder of trajectories, that holds the verifiers traces.
+
+Each file holds one verifiers episode with one trace; verifiers can read it."""
 _PACKAGES = ("air-agent", "verifiers", "renderers", "numpy", "pydantic", "torch", "transformers")
 
 
 def folder(config: ResearchEnvConfig) -> Path | None:
-    """The folder of trajectories; None: they are not written."""
+    """Returns the folder in which trajectories are written, or None if they are not written."""
     return None if config.record_dir is None else config.record_dir.expanduser()
 
 
 def store(config: ResearchEnvConfig) -> ArtefactStore | None:
-    """The store of graded artefacts; None if they are not kept."""
+    """Returns the store that keeps graded artefacts, or None if they are not kept."""
     where = folder(config)
     if where is None or not config.record_artefacts_mb:
         return None
@@ -43,7 +48,10 @@ def store(config: ResearchEnvConfig) -> ArtefactStore | None:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """The versions of Python and of the installed packages among `_PACKAGES`."""
+    """Returns the versions of Python and of the packages that influence a result, by name.
+
+    Packages that are not installed are left out.
+    """
     installed = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -54,13 +62,16 @@ def versions() -> dict[str, str]:
 
 
 def config_hash(config: ResearchEnvConfig) -> str:
-    """SHA-256, in hex, of all settings except `record_dir`."""
+    """Returns the SHA-256, in hex, of all settings of the environment except `record_dir`."""
     data = config.model_dump_json(exclude={"record_dir"})
     return hashlib.sha256(data.encode()).hexdigest()
 
 
 def started(episode: Episode) -> dict[str, Any]:
-    """Returns the fields of the first line that verifiers does not know; see `air.trajectories.Start`."""
+    """Returns the fields of the trajectory's first line that describe air's part of the episode.
+
+    The caller adds the fields that come from verifiers. `air.trajectories.Start` explains each field.
+    """
     world, config = episode.world, episode.config
     task, box = world.task, world.box
     harness = config.agent.harness or AirHarnessConfig()
@@ -90,7 +101,7 @@ def started(episode: Episode) -> dict[str, Any]:
 
 
 def _settings(config: ResearchEnvConfig, harness: vf.HarnessConfig) -> dict[str, Any]:
-    """Our harness's settings, and those that a subclass of `ResearchEnvConfig` adds."""
+    """Returns the settings of air's own harness, and those that a subclass of `ResearchEnvConfig` adds."""
     added = set(type(config).model_fields) - set(ResearchEnvConfig.model_fields)
     settings = config.model_dump(mode="json", include=added)
     if isinstance(harness, AirHarnessConfig):
@@ -99,7 +110,7 @@ def _settings(config: ResearchEnvConfig, harness: vf.HarnessConfig) -> dict[str,
 
 
 async def ended(episode: Episode, trace: vf.Trace | None) -> None:
-    """Writes the trace, then the last line.
+    """Writes the verifiers trace to its own file, then the last line of the episode's trajectory.
 
     Raises:
         InfrastructureError: the disk is full or the folder cannot be written.
@@ -129,7 +140,10 @@ async def ended(episode: Episode, trace: vf.Trace | None) -> None:
 
 
 def _write_trace(episode: Episode, trace: vf.Trace | None) -> str:
-    """Writes the trace as a file of one verifiers episode; returns its path relative to the folder."""
+    """Writes the trace as a verifiers episode with one trace.
+
+    Returns the file's path relative to the folder of trajectories, or "" if traces are not written.
+    """
     path = episode.recorder.path
     if path is None or trace is None or not episode.config.record_traces:
         return ""

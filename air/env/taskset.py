@@ -1,4 +1,4 @@
-"""The taskset: air's tasks as verifiers tasks, with the hooks that begin, end and reward an episode."""
+"""Offers air's tasks as verifiers tasks, with the hooks that begin, end and reward an episode."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ from air.worlds.research.world import describe
 
 
 class ResearchData(vf.TaskData):
-    """One prompt. Traces hold all of it, so it has no label, no answer and no path."""
+    """The data of one prompt. Traces contain all of it, so it must not hold labels, answers or paths."""
 
     task_id: str = ""
-    """The research task's id."""
+    """The id of the research task."""
     task_hash: str = ""
-    """Digest of the task's folder."""
+    """A digest of the task's folder."""
     seed: int = 0
-    """The episode's seed."""
+    """The seed of the episode."""
 
 
 class ResearchTask(vf.Task[ResearchData]):
-    """The hooks of one episode. The runtime carries the episode: `ResearchEnv` lends the runtime, or
-    `vf-validate` and `vf-debug` start it (`air.env.runtimes.verifiers_owned`)."""
+    """The hooks that verifiers calls during one episode of a research task.
+
+    The runtime carries the episode's state. Either `ResearchEnv` lends the runtime, or the commands
+    `vf-validate` and `vf-debug` start one (`air.env.runtimes.verifiers_owned`).
+    """
 
     spec: TaskSpec | None = None
-    """The research task, if the taskset made this object; never on the wire."""
+    """The research task if the taskset made this object, else None; it is never serialised."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Lays the task out in the box and writes the record's first line."""
+        """Puts the task's files into the box and writes the first line of the trajectory."""
         if trace.agent.name in verifiers_owned.COMMANDS and not hasattr(runtime, "episode"):
             spec = self.spec or tasks.load(self.data.task_id)
             runtime.episode = await verifiers_owned.open_episode(spec, runtime)
@@ -69,10 +72,14 @@ class ResearchTask(vf.Task[ResearchData]):
         await episode.start_diffs()
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Runs the last validate and the test split in every ending without an infrastructure failure."""
+        """Grades the finished episode: see `Episode.finish`.
+
+        Raises:
+            InfrastructureError: a grading failed, or the episode's time ran out during one.
+        """
         episode = episode_of(runtime)
         if (gateway := gateway_of(runtime)) and gateway.failure:
-            raise gateway.failure  # verifiers drops what is raised once it has stopped an episode
+            raise gateway.failure  # verifiers ignores errors that are raised after it has stopped an episode
         if episode.world.grading:
             raise GradingError("the episode's time ran out while a validate was being graded")
         episode.why_ended = episode.why_ended or str(trace.stop_condition)
@@ -80,7 +87,7 @@ class ResearchTask(vf.Task[ResearchData]):
         trace.info["air"] = episode.summary()
 
     async def validate(self, runtime: vf.Runtime) -> bool:
-        """Whether the recorded baseline and the best recorded solver score as recorded."""
+        """Whether the task's baseline and best reference solution still reach their recorded scores."""
         episode = episode_of(runtime)
         if not isinstance(episode, verifiers_owned.UnplayedEpisode):
             raise UsageError(
@@ -92,19 +99,25 @@ class ResearchTask(vf.Task[ResearchData]):
     async def terms(
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
-        """The reward's terms by name; verifiers adds them up. Offline (`vf-replay`): the recorded terms."""
+        """Returns the reward's terms by name; verifiers adds them up.
+
+        Without a runtime (`vf-replay`), returns the terms that the trace recorded.
+        """
         return dict(_noted(trace)["terms"]) if runtime is None else episode_of(runtime).rewards
 
     @vf.metric
     async def facts(
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
-        """Scores, counts and times of the episode. Offline: the recorded ones."""
+        """Returns the scores, counts and times of the episode by name.
+
+        Without a runtime (`vf-replay`), returns those that the trace recorded.
+        """
         return dict(_noted(trace)["metrics"]) if runtime is None else episode_of(runtime).metrics
 
 
 def _noted(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
-    """Returns the `Episode.summary` of a finished trace."""
+    """Returns the `Episode.summary` that a finished trace contains."""
     noted = trace.info.get("air", {})
     if "terms" not in noted:
         raise UsageError(
@@ -120,10 +133,10 @@ def _harness_id(trace: vf.Trace[Any, Any, Any]) -> str:
 
 
 class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):
-    """The tasks named in the config, each `examples_per_task` times."""
+    """The tasks named in the config, each repeated `examples_per_task` times with different seeds."""
 
     def load(self) -> Iterable[ResearchTask]:
-        """Yields the tasks in rotation, so that any prefix is balanced.
+        """Yields the tasks in rotation, so that the first N prompts have about equally many of each task.
 
         Raises:
             MissingError: a task does not exist.

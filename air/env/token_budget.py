@@ -1,4 +1,4 @@
-"""Counts observations in tokens, and cuts the middle of those that are too long."""
+"""Counts the tokens of observations, and cuts the middle out of observations that are too long."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import functools
 from typing import Any, Protocol
 
 BYTES_PER_TOKEN = 3
-"""Used without a tokenizer: low, so that the cap is rather too short than too long."""
+"""The assumed bytes of a token if there is no tokenizer. The number is low, so that a limit in tokens is
+rather too strict than exceeded."""
 
 
 class TokenCounter(Protocol):
-    """Counts tokens of text, and cuts text to a number of them."""
+    """Counts the tokens of a text, and shortens a text to a number of tokens."""
 
     def count(self, text: str) -> int:
         """Returns the number of tokens of `text`."""
         ...
 
     def cap(self, text: str, limit: int) -> tuple[str, bool]:
-        """Returns `text`, without its middle if it exceeds `limit` tokens, and whether it was cut."""
+        """Returns the text and whether it was cut; a text of more than `limit` tokens loses its middle."""
         ...
 
 
@@ -59,7 +60,7 @@ def _joined(head: str, cut: int, tail: str) -> str:
 
 @functools.cache
 def counter_for(tokenizer: str | None) -> TokenCounter:
-    """Returns the counter of a tokenizer, named by hub id or folder; None: counts by bytes."""
+    """Returns the counter that uses `tokenizer`, a hub id or folder; with None, a counter of bytes."""
     if tokenizer is None:
         return _ByBytes()
     from renderers.base import load_tokenizer

@@ -1,1 +1,1 @@
-"""Episodes that a person plays: `air shell`."""
+"""Lets a person play an episode in place of a model, for the command `air shell`."""

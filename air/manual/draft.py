@@ -1,4 +1,4 @@
-"""The draft of a trajectory: lines in memory, of which the last can be removed; saved on request."""
+"""Keeps the lines of a trajectory in memory, so that the last ones can be removed, until it is saved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from air.trajectories.artefacts import copy_artefact
 
 
 class Draft(Recorder):
-    """A recorder that keeps the lines of a trajectory in memory."""
+    """A recorder that keeps the lines of a trajectory in memory and writes them to a file only on request."""
 
     def __init__(self, episode_id: str) -> None:
         super().__init__(None, episode_id)
@@ -24,12 +24,21 @@ class Draft(Recorder):
         self._saved: set[Path] = set()
 
     def write(self, kind: str, *, t: float | None = None, **fields: Any) -> None:
-        """Keeps one line."""
+        """Adds one line to the draft.
+
+        Args:
+            t: the line's time in seconds since 1970; None: now.
+        """
         at = round(time.time() if t is None else t, 3)
         self.lines.append({"v": VERSION, "type": kind, "t": at, **fields})
 
     def diff(self, turn: int | None = None) -> dict[str, Any] | None:
-        """Returns what a step changed in the workspace, by default the last step; None if it did nothing.
+        """Returns what the step of a turn changed in the workspace, as the trajectory records it.
+
+        Returns None if the step has no such record, e.g. because its reply was not an action.
+
+        Args:
+            turn: the turn of the step; None: the last step.
 
         Raises:
             UsageError: there is no such step.
@@ -42,12 +51,13 @@ class Draft(Recorder):
         return changed
 
     def save(self, path: Path, sources: Sequence[Path]) -> None:
-        """Writes the trajectory with its graded artefacts beside it; blocks. Saving twice is allowed.
+        """Writes the trajectory to `path`, and copies its graded artefacts beside it; blocks.
 
-        The file appears whole or not at all; an earlier one stays until then.
+        The file is replaced in one operation, so it is never incomplete. A draft may be saved several times
+        to the same path.
 
         Args:
-            sources: folders that hold the artefacts.
+            sources: folders that contain the artefacts.
 
         Raises:
             ConfigError: the name cannot be used or is taken, or a line cannot be written to a file.
@@ -70,7 +80,7 @@ class Draft(Recorder):
             self._saved.add(target)
 
     def _write(self, folder: Path, target: Path, sources: Sequence[Path]) -> Path:
-        """Writes the trajectory to `folder` and its artefacts beside `target`; returns the file."""
+        """Writes the trajectory to `folder`, its artefacts beside `target`; returns the new file's path."""
         with Recorder(folder, target.stem) as recorder:
             for line in copy.deepcopy(self.lines):
                 graded = line if line["type"] == "validate" else line.get("test") or {}
@@ -83,6 +93,9 @@ class Draft(Recorder):
 
 
 def _kept(name: str, sources: Sequence[Path], folder: Path) -> str:
-    """Copies an artefact to a folder; returns its name there, empty if no source has it."""
+    """Copies an artefact to `folder` from the first source that has it.
+
+    Returns the artefact's name in `folder`, or "" if no source has it.
+    """
     kept = any(copy_artefact(source, name, folder) for source in sources)
     return name if kept else ""

@@ -1,15 +1,16 @@
-"""An episode that a person plays. Each reply is handled as a model's reply is, and can be undone.
+"""Plays an episode with a person in place of a model. The latest steps can be undone.
 
-`AirHarness` handles a reply, so observations, grades, rewards and records are those of a model's episode.
-No context fills up, since there is no model. A person's time counts as the model's, so as the agent's;
-the time of copies and undos does not count.
+`AirHarness` handles a person's reply as it handles a model's. So observations, grades, rewards and the record
+are those of a model's episode. There is no limit of context, since there is no model. The time in which a
+person writes a reply counts as the model's time, and so as the agent's. The time for copies and undos does
+not count.
 
-Before each reply the workspace is copied out of the box, which keeps running. (A `Box.snapshot` would end
-the box's processes and empty `/tmp`, and so change the next observation.) An undo starts a fresh box with
-that copy. It restores the workspace, the tools' view, shell and notes, validates, rewards, turns and the
-record. It does not restore files elsewhere (`/tmp`), processes, or the time. Grades are remembered by
-artefact, so an undo costs no second grading. If an undo fails, the episode has no box, and the next undo
-of the same step starts another.
+Before each reply the workspace is copied out of the running box. (A `Box.snapshot` would end the box's
+processes and empty `/tmp`, and so change the next observation.) An undo starts a new box with that copy. It
+restores the workspace; the tools' open file, shell and notes; validations, rewards, turns and the record. It
+does not restore files outside the workspace (`/tmp`), processes, or the time. The grader remembers the grades
+of each artefact, so an undo costs no second grading. If an undo fails, the episode has no box; undoing the
+same step again starts a new box.
 """
 
 from __future__ import annotations
@@ -45,15 +46,16 @@ from air.trajectories import Step, TokenRef, Trajectory
 from air.worlds.research.world import ResearchWorld, describe
 
 MOST_POINTS = 50
-"""The most steps that can be undone."""
+"""The number of latest steps that can be undone."""
 T = TypeVar("T")
 
 
 def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict[str, Any]:
-    """Returns the environment's settings of a recorded episode, as a run file has them.
+    """Returns the environment settings with which an episode was recorded, in the form of a run file.
 
     Args:
-        provider: `docker` or `subprocess`; None: as recorded.
+        provider: the runtime to use instead of the recorded one, `docker` or `subprocess`; None: the recorded
+            one.
 
     Raises:
         ConfigError: air did not record the episode.
@@ -83,16 +85,17 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
 
 
 class Interrupted(AirError):
-    """The running action was stopped; the text says whether it was undone."""
+    """The running action was stopped by `ManualEpisode.interrupt`; the text says whether it was undone."""
 
 
 class ManualEpisode:
     """One episode, played by a person; use through `async with`, within one event loop.
 
     Args:
-        config: the environment's; it names one task.
-        origin: a recorded episode to continue, and the number of its steps to repeat first.
-        seed: the episode's seed, without `origin`.
+        config: the settings of the environment; they must name one task.
+        origin: a recorded episode to continue, and the number of its steps to repeat first; None: a new
+            episode.
+        seed: the seed of a new episode; not used with `origin`.
     """
 
     def __init__(
@@ -117,10 +120,13 @@ class ManualEpisode:
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
         self.outside = False
-        """Whether something beside the recorded steps changed the box, so that a replay may differ."""
+        """Whether anything other than the recorded steps may have changed the box or the prompt.
+
+        A replay of the saved trajectory may then differ.
+        """
 
     async def __aenter__(self) -> ManualEpisode:
-        """Lays the task out in a box.
+        """Leases a box, puts the task's files into it, and repeats the steps of a recorded episode, if any.
 
         Raises:
             UsageError: the task or the recorded episode cannot be played.
@@ -128,7 +134,7 @@ class ManualEpisode:
         """
         try:
             await self._open()
-        except BaseException:  # cancellation too: no box is left
+        except BaseException:  # also at a cancellation, so that no box remains
             await self._stack.aclose()
             raise
         return self
@@ -176,7 +182,7 @@ class ManualEpisode:
         return load_task(trajectory.start, trajectory.path, options)
 
     async def _played(self, world: ResearchWorld) -> Play:
-        """The recorded episode at its beginning, in the box of `world`."""
+        """Returns the recorded episode, restored to its beginning in the box of `world`."""
         assert self._origin is not None
         trajectory, start = self._origin[0], self._origin[0].start
         assert start is not None
@@ -196,11 +202,15 @@ class ManualEpisode:
         )
 
     def _begin(self, play: Play | None) -> None:
-        """Writes the first line."""
+        """Writes the first line of the record.
+
+        Args:
+            play: the recorded episode that is continued; None: a new episode.
+        """
         episode, turns = self.episode, self.max_turns
         task = episode.world.task
         if play is not None and turns != play.start.max_turns:
-            self.outside = True  # the recorded prompt may name the turns of then
+            self.outside = True  # the recorded prompt may contain the recorded limit of turns
         self.record.write(
             "start",
             **recording.started(episode),
@@ -216,7 +226,7 @@ class ManualEpisode:
         )
 
     async def _go(self, play: Play) -> None:
-        """Repeats the recorded steps, and copies their lines into the record."""
+        """Repeats the first steps of the recorded episode, and copies their lines into the new record."""
         assert self._origin is not None
         trajectory, steps = self._origin
         await play.go(steps)
@@ -233,7 +243,7 @@ class ManualEpisode:
             episode.why_ended = "turns"
 
     def _count(self, step: Step) -> None:
-        """Counts a recorded step as `AirHarness.act` counted it."""
+        """Adds a repeated step to the episode's counters, as `AirHarness.act` would have done."""
         episode, used = self.episode, step.tokens or TokenRef()
         counters, limit = episode.counters, self._harness.config.max_context_tokens
         cut = step.problem == "length"
@@ -246,36 +256,39 @@ class ManualEpisode:
             episode.malformed_in_a_row = (episode.malformed_in_a_row + 1) if step.problem else 0
 
     async def _watch(self, episode: Episode) -> None:
-        """Records the state of the workspace, so that the next step's changes are known."""
+        """Reads the present state of the workspace, with which the next step's changes are compared."""
         episode.differ = Differ(episode.world.box)
         await episode.differ.start()
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """The record so far, as a trajectory's lines."""
+        """The lines of the trajectory so far."""
         return self.record.lines
 
     @property
     def max_turns(self) -> int | None:
-        """The limit of turns; None: no limit."""
+        """The most turns of the episode, or None if there is no limit."""
         turns: int | None = self.config.agent.max_turns
         return turns
 
     @property
     def left(self) -> int | None:
-        """The remaining turns; None: no limit."""
+        """The number of remaining turns, or None if there is no limit."""
         return None if self.max_turns is None else self.max_turns - self.episode.counters.turns
 
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
-        """Plays one turn with `reply` in place of a model's; returns the lines that it added to the record.
+        """Plays one turn with a person's reply; returns the lines that the turn added to the record.
+
+        After Interrupted and InfrastructureError the turn is undone, or the error's text says why it is not.
 
         Args:
-            seconds: the time that the reply took.
+            reply: the reply, in place of a model's.
+            seconds: the time in which the person wrote the reply.
 
         Raises:
             UsageError: the episode is over.
-            Interrupted: `interrupt` stopped the turn; it is undone, or the text says why not.
-            InfrastructureError: a box or a grader failed; likewise.
+            Interrupted: `interrupt` stopped the turn.
+            InfrastructureError: a box or a grader failed.
         """
         if why := self.episode.why_ended:
             raise UsageError(f"the episode is over ({why})", remedy="`:undo` undoes the last step")
@@ -293,7 +306,7 @@ class ManualEpisode:
         return self.lines[point.lines :]
 
     async def _give_up(self, point: Point) -> str:
-        """Undoes an unfinished turn; returns one line about it."""
+        """Undoes an unfinished turn; returns a line that says what was undone, or that the undo failed."""
         del self.lines[point.lines :]
         self._points.append(point)
         try:
@@ -320,9 +333,9 @@ class ManualEpisode:
         """Undoes the last step; returns one line that says what was restored.
 
         Raises:
-            UsageError: there is no step, or no copy of its workspace.
-            MissingError: no engine, or no image.
-            InfrastructureError: the box failed; the step can be undone again.
+            UsageError: there is no step, or no copy of the workspace before the last step.
+            MissingError: there is no container engine (Docker or Podman), or no image.
+            InfrastructureError: the new box failed; calling `undo` again tries it again.
         """
         if not self._points:
             raise UsageError("there is no step to undo")
@@ -333,11 +346,12 @@ class ManualEpisode:
         return await self._back()
 
     async def bash(self, command: str) -> ExecResult:
-        """Runs a command in the box that is not part of a step. The working directory and exported variables
-        are kept for the next one.
+        """Runs a command in the box outside of the episode: it is not a step and is not recorded.
+
+        The working directory and exported variables are kept for later calls.
 
         Raises:
-            Interrupted: `interrupt` stopped it.
+            Interrupted: `interrupt` stopped the command.
             BoxDiedError: the box is gone.
         """
         self.outside = True
@@ -358,12 +372,15 @@ class ManualEpisode:
         except asyncio.CancelledError:
             if self._stopped:
                 raise Interrupted("stopped") from None
-            raise  # the task, which we awaited, was cancelled with us
+            raise  # the caller was cancelled, not only the action
         finally:
             self._running = None
 
     async def _back(self) -> str:
-        """Goes back to the last point, which stays if that fails; returns a line about what was restored."""
+        """Restores the state of the last undo point; returns a line that says what was restored.
+
+        If it fails, the undo point stays, so that the caller can try again.
+        """
         point, turn = self._points[-1], self.episode.counters.turns
         world = replace(point.world, grading=False)
         with world.times.as_recording():
@@ -386,14 +403,14 @@ class ManualEpisode:
         )
 
     async def _refilled(self, world: ResearchWorld, kept: Path) -> ResearchWorld:
-        """Returns the world in a fresh box that has a copy of the workspace."""
-        await self._boxes.aclose()  # first: it may hold the only GPU
+        """Returns the world in a new box, whose workspace is filled from the copy in the file `kept`."""
+        await self._boxes.aclose()  # before the new lease: the old box may hold the only GPU
         box = await self._boxes.enter_async_context(self._env.lease(world.task))
         await unpack(kept, box)
         tools = None if world.tools is None else world.tools.carried(box)
         return replace(world, box=box, tools=tools)
 
     def save(self, path: Path) -> None:
-        """Writes the record as a trajectory; see `Draft.save`."""
+        """Writes the record to `path` as a trajectory; see `Draft.save`."""
         origin = [] if self._origin is None else [self._origin[0].path.parent]
         self.record.save(path, [self._folder, *origin])

@@ -1,7 +1,7 @@
-"""Undo points: the state of an episode before a reply, with a copy of the workspace.
+"""Undo points: each holds the state of an episode before a reply, with a copy of the workspace.
 
-A command in the box makes the copy and disturbs nothing; a `Box.snapshot` would end the box's processes.
-Links, modes and times are kept. The box's image must have GNU tar and gzip.
+A command in the box makes the copy while other processes continue; a `Box.snapshot` would end them. The copy
+preserves links, modes and times of files. The box's image must have GNU tar and gzip.
 """
 
 from __future__ import annotations
@@ -18,35 +18,40 @@ from air.sandbox.contract.box import Box
 from air.worlds.research.world import ResearchWorld
 
 COPY_BYTES = 64 << 20
-"""Largest copy in bytes, compressed."""
+"""The largest copy of a workspace, in bytes after compression."""
 COPY_SECONDS = 120.0
 _PACK = ("tar", "-cf", "-", "-I", "gzip -1", ".")
 _UNPACK = ("tar", "-xpzf", "-")
-_CHANGED_MEANWHILE = 1  # tar's exit status where a file changed while it was read
+_CHANGED_MEANWHILE = 1  # tar's exit status if a file changed while it was read
 
 
 class _NotCopiedError(Exception):
-    """The workspace cannot be copied; says why."""
+    """The workspace cannot be copied; the text says why."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """The state of an episode before one reply."""
+    """An undo point: the state of an episode before one reply."""
 
     world: ResearchWorld
-    """A copy of the world's state, with the box of that time."""
+    """A copy of the world's state, with the box in which the episode then ran."""
     counters: Counters
     malformed: int
-    """Consecutive replies that were not an action."""
+    """The number of the latest consecutive replies that were not an action."""
     lines: int
-    """The number of lines in its record."""
+    """The number of lines that the episode's record had."""
     copy: Path | None
-    """The copy of the workspace; None if it could not be made."""
+    """The file with the copy of the workspace; None if it could not be made."""
     why_not: str = ""
+    """The reason why there is no copy; empty if there is one."""
 
     @classmethod
     async def of(cls, episode: Episode, lines: int, folder: Path) -> Point:
-        """Returns the point for the present state; its copy stays in `folder` until `forget`.
+        """Returns an undo point for the present state. The copy of the workspace is a file in `folder`, which
+        `forget` removes.
+
+        Args:
+            lines: the number of lines in the episode's record.
 
         Raises:
             BoxDiedError: the box is gone.
@@ -67,7 +72,7 @@ class Point:
         return cls(frozen, counters, malformed, lines, kept, why_not)
 
     def forget(self) -> None:
-        """Removes the copy."""
+        """Removes the file with the copy of the workspace."""
         if self.copy is not None:
             self.copy.unlink(missing_ok=True)
 
@@ -86,7 +91,7 @@ async def _pack(box: Box, folder: Path) -> Path:
 
 
 async def unpack(kept: Path, box: Box) -> None:
-    """Fills the empty workspace of a fresh box with a copy.
+    """Fills the empty workspace of a new box with the copy in the file `kept`.
 
     Raises:
         BoxDiedError: the copy could not be unpacked, or the box is gone.

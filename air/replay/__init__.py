@@ -1,1 +1,1 @@
-"""Recorded episodes played again, compared, and graded again."""
+"""Repeats recorded episodes, compares the results with the record, and grades recorded artefacts again."""

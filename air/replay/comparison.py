@@ -1,8 +1,8 @@
 """Compares a replayed episode with its record, step by step.
 
-`air.trajectories.compare.RULES` declares which parts of texts always differ between runs, and `NEVER` which
-fields are not compared; every other difference is reported. A comparison continues after a difference, so all
-scores are compared.
+Every difference is reported, except in parts of texts that always differ between runs and in fields that are
+never compared; `RULES` and `NEVER` of `air.trajectories.compare` declare both. The comparison continues after
+a difference, so all scores are compared.
 """
 
 from __future__ import annotations
@@ -26,34 +26,38 @@ _CUT = "tokens cut …]"
 
 @dataclass
 class Replayed:
-    """The result of one replay."""
+    """The result of replaying one trajectory."""
 
     path: Path
     task: str
     steps: int = 0
-    """Steps compared."""
+    """The number of compared steps."""
     scores: int = 0
-    """Scores compared, including the test split's."""
+    """The number of compared scores, including those on the test split."""
     equal_scores: int = 0
     differences: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Remarks that are not differences."""
+    """Remarks about the replay that are not differences, e.g. what could not be compared."""
     seconds: float = 0.0
 
     @property
     def matched(self) -> bool:
-        """Whether nothing differs."""
+        """Whether the replay has no difference from the record."""
         return not self.differences
 
     def differs(self, *differences: Difference | None) -> bool:
-        """Adds the differences that are not None; returns whether there are any."""
+        """Adds the differences that are not None to the result; returns whether there are any."""
         real = [one for one in differences if one is not None]
         self.differences += real
         return bool(real)
 
 
 class Comparison:
-    """Compares one play with its record."""
+    """Plays the rest of a recorded episode in a box, and compares each result with the record.
+
+    Args:
+        done: the result, to which the comparison adds counts, differences and notes.
+    """
 
     def __init__(self, play: Play, options: ReplayOptions, done: Replayed) -> None:
         self._play, self._options, self._done = play, options, done
@@ -62,10 +66,10 @@ class Comparison:
         box = play.world.box
         self._now = Folders(box.workspace, box.path("/tmp"), tuple(box.gpus))
         self._tokens = _counter(play.harness, done)
-        self._old = play.trajectory.version < 2  # which knows neither `problem` nor `left`
+        self._old = play.trajectory.version < 2  # older records have no fields `problem` and `left`
 
     async def run(self, skip: int) -> None:
-        """Plays and compares the steps after the first `skip`, and the end."""
+        """Plays and compares all steps after the first `skip` steps, and the episode's end."""
         trajectory = self._play.trajectory
         if not skip and self._start.prompt:
             left = _left(self._start.prompt) if self._old else self._start.max_turns
@@ -84,7 +88,7 @@ class Comparison:
             await self._finish(trajectory)
 
     def _instructions(self) -> None:
-        """Compares the action format's part of the system prompt, its end; a run's own text precedes it."""
+        """Compares the end of the system prompt, which is the action format's text."""
         tools, played = self._world.tools, self._play.format
         extra = [played.optional[name] for name in (tools.settings.offered if tools else ())]
         text = "\n".join([played.instructions, *extra])
@@ -112,7 +116,10 @@ class Comparison:
         self._gradings(step, [] if came.validation is None else [came.validation])
 
     def _gradings(self, step: Step, fresh: list[worlds.Validation]) -> None:
-        """Compares a step's gradings. The last step of an interrupted episode may lack its record of one."""
+        """Compares the recorded gradings of a step with the new ones.
+
+        The last step of an interrupted episode may have no record of its grading.
+        """
         trajectory = self._play.trajectory
         recorded = trajectory.validations_of(step)
         broke_off = trajectory.end is None or not trajectory.end.ok
@@ -124,7 +131,7 @@ class Comparison:
             self._grade(step.turn, old, new)
 
     def _malformed(self, step: Step) -> None:
-        """Compares a reply that was not an action: it must be refused again, for the same reason."""
+        """Compares a step whose reply was not an action: the format must refuse it for the same reason."""
         self._done.differs(
             values(step.turn, "observation", step.observation, None),
             values(step.turn, "exit code", step.code, None),
@@ -144,7 +151,7 @@ class Comparison:
         )
 
     def _cut(self, step: Step) -> None:
-        """A reply that the token limit cut: the model is shown nothing more, and the episode is over."""
+        """Checks a step whose reply the token limit cut: no step may follow, and nothing may be shown."""
         if step is not self._play.trajectory.steps[-1]:
             self._done.differs(
                 Difference(step.turn, "problem", repr("length"), "the episode goes on")
@@ -152,12 +159,12 @@ class Comparison:
         self._done.differs(values(step.turn, "shown", step.shown, ""))
 
     def _problem(self, step: Step, problem: str) -> None:
-        """Why a reply was no action; version 1 does not say."""
+        """Compares the reason why a reply was not an action; version 1 of the record has no reason."""
         if not self._old:
             self._done.differs(values(step.turn, "problem", step.problem, problem))
 
     def _parsed(self, step: Step, action: Action) -> None:
-        """The recorded action must be what the reply says, to the character: both are of one file."""
+        """Checks that the recorded action is exactly the action in the recorded reply."""
         self._problem(step, "")
         try:
             again = self._play.format.parse(step.reply)
@@ -172,7 +179,7 @@ class Comparison:
                 return
 
     def _shown(self, step: Step, observation: str) -> None:
-        """What the model was shown: the observation within its bound, and what follows every one."""
+        """Compares the text that the model was shown: the observation, cut to its limit, and the footer."""
         if self._tokens is not None:
             most = self._play.harness.max_observation_tokens
             text, _ = self._tokens.cap(observation, most)
@@ -190,7 +197,7 @@ class Comparison:
         return self._play.format.footer(self._world.standing(left))
 
     async def _finish(self, trajectory: Trajectory) -> None:
-        """The grading that the end asked for, and the test split."""
+        """Ends the episode and compares its last gradings: the automatic one, and that on the test split."""
         await self._world.finish()
         turn = trajectory.steps[-1].turn if trajectory.steps else 0
         recorded = [one for one in trajectory.validations if one.automatic]
@@ -208,7 +215,10 @@ class Comparison:
         self._reward(turn, trajectory)
 
     def _reward(self, turn: int, trajectory: Trajectory) -> None:
-        """The recorded reward is the sum of its terms, and the deltas' term that of the equal scores."""
+        """Checks that the recorded reward is the sum of its terms.
+
+        If all scores are equal, also compares the term `delta` with the replay's.
+        """
         end = trajectory.end
         assert end is not None
         if end.terms is None or end.reward is None:
@@ -219,7 +229,7 @@ class Comparison:
             self._close(turn, "delta in all", end.terms["delta"], self._world.reward)
 
     def _close(self, turn: int, what: str, old: float, new: float) -> None:
-        """Sums of the same numbers, in whatever order."""
+        """Reports a difference unless two sums are equal up to rounding, which depends on the order."""
         if not math.isclose(old, new, rel_tol=1e-9, abs_tol=1e-9):
             self._done.differs(values(turn, what, old, new))
 
@@ -257,8 +267,8 @@ class Comparison:
 
 
 def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
-    """What bounded the observations; None where it cannot be had."""
-    if "max_observation_tokens" not in harness.model_fields_set:  # version 1 does not say
+    """Returns the token counter by which observations were cut, or None if it is unknown or unavailable."""
+    if "max_observation_tokens" not in harness.model_fields_set:  # version 1 does not record it
         return None
     name = harness.tokenizer
     try:
@@ -269,7 +279,10 @@ def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
 
 
 def _left(text: str) -> int | None:
-    """Turns left, as an older file only has them in what was shown."""
+    """Returns the turns left, as the text that the model was shown says; None if it does not say.
+
+    Older records hold this number nowhere else.
+    """
     for word in reversed(text.split("[")):
         if any(mark in word for mark in _LEFT):
             number = word.split(" ", 1)[0]

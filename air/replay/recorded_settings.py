@@ -1,4 +1,4 @@
-"""Reads the settings of a recorded episode from its first line, and validates them."""
+"""Reads the settings of a recorded episode from the first line of its trajectory, and validates them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from air.trajectories import Start
 
 
 class Pay(RewardSettings, BaseConfig):
-    """The recorded settings that decide a reward."""
+    """The settings of a recorded episode that decide its reward."""
 
     episode_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
-    """The time that `time_penalty` is for the whole of."""
+    """The episode's time limit in seconds; an agent that uses all of it loses the whole `time_penalty`."""
 
 
 def reward(
     start: Start, task: TaskSpec, changes: Mapping[str, Any], path: Path
 ) -> tuple[RewardScale, Pay]:
-    """Returns the scale and the reward settings of a recorded episode, with these changes.
+    """Returns the scale and the reward settings of a recorded episode, with some of them changed.
 
     Args:
-        task: has the scale if none was recorded.
-        changes: fields of `RewardScale` and of `Pay` by name.
+        task: gives the scale if none was recorded.
+        changes: new values for fields of `RewardScale` and `Pay`, by name.
+        path: the trajectory's file, for error messages.
 
     Raises:
         ConfigError: a setting has a value that cannot be used, or a plugin cannot be imported.
@@ -42,7 +43,9 @@ def reward(
 
 
 def harness(start: Start, path: Path) -> AirHarnessConfig:
-    """Returns the settings that decided what the model was shown; a setting that was not recorded is unset.
+    """Returns the harness settings of a recorded episode, which decided what the model was shown.
+
+    A setting that was not recorded has its default and is not in `model_fields_set`.
 
     Raises:
         ConfigError: a setting has a value that cannot be used.

@@ -1,7 +1,7 @@
 """Grades recorded artefacts again and computes their reward, optionally with other reward settings.
 
-No agent's box is needed: the artefacts are beside the trajectory. Scores are measured anew. The reward's
-terms follow from these scores, the recorded counts, and the settings.
+No agent's box is needed: the artefacts are in files beside the trajectory. The graders measure all scores
+anew. The reward's terms are computed from these scores, the recorded counts and times, and the settings.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from air.trajectories.compare import Difference, values
 
 @dataclass
 class Rescored:
-    """The result for one trajectory."""
+    """The result of grading the artefacts of one trajectory again."""
 
     path: Path
     task: str
     recorded: float
-    """The recorded reward."""
+    """The reward in the record."""
     reward: float = 0.0
-    """The reward with these settings, from the scores measured now."""
+    """The reward computed now, from the new scores and the chosen settings."""
     terms: dict[str, float] = field(default_factory=dict)
     deltas: list[float] = field(default_factory=list)
     scores: int = 0
@@ -43,15 +43,15 @@ class Rescored:
 
     @property
     def matched(self) -> bool:
-        """Whether every score is as recorded, and the reward too if no setting was changed."""
+        """Whether every new score equals the recorded one, and so does the reward if no setting changed."""
         return not self.differences
 
 
 def check_names(changes: Mapping[str, Any]) -> None:
-    """Checks that the changes name settings of a reward.
+    """Checks that every name in `changes` is a setting of a reward.
 
     Raises:
-        ConfigError: there is no such setting.
+        ConfigError: a name is not such a setting.
     """
     known = {*RewardScale.model_fields, *Pay.model_fields}
     for name in changes:
@@ -66,7 +66,7 @@ def check_names(changes: Mapping[str, Any]) -> None:
 async def rescore(
     trajectory: Trajectory, grader: Grader, changes: Mapping[str, Any], options: ReplayOptions
 ) -> Rescored:
-    """Grades the artefacts of one trajectory and computes its reward.
+    """Grades the artefacts of one trajectory again and computes the episode's reward.
 
     Args:
         changes: settings of the reward by name: fields of `RewardScale` and of `Pay`.
@@ -110,7 +110,7 @@ async def rescore(
 
 @dataclass
 class _Regraded:
-    """The scores of one trajectory's artefacts, measured now."""
+    """The new scores of one trajectory's artefacts."""
 
     scores: list[float | None] = field(default_factory=list)
     phis: list[float | None] = field(default_factory=list)
@@ -120,7 +120,10 @@ class _Regraded:
 async def _regrade(
     trajectory: Trajectory, grader: Grader, task: TaskSpec, done: Rescored, pay: DeltaReward
 ) -> _Regraded:
-    """Grades every kept artefact; compares the scores with the recorded ones and pays for them, in `done`."""
+    """Grades every kept artefact and returns the scores.
+
+    Adds the differences from the recorded scores, and the delta rewards, to `done`.
+    """
     folder, where = trajectory.path.parent, str(trajectory.path)
     regraded = _Regraded()
     for one in trajectory.validations:
@@ -161,7 +164,7 @@ def _kept(folder: Path, kept: str, digest: str, where: str) -> Artefact:
 async def _graded(
     grader: Grader, task: TaskSpec, artefact: Artefact, split: Split
 ) -> tuple[float | None, float | None]:
-    """Returns score and standard error; None for both if the artefact is at fault."""
+    """Returns the score and its standard error, or None for both if the artefact is missing or malformed."""
     try:
         grade = await grader.grade(task, artefact, split=split, seed=0)
     except ArtefactError:

@@ -1,8 +1,8 @@
 """Replays recorded episodes: repeats every action in a fresh box, without a model.
 
-The results are compared with the record (`air.replay.comparison`): observations, the text that the model is
-shown, exit codes, and every score, which is measured anew (grades of earlier runs are not used). No network
-is needed, unless the task itself opens one.
+The results are compared with the record (`air.replay.comparison`): observations, the texts that the model is
+shown, exit codes, and scores. Every artefact is graded anew; remembered grades of earlier runs are not used.
+A replay needs no network, unless the task itself allows its agent some hosts.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from air.trajectories import Start, Trajectory
 
 
 class Replayer:
-    """Replays trajectories, several at once; use through `async with`.
+    """Replays trajectories and compares them with their records; use through `async with`.
 
     Args:
-        at_once: most boxes of agents, and of graders, at once.
-        gpus: GPUs for agents' boxes and for graders'; see `air.replay.restore.gpu_pools`.
+        at_once: the most agents' boxes, and the most grader boxes, that run at the same time.
+        gpus: the GPUs for agents' boxes and for grader boxes, as `air.replay.restore.gpu_pools` returns them.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Replayer:
         self._graders: dict[Provider, Grader] = {}
 
     async def __aenter__(self) -> Replayer:
-        """Opens the pools.
+        """Opens the pools of boxes.
 
         Raises:
             BoxStartError: the snapshot service did not start.
@@ -66,7 +66,7 @@ class Replayer:
         await self._stack.aclose()
 
     async def replay(self, trajectory: Trajectory) -> Replayed:
-        """Replays one trajectory.
+        """Replays one trajectory; returns the result of the comparison with its record.
 
         Raises:
             UsageError: the trajectory cannot be replayed; the text says why.
@@ -98,7 +98,7 @@ class Replayer:
         return done
 
     def grader_of(self, trajectory: Trajectory) -> Grader:
-        """Returns the grader for the artefacts of a trajectory.
+        """Returns the grader for the artefacts of a trajectory; its boxes are of the recorded or chosen kind.
 
         Raises:
             ConfigError: air did not record the trajectory.
@@ -115,7 +115,7 @@ class Replayer:
         skip: int,
         stack: AsyncExitStack,
     ) -> Play:
-        """Returns a play restored up to step `skip`, in a box that `stack` closes."""
+        """Returns the recorded episode after its first `skip` steps, in a box that `stack` closes."""
         spec = task.box_spec(provider)
         if image := self._options.image or start.image:
             if not image.isprintable():

@@ -1,4 +1,4 @@
-"""Restores a recorded episode in a box, up to any step, by repeating its actions."""
+"""Restores the state of a recorded episode in a box, up to any step, by repeating its actions."""
 
 from __future__ import annotations
 
@@ -27,29 +27,32 @@ from air.worlds.research.world import ResearchWorld
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """The options of a replay."""
+    """The options for replaying or regrading a recorded episode."""
 
     provider: Provider | None = None
-    """The kind of box; None: as recorded."""
+    """The kind of box to use, `docker` or `process`; None: the kind in which the episode was recorded."""
     image: str | None = None
-    """The image in place of the recorded one; None: as recorded."""
+    """The image of the box; None: the image with which the episode was recorded."""
     from_step: int | None = None
-    """The first step to compare. Earlier steps are repeated without comparison; then a new box starts from a
-    snapshot of the workspace. Files elsewhere (`/tmp`) and running processes are not in the snapshot."""
+    """The first step to compare; None: the first of the episode. Earlier steps are repeated without
+    comparison; then a new box starts from a snapshot of the workspace. Files outside the workspace (`/tmp`)
+    and running processes are not in the snapshot."""
     exact: bool = False
-    """Whether only the names of the box's folders may differ."""
+    """Whether texts must be equal except for the paths of the box's folders; else times, for example, may
+    differ too."""
     changed_task: bool = False
-    """Whether to play although the task's files have changed."""
+    """Whether to replay even if the task's files have changed since the recording."""
     tolerance: float = 0.0
-    """The largest difference of a score that counts as equal."""
+    """The largest difference between two scores that count as equal."""
     task_roots: tuple[Path, ...] = ()
-    """Folders that are searched for tasks before the recorded ones."""
+    """Folders that are searched for the task before the recorded folders."""
     mlgym_root: Path | None = None
+    """The folder of an MLGym checkout; None: the recorded folder."""
 
 
 @dataclass
 class Play:
-    """A recorded episode in a box, restored up to some step."""
+    """A recorded episode whose state is restored in a box, up to some step."""
 
     trajectory: Trajectory
     start: Start
@@ -58,7 +61,7 @@ class Play:
     harness: AirHarnessConfig
 
     async def go(self, steps: int) -> None:
-        """Repeats the actions of the first steps without grading, and takes their scores from the record.
+        """Repeats the actions of the first `steps` steps. Takes their scores from the record; grades nothing.
 
         Raises:
             ConfigError: a recorded action or score is invalid.
@@ -78,7 +81,7 @@ class Play:
                 self.world.submitted = True
 
     def carried(self, box: Box) -> Play:
-        """Returns the same play in a box whose workspace is a copy of this one's."""
+        """Returns the same episode in `box`, whose workspace is already a copy of this box's workspace."""
         world = self.world
         return Play(
             self.trajectory,
@@ -101,7 +104,7 @@ class Play:
 async def begin(
     trajectory: Trajectory, start: Start, task: TaskSpec, box: Box, grader: Grader
 ) -> Play:
-    """Lays the task out in a fresh box, as at the start of the recorded episode.
+    """Puts the task's files into a new box, and returns the recorded episode restored to its start.
 
     Raises:
         ConfigError: the action format is unknown, or a recorded setting has a value that cannot be used.
@@ -124,8 +127,8 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
     """Returns the task of a recorded episode.
 
     Raises:
-        MissingError: the task does not exist here.
-        ConfigError: the task has changed since.
+        MissingError: the task does not exist on this machine.
+        ConfigError: the task's files have changed since, and `changed_task` is not set.
     """
     roots = (*options.task_roots, *map(Path, start.task_roots))
     mlgym = options.mlgym_root or (Path(start.mlgym_root) if start.mlgym_root else None)
@@ -142,10 +145,12 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
 def gpu_pools(
     wanted: Wanted, files: Iterable[Path], options: ReplayOptions, *, boxes: bool
 ) -> tuple[GpuPool, GpuPool]:
-    """Returns pools of these GPUs for the boxes and the graders of recorded episodes.
+    """Divides GPUs into two pools, for the agents' boxes and the grader boxes of recorded episodes.
 
     Args:
-        boxes: whether the episodes are played; else only their artefacts are graded.
+        wanted: the GPUs, as the flag `--gpus` names them.
+        files: the trajectories of the episodes.
+        boxes: whether the episodes are played; if not, only their artefacts are graded.
 
     Raises:
         ConfigError: there are too few GPUs, or one does not exist.
@@ -164,10 +169,12 @@ def gpu_pools(
 
 
 def format_of(start: Start, path: Path) -> ActionFormat:
-    """Returns the action format of a recorded episode; in older files it is known by the system prompt.
+    """Returns the action format of a recorded episode.
+
+    Older trajectories do not name it; it is then recognised by its text in the system prompt.
 
     Raises:
-        ConfigError: the format is not known.
+        ConfigError: the format cannot be recognised.
         MissingError: the format is a plugin that cannot be imported.
     """
     if start.format:
@@ -179,11 +186,11 @@ def format_of(start: Start, path: Path) -> ActionFormat:
 
 
 def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
-    """Returns the recorded action of a step; None if the reply was not an action.
+    """Returns the recorded action of a step, or None if the reply was not an action.
 
     Raises:
-        ConfigError: the action uses a tool that the format does not have, or the reply of an older file
-            cannot be parsed.
+        ConfigError: the action uses a tool that the format does not have, or the reply in an older
+            trajectory cannot be parsed.
     """
     where = f"{path}: step {step.turn}"
     if step.call is not None:

@@ -1,4 +1,7 @@
-"""`air box`: lists boxes, shows their command logs, runs a command in one, removes orphans."""
+"""The command `air box`: lists boxes, shows their command logs, runs a command in a box, removes orphans.
+
+An orphan is a box that has expired or whose owner process is dead.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _POLL_SECONDS = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`ls`, `logs NAME [-f]`, `exec [-i] NAME -- CMD …`, `gc`."""
+    """Adds the subcommands `ls`, `logs NAME [-f]`, `exec [-i] NAME -- CMD …` and `gc`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ls|logs|exec|gc")
     actions.add_parser("ls", help="list every box: provider, state, expiry, owner")
     actions.add_parser("gc", help="remove boxes that have expired or whose owner is dead")
@@ -52,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     actions = {"ls": _ls, "gc": _gc, "logs": _logs, "exec": _exec}
     try:
         return actions[args.action](args)
-    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
+    except BrokenPipeError:  # the program that read the output has ended, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -119,7 +122,7 @@ def _logs(args: argparse.Namespace) -> int:
 
 
 def _show(file: Path, *, follow: bool) -> None:
-    """Prints a command log; with `follow`, until the box has ended."""
+    """Prints a box's command log; with `follow`, continues until the box has ended."""
     from air.sandbox.contract import ownership
     from air.sandbox.ops import command_log
 
@@ -143,7 +146,7 @@ def _show(file: Path, *, follow: bool) -> None:
 
 
 def event_line(event: dict[str, Any]) -> str:
-    """An event of a box's command log as a line for people."""
+    """Returns one event of a box's command log as readable text."""
     kind, number = event["type"], f"#{event.get('n')}"
     if kind == "start":
         limits = " ".join(f"{name}={value:g}" for name, value in event["limits"].items())
@@ -164,5 +167,5 @@ def event_line(event: dict[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """An agent's text without control characters, indented after its first line."""
+    """Returns an agent's text without control characters, with all lines but the first indented."""
     return safe(text).replace("\n", "\n" + " " * 14)

@@ -1,4 +1,4 @@
-"""`air doctor`: checks whether boxes work on this machine, and prints a remedy for each problem."""
+"""The command `air doctor`: checks whether boxes work on this machine; prints a remedy for each problem."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ HELP = "check engine, images, disk, orphans and GPUs; print a remedy for each pr
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--json`."""
+    """Adds the flag `--json`."""
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints one line a finding; returns 1 if a check failed, else 0."""
+    """Runs all checks and prints a line for each finding; returns 1 if a check failed, else 0."""
     from air.sandbox.ops import doctor
 
     findings = []

@@ -1,4 +1,4 @@
-"""`air gpus`: lists the GPUs of this machine, their holders, and the containers that use them."""
+"""The command `air gpus`: lists this machine's GPUs, with the processes and containers that hold them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ HELP = "list the GPUs, their holders, and the containers that use them"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command has no flags."""
+    """Adds nothing: `air gpus` has no flags."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the table."""
+    """Prints the table of GPUs; returns 0."""
     from air.sandbox.pool import gpus
 
     inventory = gpus.inventory()
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
-    """The rows of a GPU: one, and another for each further holder or container."""
+    """Returns the table rows of a GPU: one row, and one more for each further holder or container."""
     from air.sandbox.pool import gpu_leases
 
     held = gpu_leases.holders(gpu)
@@ -58,7 +58,10 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _containers(inventory: Sequence[Gpu]) -> dict[str, list[str]]:
-    """The containers labelled with each GPU, by UUID; empty if no engine answers."""
+    """Returns, for the UUID of each GPU, the names of the containers that are labelled with it.
+
+    Returns an empty dict if no container engine (Docker or Podman) answers.
+    """
     from air.errors import MissingError
     from air.sandbox.contract import ownership
     from air.sandbox.docker import engine

@@ -1,4 +1,4 @@
-"""`air images`: builds the images of the boxes, or lists them."""
+"""The command `air images`: builds or lists the container images from which boxes start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HELP = "build or list the Docker images of the boxes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`build [NAME|FOLDER/] [--base IMAGE] [--ca-bundle FILE]`, `ls`."""
+    """Adds the subcommands `build [NAME|FOLDER/] [--base IMAGE] [--ca-bundle FILE]` and `ls`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="build|ls")
     actions.add_parser("ls", help="list every image that air can build, and whether it is current")
     build = actions.add_parser("build", help="build an image, even if it is current")

@@ -1,9 +1,9 @@
-"""`air setup`: makes a Docker engine and the base image ready.
+"""The command `air setup`: makes Docker and the base image of boxes ready.
 
-Starts an installed engine. If there is none and this process is root, installs one from the
-distribution's packages (apt). A running engine is used as it is, never reconfigured. If Docker is not
-available, one line says what a process box does not isolate and the command succeeds; with
-`AIR_REQUIRE_DOCKER=1` it fails with exit code 1.
+Starts Docker if it is installed. If Docker is not installed and this process is root, installs Docker from
+the distribution's packages (apt). A running container engine is used as it is, never reconfigured. If Docker
+is not available, the command prints what a box without it (a plain process, not a container) does not
+isolate, and succeeds; with `AIR_REQUIRE_DOCKER=1` it fails with exit code 1.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _CAP_SYS_ADMIN = 1 << 21
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`air setup` takes no options."""
+    """Adds nothing: `air setup` has no flags."""
     del parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Makes the machine ready; returns 1 if Docker is required and not available, else 0."""
+    """Makes Docker and the base image ready; returns 1 if Docker is required but not available, else 0."""
     del args
     from air.sandbox.docker import images
 
@@ -48,11 +48,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def ensure_engine() -> str:
-    """Starts or installs the Docker engine if necessary; returns its version.
+    """Installs and starts Docker if necessary; returns its version.
 
     Raises:
-        MissingError: there is no engine, and this process cannot install or start one.
-        BoxStartError: installing or starting the engine failed.
+        MissingError: Docker does not run, and this process cannot install or start it.
+        BoxStartError: installing or starting Docker failed.
     """
     try:
         return _version()
@@ -72,10 +72,13 @@ def ensure_engine() -> str:
 
 
 def _refuse(error: AirError) -> None:
-    """Raises if this process cannot start or install the missing engine.
+    """Checks that this process may install or start Docker.
+
+    Args:
+        error: the error of the attempt to reach Docker.
 
     Raises:
-        MissingError: says what the user can do.
+        MissingError: this process may not; the message says what the user can do.
     """
     if os.environ.get("DOCKER_HOST"):
         raise MissingError(str(error), where="DOCKER_HOST", remedy="correct or unset it")
@@ -103,22 +106,25 @@ def _version() -> str:
 
 
 def _dockerd() -> str | None:
-    """The path of the engine's program. `su` keeps a user's PATH, which lacks the sbin folders."""
+    """Returns the path of the program `dockerd`, or None if Docker is not installed.
+
+    The sbin folders are searched too: after `su`, the PATH is still the user's, which lacks them.
+    """
     return shutil.which("dockerd", path=os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin")
 
 
 def _privileged() -> bool:
-    """Whether this process may mount; no engine starts without that right."""
+    """Whether this process has the right to mount file systems, without which Docker cannot start."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     effective = next(line.split()[1] for line in lines if line.startswith("CapEff"))
     return bool(int(effective, 16) & _CAP_SYS_ADMIN)
 
 
 def _start() -> str:
-    """Starts the installed engine, by systemd if it runs here; returns the engine's version.
+    """Starts the installed Docker, by systemd if this machine uses it; returns Docker's version.
 
     Raises:
-        BoxStartError: the engine does not answer in time; the message names its log.
+        BoxStartError: Docker does not answer in time; the message names its log.
     """
     if version := _await_engine(2):  # the package may have started it
         return version
@@ -134,7 +140,13 @@ def _start() -> str:
 
 
 def _start_directly(run_folder: Path, log: Path) -> str:
-    """Starts dockerd in a session of its own, so that dockerd outlives this command."""
+    """Starts dockerd without systemd, in its own session, so that it outlives this command.
+
+    Returns Docker's version.
+
+    Raises:
+        BoxStartError: dockerd does not answer in time.
+    """
     if clear_stale_pids(run_folder):
         if version := _await_engine(_START_SECONDS):
             return version
@@ -149,7 +161,7 @@ def _start_directly(run_folder: Path, log: Path) -> str:
             start_new_session=True,
         )
     if version := _await_engine(_START_SECONDS, daemon):
-        daemon.returncode = 0  # dockerd stays on purpose: no warning about a live child
+        daemon.returncode = 0  # dockerd stays on purpose; prevents a warning about a live child
         return version
     ended = daemon.poll()
     if ended is None:
@@ -163,10 +175,12 @@ def _start_directly(run_folder: Path, log: Path) -> str:
 
 
 def clear_stale_pids(run_folder: Path) -> bool:
-    """Removes pid files whose process is gone or is another program; returns whether dockerd lives.
+    """Removes Docker's pid files whose process has ended or is another program.
 
-    The engine trusts a pid file if any process has that number. It then refuses to start, or waits for
-    a containerd that does not exist.
+    Returns whether dockerd runs.
+
+    Docker trusts a pid file if any process has its number. It then refuses to start, or waits for a
+    containerd that does not exist.
     """
     alive = {}
     for name, program in (
@@ -186,7 +200,7 @@ def clear_stale_pids(run_folder: Path) -> bool:
 
 
 def _await_engine(seconds: float, daemon: subprocess.Popen[bytes] | None = None) -> str:
-    """Waits for the engine; returns its version, or "" after `seconds` or if `daemon` ended."""
+    """Waits until Docker answers; returns its version, or "" after `seconds` or when `daemon` has ended."""
     deadline = time.monotonic() + seconds
     while True:
         try:

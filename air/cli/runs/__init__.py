@@ -1,1 +1,1 @@
-"""Commands that train, evaluate and compare runs."""
+"""The commands that train, evaluate, and compare runs."""

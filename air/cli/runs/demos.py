@@ -1,4 +1,4 @@
-"""`air demos`: plays tasks with scripted agents; writes trajectories and demonstrations for `sft`."""
+"""The command `air demos`: plays tasks with scripted agents, which makes demonstrations for `sft`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HELP = "play tasks with scripted agents; write trajectories and demonstrations f
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags."""
+    """Adds the flags of `air demos`."""
     parser.add_argument("out", type=Path, help="folder for trajectories/ and demos.jsonl")
     parser.add_argument(
         "--tasks",
@@ -27,13 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays the tasks and writes the files; returns 0."""
+    """Plays the tasks, and writes trajectories and demonstrations; returns 0."""
     write(args.out, args.tasks, args.episodes, seed=args.seed, runtime=args.runtime)
     return 0
 
 
 def write(out: Path, tasks: list[str], episodes: int, *, seed: int, runtime: str) -> Path:
-    """Plays the tasks, then writes `out/demos.jsonl`; returns its path.
+    """Plays the tasks with scripted agents; returns the path of the demonstrations, `out/demos.jsonl`.
+
+    The recorded episodes are in `out/trajectories`.
 
     Raises:
         UsageError: `out` is not empty.

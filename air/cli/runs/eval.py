@@ -1,4 +1,7 @@
-"""`air eval MODEL`: plays tasks with a model folder, checkpoint, hub id or endpoint; prints the scores."""
+"""The command `air eval MODEL`: plays tasks with a model and prints its scores.
+
+The model is a folder, a checkpoint, a Hugging Face hub id, or the URL of an endpoint.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ HELP = "play tasks with a model folder, a checkpoint, a hub id or an endpoint; p
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags."""
+    """Adds the flags of `air eval`."""
     parser.add_argument("model", help="folder, checkpoint, hub id, or http(s)://… of an endpoint")
     parser.add_argument("--model-name", help="with an endpoint: the model's name there")
     parser.add_argument(
@@ -64,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _without_gpu(names: list[str]) -> list[str]:
-    """The tasks that need no GPU, since boxes get none here; prints which tasks are left out."""
+    """Returns the tasks whose boxes need no GPU, since `air eval` leases none; prints the other tasks."""
     from air import tasks
 
     omitted = [name for name in names if tasks.load(name).gpus]

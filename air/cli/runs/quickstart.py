@@ -1,7 +1,8 @@
-"""`air quickstart`: trains a small agent from nothing.
+"""The command `air quickstart`: builds and trains a small agent from nothing.
 
-Plays demonstrations in boxes, builds a small policy, warm-starts it on the demonstrations, and trains it by
-the run file `configs/quickstart.toml`. Everything before the training is done once and cached.
+Scripted agents play demonstrations in boxes. A small new model is first trained on the demonstrations (the
+warm start), then by reinforcement learning with the run file `configs/quickstart.toml`. Everything before the
+reinforcement learning is done once and cached.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags; further dotted keys go to the run file."""
+    """Adds the flags of `air quickstart`; other arguments are dotted keys that change the run file."""
     parser.usage = "air quickstart [--fresh] [--prepare] [--dotted.key VALUE …]"
     parser.add_argument(
         "--fresh", action="store_true", help="redo the demonstrations and the warm start"
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prepares the policy and trains it; returns the exit code of the training."""
+    """Prepares the warm-started model and trains it; returns the exit code of the training."""
     from air.cli.runs import rl
     from air.sandbox.contract.box import NOT_ISOLATED
     from air.sandbox.docker import images
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     runtime = "docker"
     if reason := images.unready():
         runtime = "subprocess"
-        if not os.environ.get("AIR_SETUP_SAID_SO"):  # `make quickstart` has just printed that line
+        if not os.environ.get("AIR_SETUP_SAID_SO"):  # `make quickstart` has just printed this line
             print(f"No Docker boxes: {reason}. {NOT_ISOLATED}.", flush=True)
     policy = prepare(
         paths.cache() / "quickstart",
@@ -65,10 +66,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def prepare(folder: Path, *, fresh: bool, demos_per_task: int, sft_steps: int) -> Path:
-    """Makes the warm-started policy unless it is cached; returns its folder.
+    """Makes the warm-started model unless it is cached in `folder`; returns the model's folder.
+
+    Args:
+        fresh: whether to make it again even if it is cached.
 
     Raises:
-        UsageError: an input or an output of a step cannot be used.
+        UsageError: a file that is read or written cannot be used.
     """
     stamp, policy = _stamp(demos_per_task, sft_steps), folder / "policy"
     with paths.locked(folder.with_suffix(".lock")):
@@ -88,7 +92,7 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
     from air.train.model import policy as policies
 
     tasks = _run_data()["orchestrator"]["train"]["source"][0]["env"]["taskset"]["tasks"]
-    # Scripted agents run only our own actions: process boxes suffice, and they start much faster.
+    # Scripted agents run only air's own actions, so plain processes suffice as boxes and start much faster.
     print("scripted agents play demonstrations in process boxes …", flush=True)
     data = demos.write(folder / "demos", tasks, demos_per_task, seed=0, runtime="subprocess")
     texts = [
@@ -109,7 +113,7 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
 
 
 def _stamp(*settings: object) -> str:
-    """A digest of everything that determines the warm start."""
+    """Returns a digest of everything that determines the warm-started model: settings, tasks and code."""
     from air import actions, tasks
     from air.env.chat import harness
     from air.train.loop import demos

@@ -1,4 +1,7 @@
-"""`air report RUN…`: prints best attempts, last submissions, performance profiles and AUP of runs."""
+"""The command `air report RUN…`: compares recorded runs.
+
+It prints best attempts, last submissions, performance profiles, and AUP (the area under a profile).
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ if TYPE_CHECKING:
 
 HELP = "compare recorded runs: best attempts, last submissions, performance profiles, AUP"
 RATIOS = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0)
-"""Ratios to the best score; a profile is printed at each."""
+"""The ratios to the best score at which performance profiles are printed."""
 TITLES = {"best_attempt": "best attempt", "last_submission": "last submission"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags."""
+    """Adds the flags of `air report`."""
     parser.add_argument(
         "runs",
         nargs="+",
@@ -40,7 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the report; returns 2 if a run cannot be read, after a line for each such run."""
+    """Prints an error for each run that cannot be read, and a report of the others.
+
+    Returns 2 if a run cannot be read, else 0.
+    """
     from air.errors import ConfigError
     from air.trajectories.report import compare
     from air.view.render.clean import clean
@@ -61,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """The readable runs, and a message for each unreadable path."""
+    """Reads the runs at `paths`; returns the readable runs, and each unreadable path with a message."""
     from air.errors import ConfigError, UsageError
     from air.trajectories.report import read_run
 
@@ -175,7 +181,7 @@ def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Any:
 def _as_json(
     runs: Sequence[Run], report: Report, bad: Sequence[tuple[Path, str]]
 ) -> dict[str, Any]:
-    """The report as plain data; ratios and shares are not rounded."""
+    """Returns the report as plain data for JSON; numbers are not rounded."""
     from dataclasses import asdict
 
     return {

@@ -1,4 +1,4 @@
-"""`rl @ FILE …`: trains by a run file, on the embedded engine or prime-rl."""
+"""The command `rl @ FILE …`: trains as a run file says, with the embedded training engine or prime-rl."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own flags; all others are run files and dotted keys of them."""
+    """Adds the flags of `rl`; all other arguments are run files, or dotted keys that change them."""
     parser.usage = "rl @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
     parser.add_argument(
         "--dry-run", action="store_true", help="check and print the settings, then stop"
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Trains; returns 0 after the last step, 130 if interrupted."""
+    """Chooses the training engine and trains; returns 0 after the last step, 130 if interrupted."""
     from air.train.config import overrides
 
     sources = overrides.read_files(args.rest)  # before heavy imports: a file may be missing
@@ -109,12 +109,12 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
 
 
 def _say(lines: Sequence[str]) -> None:
-    """Prints to standard error: a dry run prints the resolved config to standard output."""
+    """Prints lines to standard error, since a dry run prints the resolved config to standard output."""
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def train(config: RunConfig) -> int:
-    """Trains by a checked config on the embedded engine; returns the exit code."""
+    """Trains with the embedded training engine as a checked config says; returns the exit code."""
     from air.train.loop import run_folder
 
     run_folder.start_from(config)  # reports problems before torch and a model are loaded
@@ -127,7 +127,7 @@ def train(config: RunConfig) -> int:
 
     baselines = _baselines(config)
     console = Console()
-    early = MemoryHandler(1000)  # until the run has a folder
+    early = MemoryHandler(1000)  # keeps log lines until the run has a folder
     logging.getLogger().addHandler(early)
 
     def on_open() -> None:
@@ -156,7 +156,7 @@ async def _cancellable(engine: EmbeddedRun) -> Outcome:
 
 
 def _baselines(config: RunConfig) -> dict[str, float]:
-    """The tasks' declared baselines, by id; called before a model is loaded.
+    """Returns the baseline scores that the run's tasks declare, by task id.
 
     Raises:
         MissingError: a task does not exist.
@@ -174,7 +174,7 @@ def _baselines(config: RunConfig) -> dict[str, float]:
 
 
 def _log_to(path: Path, early: MemoryHandler) -> None:
-    """Sends the log, early lines first, to the run's file and not to the terminal."""
+    """Writes the log to the file `path` instead of the terminal, beginning with the lines kept in `early`."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     early.setTarget(handler)

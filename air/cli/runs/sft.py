@@ -1,4 +1,7 @@
-"""`sft @ FILE …`: trains a model on demonstrations; writes an ordinary Hugging Face folder."""
+"""The command `sft @ FILE …`: trains a model on demonstrations (supervised fine-tuning).
+
+It writes the trained model as an ordinary Hugging Face folder.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own flags; all others are run files and dotted keys of them."""
+    """Adds the flags of `sft`; all other arguments are run files, or dotted keys that change them."""
     parser.usage = "sft @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
     parser.add_argument(
         "--dry-run", action="store_true", help="check and print the settings, then stop"
@@ -23,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Trains; returns 0."""
+    """Trains as the run files and dotted keys say, or prints the settings with `--dry-run`; returns 0."""
     from air.train.config import overrides
     from air.train.config.sft_config import SFTRunConfig
 
@@ -36,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def train(config: SFTRunConfig) -> Path:
-    """Trains by a checked config; returns the policy's folder.
+    """Trains a model as a checked config says; returns the folder of the trained model.
 
     Raises:
         UsageError: the model, the demonstrations or the output folder cannot be used.

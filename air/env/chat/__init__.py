@@ -1,1 +1,1 @@
-"""The in-process harness `air`."""
+"""Plays episodes by calling the model from this process: the harness `air`."""

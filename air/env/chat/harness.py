@@ -1,9 +1,10 @@
-"""The in-process harness `air`: model call, action format, world, observation, until the end.
+"""The harness `air`, which runs in this process and plays an episode turn by turn.
 
-Every model call goes through the endpoint and secret that verifiers hands over; the trace is its
-record. The episode ends by `submit`, by running out of turns, before the context would overflow, at a
-reply that the token limit cut, or by too many format errors in a row; in every case the task's
-`finalize` grades what is there.
+A turn is a model call, an action read from the reply, a step of the world, and the observation that the model
+is shown. Every model call uses the endpoint and secret that verifiers provides, so verifiers' trace records
+it. The episode ends by `submit`, at its last turn, before the context would overflow, at a reply that the
+token limit cut, or after too many consecutive format errors. After each of these endings the artefact in the
+workspace is graded.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from air.errors import InferenceError
 from air.trajectories import TokenRef
 
 TURN_OVERHEAD_TOKENS = 16
-"""What a chat template puts around one observation, at most."""
+"""The most tokens that a chat template adds around one observation."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """One model reply."""
+    """One reply of the model, with its token counts."""
 
     text: str
     cut: bool
-    """Whether the token limit ended it."""
+    """Whether the reply was cut by the token limit."""
     total_tokens: int
-    """Prompt and reply together."""
+    """The tokens of prompt and reply together."""
     completion_tokens: int
 
 
 class AirHarness(vf.Harness[AirHarnessConfig]):
-    """See the module's docstring."""
+    """Plays a research task with a model, in this process; the commands run in a lent box."""
 
     APPENDS_SYSTEM_PROMPT = True
     EXECUTES_CODE = True
@@ -60,7 +61,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> ProgramResult:
-        """Plays the episode to its end."""
+        """Plays the episode to its end, with the model at `endpoint`; verifiers calls this method."""
         episode = episode_of(runtime)
         if isinstance(ctx.client, vf.TrainClientConfig):
             self.config.check_history()
@@ -107,8 +108,11 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
                 return
 
     def _leave_out(self, messages: list[dict[str, str]], tokens: TokenCounter) -> int:
-        """Leaves out the observation that is now older than the last `history`; returns the tokens that
-        this frees. The first prompt always stays."""
+        """Replaces the observation that is now older than the latest `history` ones by a short note.
+
+        Returns:
+            The number of tokens that this removes from the next prompt. The first prompt always stays.
+        """
         observations = messages[3::2]
         if self.config.history is None or len(observations) <= self.config.history:
             return 0
@@ -124,7 +128,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         messages: list[dict[str, str]],
         trace: vf.Trace[Any, Any, Any],
     ) -> Reply | None:
-        """The next reply; None when the context is full or verifiers stopped the rollout."""
+        """Asks the model; returns its reply, or None if the context is full or verifiers refuses the call."""
         began, nodes = time.monotonic(), len(trace.nodes)
         try:
             reply = await model.complete(messages)
@@ -149,7 +153,13 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
     async def act(
         self, episode: Episode, reply: Reply, tokens: TokenCounter, left: int | None
     ) -> str:
-        """Does what the reply says; returns what the model is shown. May set `why_ended`."""
+        """Performs the action in `reply` and records the turn; returns the text that the model is shown next.
+
+        Sets `episode.why_ended` if the reply ends the episode.
+
+        Args:
+            left: the turns left after this one; None: no limit.
+        """
         action_format = episode.format
         assert action_format is not None
         if reply.cut:
@@ -197,7 +207,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
 
 
 class _Stopped(Exception):
-    """No further model call is possible; `reason` says why."""
+    """No further model call is possible, because of `reason`: `context` or `stopped`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -206,11 +216,11 @@ class _Stopped(Exception):
 
 @functools.cache
 def _ssl() -> ssl.SSLContext:
-    return ssl.create_default_context()  # 20 ms each, so one for all episodes
+    return ssl.create_default_context()  # takes 20 ms to make, so all episodes share it
 
 
 class _Model:
-    """The policy behind verifiers' endpoint."""
+    """The client of the model endpoint that verifiers provides."""
 
     def __init__(self, ctx: vf.ModelContext, endpoint: str, secret: str) -> None:
         self._name = ctx.model
@@ -230,7 +240,7 @@ class _Model:
         await self._http.aclose()
 
     async def complete(self, messages: list[dict[str, str]]) -> Reply:
-        """One chat completion; sampling is verifiers' to set.
+        """Asks for one chat completion and returns it; verifiers sets the sampling parameters.
 
         Raises:
             InferenceError: the endpoint failed.

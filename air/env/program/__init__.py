@@ -1,1 +1,1 @@
-"""Episodes that a program in the box plays, such as verifiers' `bash` harness."""
+"""Plays episodes by a program that runs inside the box, such as verifiers' `bash` harness."""

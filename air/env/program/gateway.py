@@ -1,14 +1,15 @@
-"""The gateway: connects a program that plays in the box with the model and with the grader.
+"""The gateway: connects a harness program that runs inside the box with the model and with the grader.
 
-Two loopback ports of the box are relayed by its guest, so the box needs no network. One port leads to the
-model endpoint that verifiers provides, and nowhere else. The other answers `validate` and `submit`, which
-are executables in a folder on the program's PATH; they print what our own harness would show. A `submit`
-ends the program. So does a turn that verifiers refuses, and an infrastructure failure, which the program
-is never shown.
+The guest (air's program in the box) relays two loopback ports of the box, so the box needs no network. One
+port leads only to the model endpoint that verifiers provides. The other port answers the commands `validate`
+and `submit`, which are executables in a folder on the program's PATH. They print what air's own harness would
+show. The program is ended by `submit`, by a turn that verifiers refuses, and by an infrastructure failure,
+which the program is never shown.
 
 Limits: the program and the agent's commands run as the same user of the box. So an agent can read the
-endpoint's secret, which gives it nothing new, and can kill its own program, which ends the episode; it is
-then graded (`killed`). `exec_seconds` has no effect: the program sets the timeouts of its commands.
+endpoint's secret, which gives it no further rights. It can also kill its own program, which ends the episode;
+the episode is then graded, with the ending `killed`. The task's limit `exec_seconds` has no effect: the
+program sets the timeouts of its commands.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ COMMANDS_HELP = (
 )
 ENDINGS: tuple[Ending, ...] = get_args(Ending)
 FOLDER = "/tmp/air"
-"""The folder of the executables in the box."""
+"""The folder in the box that holds the executables `validate` and `submit`."""
 SAY_SECONDS = 10.0
 WATCH_SECONDS = 0.2
-"""Seconds between two checks whether verifiers has stopped the episode."""
+"""The seconds between two checks whether verifiers has stopped the episode."""
 _SIGNALLED = 128
 _NO_ANSWER = 97
-"""Exit code of verifiers' programs when they cannot reach the model."""
+"""The exit code of verifiers' programs when they cannot reach the model."""
 _EXECUTABLE = '''#!/usr/bin/env python3
 """{ending}: answered outside this box."""
 import socket
@@ -61,12 +62,12 @@ sys.exit(int(code))
 
 
 class Gateway:
-    """See the module's docstring. Use once, for one program."""
+    """Connects one harness program in a box with the model and the grader, for one episode; use it once."""
 
     def __init__(self, box: Box, episode: Episode) -> None:
         self.box, self.episode = box, episode
         self.failure: Exception | None = None
-        """The infrastructure failure during a grading, if there was one; the episode is masked."""
+        """The infrastructure failure during a grading, or None; after one, the episode is not trained on."""
         self._trace: vf.Trace[Any, Any, Any] | None = None
         self._turns: Transcript | None = None
         self._model: tuple[str, int] | None = None
@@ -91,14 +92,14 @@ class Gateway:
             await self.box.write(self.box.path(f"{FOLDER}/{ending}"), text, mode=0o755)
 
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
-        """Takes the trace of the program's turns, and adds the two commands to its prompt."""
+        """Begins the episode of `trace`: adds the help for `validate` and `submit` to its prompt."""
         self._trace, self._turns = trace, Transcript(self.episode, trace)
         self._began = time.monotonic()
         prompt = str(trace.task.data.prompt) + COMMANDS_HELP
         trace.task.data = trace.task.data.model_copy(update={"prompt": prompt})
 
     def model_url(self, url: str) -> str:
-        """The address, in the box, of the endpoint `url` on this machine.
+        """Returns the URL by which the program in the box reaches the model endpoint `url` of this machine.
 
         Raises:
             ConfigError: the box has another endpoint already, or the URL is not plain HTTP.
@@ -115,7 +116,7 @@ class Gateway:
         return parts._replace(netloc=f"127.0.0.1:{self._model_port}").geturl()
 
     def command(self, argv: list[str]) -> list[str]:
-        """`argv` with the executables' folder on its PATH."""
+        """Returns a command that runs `argv` with the executables `validate` and `submit` on its PATH."""
         script = 'export PATH="$1:$PATH"; shift; exec "$@"'
         return ["sh", "-c", script, "air", self.box.path(FOLDER), *argv]
 
@@ -134,7 +135,7 @@ class Gateway:
             )
             self._over = True
             if not done and self._trace is not None:
-                # A validate in progress is cancelled, and the episode is then masked.
+                # A grading in progress is cancelled, and the episode is then not trained on.
                 self._trace.stop("agent_timeout")
                 return ProgramResult(exit_code=0, stdout="", stderr="")
             async with self._one_at_a_time:
@@ -148,7 +149,7 @@ class Gateway:
             self._close(time.monotonic() - began)
 
     def _left(self) -> float:
-        """Remaining seconds of the episode."""
+        """Returns the remaining seconds of the episode."""
         limit = self.episode.config.episode_seconds(self.episode.world.task)
         return max(0.0, limit - EARLY_SECONDS - (time.monotonic() - self._began))
 
@@ -163,7 +164,10 @@ class Gateway:
         return result
 
     def _why_dead(self, code: int) -> str:
-        """Why a program failed if the agent is the cause; empty if the cause may be the infrastructure."""
+        """Returns `context` or `killed` if the agent made its program fail.
+
+        Returns "" if the infrastructure may be the cause.
+        """
         trace = self._trace
         if trace is None or trace.stop_condition is not None:
             return ""
@@ -171,8 +175,8 @@ class Gateway:
         refused = error is not None and trace.num_turns and error.status_code == 400
         if error is not None and refused and any(s in error.message.lower() for s in OVERLONG):
             return "context"
-        # Only the agent signals a process here, or the kernel because of the agent's memory; and a program
-        # whose model answered has no other reason to fail.
+        # A process in the box is ended by a signal only from the agent, or from the kernel if the agent uses
+        # too much memory. A program whose model answered has no other reason to fail.
         if code > _SIGNALLED or (trace.num_turns and error is None and code != _NO_ANSWER):
             return "killed"
         return ""
@@ -186,7 +190,7 @@ class Gateway:
             tasks[0].exception()  # raised by `_result`, unless something else ended the episode
 
     def _close(self, seconds: float) -> None:
-        """Records the remaining turns and the times."""
+        """Records the turns that are not yet recorded, and the episode's times."""
         if self._turns is None or self._trace is None:
             return
         self._turns.write(all_of_them=True)
@@ -197,7 +201,7 @@ class Gateway:
             self.episode.why_ended = "turns"
 
     async def _stopped(self) -> None:
-        """Returns when verifiers has stopped the episode; some programs would retry for minutes."""
+        """Waits until verifiers has stopped the episode; some programs would otherwise retry for minutes."""
         while self._trace is None or self._trace.stop_condition is None:  # noqa: ASYNC110 — no event
             await asyncio.sleep(WATCH_SECONDS)
 
@@ -206,7 +210,7 @@ class Gateway:
             await port_relay.to(*self._model)(reader, writer)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers one `validate` or `submit`: a line with the exit code, then the text to print."""
+        """Answers one `validate` or `submit`: sends a line with the exit code, then the text to print."""
         async with asyncio.timeout(SAY_SECONDS):
             try:
                 word = (await reader.readline()).decode("ascii", "replace").strip()
@@ -227,18 +231,18 @@ class Gateway:
         if answer is None:
             await (
                 asyncio.Event().wait()
-            )  # until the box is closed: the agent is not shown the failure
+            )  # waits until the box is closed, so that the agent is not shown the failure
         else:
             writer.write(answer)
 
     async def _grade(self, ending: Ending) -> bytes | None:
-        """The answer; None after an infrastructure failure."""
+        """Grades the artefact; returns the executable's answer, or None after an infrastructure failure."""
         try:
             step = await self.episode.world.step(Action(ending=ending))
             assert step.validation is not None
             if self._turns is not None:
                 self._turns.validated(step.validation)
-        except Exception as error:  # whatever it is, `play` raises it; the agent never sees it
+        except Exception as error:  # any error: `play` raises it again; the agent never sees it
             self.failure = error
             self._ended.set()
             return None

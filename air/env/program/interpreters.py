@@ -1,8 +1,9 @@
 """Finds the Python interpreter that has a harness program's packages, in a box without network.
 
-verifiers writes such a program as one file with a PEP 723 header, and lets `uv` install the packages of the
-header at every start. Our boxes install nothing: an image holds ready environments (`images/harness`), and
-the first one that has the packages is used. A process box uses this interpreter's own packages.
+verifiers writes a harness program as one file with a PEP 723 header, and lets `uv` install the packages of
+the header at every start. Boxes of air install nothing. An image holds ready Python environments
+(`images/harness`), and the first environment that has the packages is used. A box that is a plain process,
+not a container, uses the Python that runs air.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _TRY = (
 
 
 def requirements(script: str) -> list[str]:
-    """Returns the requirements in a program's PEP 723 header; empty if it has no header."""
+    """Returns the requirements in the PEP 723 header of a program, or an empty list if it has no header."""
     match = _HEADER.search(script)
     if match is None:
         return []
@@ -52,7 +53,7 @@ async def interpreter(box: Box, wanted: list[str]) -> str:
     """Returns the path of the Python in `box` that has the packages `wanted`.
 
     Raises:
-        MissingError: no Python there has them.
+        MissingError: no Python in the box has these packages.
         BoxStartError: the search took too long.
         BoxDiedError: the box is gone.
     """

@@ -1,4 +1,4 @@
-"""The transcript: records the turns of a program that plays in the box, from verifiers' trace."""
+"""Records the turns of a harness program that runs inside the box, from verifiers' trace."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from air.worlds.base import Validation
 
 
 class Transcript:
-    """Writes each turn, then its validations.
+    """Writes the turns of a harness program to the episode's trajectory, each followed by its gradings.
 
-    What the model is shown after a turn is known when the next turn begins, so a turn is written then, or
-    at the end.
+    A recorded turn contains what the model is shown after it. That is known only when the next turn begins,
+    so a turn is written then, or at the end of the episode.
     """
 
     def __init__(self, episode: Episode, trace: vf.Trace[Any, Any, Any]) -> None:
@@ -24,12 +24,16 @@ class Transcript:
         self._validations: list[tuple[int, Validation]] = []
 
     def validated(self, validation: Validation) -> None:
-        """Adds a validation to the current turn; writes the turns before it."""
+        """Adds a grading to the current turn, and writes the turns before it."""
         self._validations.append((self._trace.num_turns, validation))
         self.write()
 
     def write(self, *, all_of_them: bool = False) -> None:
-        """Writes the finished turns that are not written yet; all of them when the program has ended."""
+        """Writes the finished turns that are not written yet.
+
+        Args:
+            all_of_them: also writes the last turn; set when the program has ended.
+        """
         sampled = [n for n, node in enumerate(self._trace.nodes) if node.sampled]
         over = len(sampled) if all_of_them else len(sampled) - 1
         counters = self._episode.counters
@@ -48,7 +52,7 @@ class Transcript:
             self._episode.record_validation(self._validations.pop(0)[1])
 
     def _shown(self, number: int) -> str:
-        """The messages between a reply and the next one."""
+        """Returns the texts of the messages that follow the reply at node `number`, up to the next reply."""
         nodes, texts = self._trace.nodes, list[str]()
         for later in range(number + 1, len(nodes)):
             if nodes[later].parent == number and not nodes[later].sampled:
@@ -58,7 +62,10 @@ class Transcript:
 
 
 def action(message: Any) -> str | None:
-    """The commands of a reply's tool calls; a call without a command becomes its name and arguments."""
+    """Returns the commands in the tool calls of a reply, one a line, or None if it has no tool call.
+
+    A call without a `command` argument becomes its name and arguments.
+    """
     calls = [_command(call.name, call.arguments) for call in message.tool_calls or ()]
     return "\n".join(calls) if calls else None
 

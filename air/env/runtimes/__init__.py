@@ -1,1 +1,1 @@
-"""The verifiers runtimes over our boxes: lent by the environment, or owned by verifiers."""
+"""Connects verifiers' runtimes with air's boxes: runtimes that air lends, and those that verifiers starts."""

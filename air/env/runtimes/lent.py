@@ -1,7 +1,7 @@
-"""The lent runtime: a verifiers Runtime over one of our boxes.
+"""Lends a box of air to verifiers, as a verifiers `Runtime`.
 
-verifiers' runtime union is closed and parsed on the wire, so there is one class for each `type`.
-The classes only adapt: the owner of the lease starts and closes the box.
+verifiers accepts only its own runtime types, so each type that air uses has a subclass here. A lent runtime
+only passes calls to its box: the environment that leased the box starts and closes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROGRAM_SECONDS = 24 * 3600.0
 
 
 class _Lent:
-    """The common part of both lent runtimes; a base class before the verifiers class."""
+    """What both lent runtimes have in common; it precedes the verifiers class in their bases."""
 
     box: Box
     episode: Episode
@@ -37,10 +37,14 @@ class _Lent:
     prepared: dict[str, str]
 
     async def start(self) -> None:
-        """Does nothing: the box runs already."""
+        """Does nothing: the lent box runs already."""
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs `argv` in the box."""
+        """Runs the command `argv` in the box.
+
+        Raises:
+            SandboxError: the box is gone.
+        """
         try:
             result = await self.box.exec(
                 argv,
@@ -57,7 +61,7 @@ class _Lent:
         )
 
     async def run_program(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs a harness's program, which plays the episode."""
+        """Runs a program that plays the episode inside the box, connected by the gateway."""
         if self.gateway is None:
             return await self.run(argv, env)
         return await self.gateway.play(self.run(self.gateway.command(argv), env))
@@ -65,9 +69,10 @@ class _Lent:
     async def prepare_uv_script(
         self, script: str | bytes, env: dict[str, str] | None = None, *, activate: bool = True
     ) -> list[str]:
-        """Returns the command of a harness's program, run with packages of the image instead of `uv`.
+        """Writes a harness program into the box; returns the command that runs it.
 
-        The program's environment is never activated: `python3` stays the box's own, which tasks need.
+        The packages come from a Python environment of the image; `uv` is not used. The environment is never
+        activated, whatever `activate` says: tasks need the box's own `python3`.
         """
         data = script.encode() if isinstance(script, str) else script
         path = self.box.path(f"/tmp/vf-scripts/{hashlib.sha256(data).hexdigest()}.py")
@@ -82,34 +87,45 @@ class _Lent:
             return await self.box.read(path, max_bytes=max_bytes or 16_000_000)
 
     async def write(self, path: str, data: bytes) -> None:
-        """Writes a file in the box."""
+        """Writes a file into the box.
+
+        Raises:
+            SandboxError: the path cannot be written, or the box is gone.
+        """
         with boundary(SandboxError, f"write {path!r}", BoxFileError, BoxDiedError):
             await self.box.write(path, data)
 
     async def prepare_execution(self, routes: list[str] | None) -> None:
-        """Does nothing: the box's network rules are fixed."""
+        """Does nothing: the box's network rules were fixed when the box started."""
 
     def host_url(self, url: str) -> str:
-        """Returns the URL as the harness reaches it: ours on this machine, a program in the box."""
+        """Returns the address at which the harness reaches the model endpoint `url`.
+
+        It is `url` itself for a harness on this machine, and a loopback port of the box for a program there.
+        """
         return url if self.gateway is None else self.gateway.model_url(url)
 
     async def teardown(self) -> None:
-        """The lease closes the box."""
+        """Does nothing: the environment that leased the box closes it."""
 
     def cleanup(self) -> None:
-        """The lease closes the box."""
+        """Does nothing: the environment that leased the box closes it."""
 
 
 class LentDocker(_Lent, DockerRuntime):
-    """A Docker box, lent."""
+    """A lent runtime whose box is a container."""
 
 
 class LentProcess(_Lent, SubprocessRuntime):
-    """A process box, lent."""
+    """A lent runtime whose box is a plain process, not a container."""
 
 
 def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
-    """Returns a runtime over `box` that carries `episode`, and the gateway if a program plays in the box."""
+    """Returns a verifiers runtime that runs its commands in `box` and carries the state `episode`.
+
+    Args:
+        gateway: connects a program that plays inside the box; None if air's own harness plays.
+    """
     runtime: Any
     if box.isolation == "container":
         runtime = LentDocker(DockerConfig(image=box.spec.image, workdir=box.workspace), name=box.id)
@@ -138,6 +154,6 @@ def episode_of(runtime: Runtime) -> Episode:
 
 
 def gateway_of(runtime: Runtime) -> Gateway | None:
-    """Returns the gateway of a lent runtime; None if our own harness plays."""
+    """Returns the gateway of a lent runtime, or None if air's own harness plays (outside the box)."""
     gateway: Gateway | None = getattr(runtime, "gateway", None)
     return gateway

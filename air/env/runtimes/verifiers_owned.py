@@ -1,8 +1,8 @@
-"""A task in a runtime that verifiers started itself, for `vf-validate` and `vf-debug`.
+"""Uses a runtime that verifiers started itself as a box, for the commands `vf-validate` and `vf-debug`.
 
 These commands do not ask `ResearchEnv` for a box: they start a runtime and call the task's hooks. So the
-task is laid out in that runtime. Its image, user and network follow the command's flags, unlike the boxes
-of episodes. Graders still get boxes of our own. A model never plays in such a runtime.
+task's files are put into that runtime. Image, user and network of the runtime follow the command's flags,
+unlike those of air's boxes. Graders still run in boxes of air. A model never plays in such a runtime.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from air.trajectories import Recorder
 from air.worlds.research.world import ResearchWorld
 
 COMMANDS = ("validate", "debug")
-"""The agent's name in the traces of verifiers' commands, in which no agent plays."""
+"""The agent's name in the traces of `vf-validate` and `vf-debug`, in which no agent plays."""
 LOG = logging.getLogger("verifiers.v1.air")
-"""A child of verifiers' logger, so that its commands show the messages and write them to their log."""
+"""A child of verifiers' logger, so that verifiers' commands show these messages and log them."""
 _COPY_SECONDS = 120.0
 _SIZE = '[ -f "$1" ] && [ ! -L "$1" ] && wc -c <"$1"'
 _UNPACK = 'mkdir -p "$2" && tar -xf "$1" -C "$2" --no-same-owner; code=$?; rm -f "$1"; exit $code'
 
 
 class VerifiersBox(Box):
-    """A verifiers runtime as a box: commands, and files in and out. It ends with its runtime."""
+    """A box that runs its commands and keeps its files in a verifiers runtime; it ends with the runtime."""
 
     def __init__(self, runtime: Runtime, spec: BoxSpec, workspace: str) -> None:
         self.id, self.spec, self.workspace = runtime.name, spec, workspace
@@ -64,7 +64,11 @@ class VerifiersBox(Box):
 
     @classmethod
     async def over(cls, runtime: Runtime, spec: BoxSpec) -> VerifiersBox:
-        """Returns the box over a running runtime; its workspace is the runtime's working directory."""
+        """Returns a box over a running runtime. Its workspace is the runtime's working directory.
+
+        Raises:
+            BoxDiedError: the runtime runs no commands.
+        """
         result = await runtime.run(["pwd"], {})
         if result.exit_code or not result.stdout.startswith("/"):
             raise BoxDiedError(f"{runtime.name} runs no commands: {result.stderr.strip()[:300]}")
@@ -74,13 +78,17 @@ class VerifiersBox(Box):
         self,
         command: Command,
         *,
-        timeout: float,  # noqa: ASYNC109 — kept in the runtime, whose commands outlive their callers
+        timeout: float,  # noqa: ASYNC109 — enforced inside the runtime, where commands outlive callers
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """See `Box`; an output that is too long loses its end."""
+        """Runs a command in the runtime; see `Box.exec`. Output beyond `max_bytes` loses its end.
+
+        Raises:
+            ConfigError: `stdin` is not empty, which a runtime cannot pass on.
+        """
         if stdin:
             raise ConfigError("a runtime of verifiers' own gives its commands no standard input")
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
@@ -108,7 +116,7 @@ class VerifiersBox(Box):
             )
 
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
-        """See `Box`."""
+        """Reads a file of the runtime; see `Box.read`."""
         size = await self._run(["sh", "-c", _SIZE, "sh", path], {}, _COPY_SECONDS)
         if size.exit_code:
             raise BoxFileError(f"{path!r} is absent or not a regular file")
@@ -119,13 +127,13 @@ class VerifiersBox(Box):
         return data
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """See `Box`."""
+        """Writes a file in the runtime; see `Box.write`."""
         with boundary(BoxFileError, repr(path), SandboxError, OSError):
             await self._runtime.write(posixpath.join(self.workspace, path), data)
         await self._done(["chmod", f"{mode:o}", path], path)
 
     async def put(self, source: Path, dest: str = ".") -> None:
-        """See `Box`."""
+        """Copies a file or folder of this machine into the runtime; see `Box.put`."""
         packed = await asyncio.to_thread(_packed, source)
         name = posixpath.join(self.workspace, ".air-put.tar")
         with boundary(BoxFileError, repr(dest), SandboxError, OSError):
@@ -133,7 +141,7 @@ class VerifiersBox(Box):
         await self._done(["sh", "-c", _UNPACK, "sh", name, dest], dest)
 
     async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
-        """See `Box`."""
+        """Copies a file or folder of the runtime to this machine; see `Box.get`."""
         name = ".air-get.tar"
         await self._done(["tar", "-cf", name, "-C", path, "."], path)
         packed = await self.read(name, max_bytes=max_bytes + archive.MOST_OVERHEAD)
@@ -147,15 +155,15 @@ class VerifiersBox(Box):
             raise BoxFileError(f"{path!r}: {result.stderr.strip()[:300]}")
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Always refuses: no guest runs in the runtime."""
+        """Always raises ConfigError: air's guest, which would relay ports, does not run in the runtime."""
         raise ConfigError("a runtime of verifiers' own has no ports that the host answers")
 
     async def snapshot(self) -> Snapshot:
-        """Always refuses: the runtime belongs to verifiers."""
+        """Always raises ConfigError: a runtime of verifiers cannot be snapshotted."""
         raise ConfigError("a runtime of verifiers' own has no snapshots")
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Always refuses: see `snapshot`."""
+        """Always raises ConfigError: a runtime of verifiers cannot be restored from a snapshot."""
         raise ConfigError("a runtime of verifiers' own has no snapshots")
 
     async def close(self) -> None:
@@ -180,23 +188,24 @@ def _packed(source: Path) -> bytes:
 
 @dataclass(kw_only=True)
 class UnplayedEpisode(Episode):
-    """An episode without an agent. Its grader boxes live while a method uses them."""
+    """An episode without an agent, in a runtime that verifiers started."""
 
     graders: Pool
+    """The pool of grader boxes; they run only while a method of this class uses them."""
 
     async def finish(self) -> None:
-        """See `Episode`."""
+        """Grades the episode at its end; see `Episode.finish`."""
         async with self.graders:
             await super().finish()
 
     async def check(self) -> bool:
-        """Plays the baseline and the best of the recorded solvers; logs their scores.
+        """Plays the baseline and the best of the task's recorded reference solutions; logs their scores.
 
         Returns:
-            Whether both scored as recorded, and the second better than the first.
+            Whether both reach their recorded scores, and the best solution scores higher than the baseline.
 
         Raises:
-            MissingError: the task has no recorded solver.
+            MissingError: the task has no recorded reference solution.
         """
         world = self.world
         recorded = check.read_solvers(world.task)
@@ -218,7 +227,7 @@ class UnplayedEpisode(Episode):
 
 
 async def open_episode(spec: TaskSpec, runtime: Runtime) -> UnplayedEpisode:
-    """Makes the episode of a task in a running runtime; `world.reset` lays the task out.
+    """Returns a new episode of a task in a running runtime; its `world.reset` copies the task's files there.
 
     Raises:
         UsageError: the runtime's type cannot hold a task, or the task needs GPUs.
