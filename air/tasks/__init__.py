@@ -1,7 +1,8 @@
 """Research tasks: their declaration, data, artefacts and grades.
 
-`load` and `available` find tasks; `data.prepare` makes their files on the host; `stage` lays them out in
-an agent's box; `artefact.collect` takes out what is graded; `grading.Grader` grades it in another box.
+`load` and `available` find tasks; `data.prepare` makes a task's files on the host; `stage` copies them into
+an agent's box; `artefact.collect` reads the files to grade from it; `grading.Grader` grades them in another
+box.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ __all__ = ["TaskSpec", "available", "data", "load", "stage"]
 
 
 async def stage(task: TaskSpec, box: Box, *, split_seed: int = data.SPLIT_SEED) -> None:
-    """Puts the starter files and the agent's data into the workspace of a fresh box.
+    """Copies a task's starter files and the agent's data into the workspace of a fresh box.
 
     Raises:
         MissingError, InfrastructureError: the data could not be prepared.
-        BoxDiedError: the box is gone.
+        BoxDiedError: the box no longer exists.
     """
     prepared = await asyncio.to_thread(data.prepare, task, split_seed)
     await box.put(prepared.agent)

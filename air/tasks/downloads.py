@@ -1,7 +1,7 @@
-"""Downloads the files that a task's data are made from, once and on request, to `<cache>/downloads/<id>/`.
+"""Downloads the files from which a task's data are made, once and on request, to `<cache>/downloads/<id>/`.
 
-A file with a published checksum is compared with it. A file without one is trusted on first use: its SHA-256
-is kept beside it, and the file must match it from then on.
+If a file's checksum is published, the file must match it. Otherwise the first download is trusted: its
+SHA-256 is stored beside it, and the file must match that from then on.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from air.errors import ConfigError, InfrastructureError, MissingError, boundary
 from air.tasks.spec import Download, TaskSpec
 
 VARIABLE = "AIR_DOWNLOADS"
-"""The environment variable that names the folder for `data.py`."""
+"""The environment variable that tells `data.py` the folder of the downloads."""
 _SILENCE_SECONDS = 60.0
 
 
 def folder(task: TaskSpec) -> Path:
-    """The folder of a task's downloads; it may not exist."""
+    """Returns the folder of a task's downloads, which need not exist."""
     return paths.cache() / "downloads" / task.id
 
 
 def absent(task: TaskSpec) -> list[str]:
-    """Returns the names of the missing downloads."""
+    """Returns the names of the task's downloads that are not on this machine."""
     return [d.name for d in task.data.downloads if not (folder(task) / d.name).is_file()]
 
 
 def checked(task: TaskSpec) -> Path:
-    """Checks the checksums of the downloads; returns their folder.
+    """Checks that all downloads of a task are present and match their checksums; returns their folder.
 
     Raises:
-        MissingError: a file is missing or has changed.
+        MissingError: a file is missing or does not match its checksum.
     """
     if lacks := absent(task):
         raise MissingError(
@@ -48,11 +48,11 @@ def checked(task: TaskSpec) -> Path:
 
 
 def fetch(task: TaskSpec) -> Path:
-    """Downloads the missing files; each file appears whole and with the right checksum, or not at all.
+    """Downloads a task's missing files and returns their folder. A failed download leaves no file behind.
 
     Raises:
         ConfigError: the task has no downloads.
-        InfrastructureError: a server or the disk failed, or a file differs from the published one.
+        InfrastructureError: a server or the disk failed, or a file does not match its published checksum.
     """
     if not task.data.downloads:
         raise ConfigError("its data need no download", where=f"task {task.id}")
@@ -96,7 +96,7 @@ def _stream(url: str, part: Path) -> None:
 
 
 def _differs(download: Download, file: Path) -> str:
-    """Returns what is wrong with the file; empty if nothing is."""
+    """Returns a message if the file does not match its checksum, else an empty string."""
     kind, expected = ("md5", download.md5) if download.md5 else ("sha256", "")
     if not expected:
         kept = _kept(file)

@@ -1,11 +1,11 @@
-"""Grades artefacts: each once, in a fresh grader box, and remembers the grades.
+"""Grades each artefact once, in a fresh grader box, and caches the grades.
 
-A grade depends only on the artefact, the task folder, the grader's data, the split and the seed. So known
-grades are looked up, in memory and under `<cache>/grades`, and equal requests at the same time share one run.
-Bad artefacts are remembered too; infrastructure failures never are.
+A grade depends only on the artefact, the task's files and image, the grader's data, the split, the seed and
+the kind of box. So grades are cached in memory and under `<cache>/grades`, and equal requests at the same
+time share one run of the grader. Bad artefacts are cached too; infrastructure failures never are.
 
 If a task sets `grader.repeats = R`, a grade is the mean over R fixed seeds, so an artefact always has the
-same score; the scatter gives the score's standard error.
+same score. The scatter over the seeds gives the standard error of the score.
 """
 
 from __future__ import annotations
@@ -41,26 +41,28 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Grade:
-    """One artefact's metrics on one split."""
+    """The metrics of one artefact on one split of the data."""
 
     score: float
-    """The primary metric as measured; the mean of repeated gradings."""
+    """The task's primary metric; the mean if the artefact was graded repeatedly."""
     metrics: dict[str, float]
-    """All metrics, including the primary one; means likewise."""
+    """All metrics by name, including the primary one; means if the artefact was graded repeatedly."""
     seconds: float
-    """Wall time of the grader in seconds; 0.0 if the grade was remembered."""
+    """Wall time of the grader in seconds; 0.0 if the grade came from the cache."""
     remembered: bool
-    """Whether this call ran no grader of its own."""
+    """Whether the grade came from the cache, or from a grader that an equal request had started."""
     stderr: float | None = None
-    """The standard error of `score`; None (unknown) if the artefact was graded once."""
+    """The standard error of `score`; None if the artefact was graded only once."""
 
 
 def averaged(grades: Sequence[Grade]) -> Grade:
-    """Returns the mean of grades with different seeds, with the standard error s/√n of the mean score,
-    s² = Σ(x − mean)²/(n − 1). A metric that one of the grades lacks is left out.
+    """Returns the mean of n grades with different seeds.
+
+    Its standard error is s/√n, where s² = Σ(x − mean)²/(n − 1). A metric that one of the grades lacks is left
+    out. A single grade is returned unchanged.
 
     Raises:
-        ValueError: there is no grade.
+        ValueError: `grades` is empty.
     """
     if not grades:
         raise ValueError("a mean of no grades")
@@ -79,7 +81,7 @@ def averaged(grades: Sequence[Grade]) -> Grade:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The result of a grader box: metrics, or a message for the agent."""
+    """The result of one run of a grader: metrics, or a message for the agent if its artefact is bad."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     message: str = ""
@@ -94,7 +96,7 @@ class _Run:
 
 
 class Grader:
-    """Grades artefacts with one provider and one pool. Use within one event loop."""
+    """Grades artefacts in boxes of one provider from one pool. Use it within one event loop."""
 
     def __init__(
         self,
@@ -106,9 +108,10 @@ class Grader:
     ) -> None:
         """
         Args:
-            pool: the pool of grader boxes; not the agents' pool, or the two would wait for each other.
-            cache_dir: the folder of remembered grades; `<cache>/grades` by default.
-            split_seed: the seed of the data's split.
+            pool: the pool of grader boxes. It must not be the agents' pool, since agents hold their boxes
+                while they wait for a grade.
+            cache_dir: the folder of cached grades; `<cache>/grades` by default.
+            split_seed: the seed with which the task's data is split.
         """
         self._pool = pool
         self._provider: Provider = provider
@@ -119,10 +122,13 @@ class Grader:
     async def grade(
         self, task: TaskSpec, artefact: Artefact, *, split: Split, seed: int = 0
     ) -> Grade:
-        """Grades an artefact `grader.repeats` times in sequence, with seeds that follow from `seed`.
+        """Grades an artefact `task.grader.repeats` times, one after the other; returns the mean grade.
+
+        Args:
+            seed: decides the seeds of the single gradings.
 
         Raises:
-            ArtefactError: the artefact is at fault in one grading; the text is for the agent.
+            ArtefactError: a grading found the artefact bad; the message is for the agent.
             InfrastructureError: the grader or its box failed.
         """
         prepared = await asyncio.to_thread(data.prepare, task, self._split_seed)
@@ -140,7 +146,7 @@ class Grader:
     ) -> Grade:
         key = _key(task, artefact, prepared.digest, split, seed, self._provider)
         outcome = await asyncio.to_thread(self._store.get, key)
-        outcome = outcome or self._store.known.get(key)  # a run that ended meanwhile
+        outcome = outcome or self._store.known.get(key)  # another run may have ended meanwhile
         remembered = outcome is not None
         if outcome is None:
             remembered = key in self._running
@@ -163,7 +169,10 @@ class Grader:
         split: Split,
         seed: int,
     ) -> _Outcome:
-        """Waits for the shared run of this grade. If its last waiter is cancelled, the run is too."""
+        """Waits for the one run of the grader that equal requests share, and starts it if there is none.
+
+        If the last request that waits for the run is cancelled, the run is cancelled too.
+        """
         run = self._running.get(key)
         if run is None:
             work = self._run(key, task, artefact, prepared, split, seed)
@@ -217,7 +226,7 @@ def _command(task: TaskSpec, box: Box, split: Split, seed: int) -> list[str]:
 
 
 async def _read(task: TaskSpec, box: Box, result: ExecResult) -> _Outcome:
-    """Reads the grader's result, by its exit status.
+    """Turns the grader's exit status and result file into an outcome.
 
     Raises:
         GradingError: the grader ended in an unexpected way.
@@ -266,15 +275,15 @@ def _key(
 
 
 class _Store:
-    """Remembered outcomes by key: in memory, and one file for each."""
+    """A cache of outcomes by key: in memory, and on disk with one file for each outcome."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.known: dict[str, _Outcome] = {}
-        """The outcomes in memory."""
+        """The outcomes in memory by key."""
 
     def get(self, key: str) -> _Outcome | None:
-        """Returns the remembered outcome; None if there is none, or its file cannot be read."""
+        """Returns the cached outcome, or None if there is none or its file is invalid."""
         if key in self.known:
             return self.known[key]
         file = self._file(key)
@@ -295,7 +304,7 @@ class _Store:
         return outcome
 
     def put(self, key: str, outcome: _Outcome) -> None:
-        """Remembers an outcome; its file appears whole or not at all."""
+        """Caches an outcome; no half-written file is left if this fails."""
         self.known[key] = replace(outcome, seconds=0.0)
         file = self._file(key)
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -9,8 +9,10 @@ _USUAL_IMAGE = "air-base"
 
 
 def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
-    """Returns each missing thing with the command to get it; empty if the task can be played. The usual image
-    is not checked here: `air doctor` says whether boxes work at all."""
+    """Returns a text for each thing that the task needs and this machine lacks, with the command to get it.
+
+    The list is empty if nothing is missing. The image `air-base` is not checked here, but by `air doctor`.
+    """
     from air.sandbox.docker import images
     from air.sandbox.pool import gpus
 

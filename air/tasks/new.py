@@ -1,4 +1,4 @@
-"""Makes the folder of a new task: a small one that runs and is graded, to be changed step by step."""
+"""Makes the folder of a new task from a template: a small working task that its author then changes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from air.errors import ConfigError, boundary
 from air.tasks.sources.lookup import walk
 
 TEMPLATE = "_template/files"
-"""Under the shipped tasks, a folder deeper than theirs, so that it is none of them."""
+"""The template's path below the shipped tasks: one folder deeper than a task, so it is not listed as one."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 def make(name: str, root: Path) -> Path:
-    """Makes `root/name` from the template, whole or not at all, and gives its path.
+    """Makes the folder `root/name` from the template and returns its path. If this fails, no folder is left.
 
     Raises:
-        ConfigError: the name is no task's name or is taken, or the folder cannot be written.
+        ConfigError: `name` is invalid or already taken, or the folder cannot be written.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(

@@ -1,6 +1,6 @@
-"""Writes measured scores into a task's `solvers.toml`, and the baseline's into its `task.toml`.
+"""Writes the measured scores of a task's solvers into `solvers.toml`, and the baseline's into `task.toml`.
 
-Only the numbers are changed: comments, order and layout stay as they are.
+Solvers are reference solutions. Only the numbers are changed: comments, order and layout stay as they are.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ _SOLVER = re.compile(r"^\[\[solver\]\]", re.MULTILINE)
 
 
 def record(task: TaskSpec, rows: Sequence[Checked]) -> None:
-    """Records what `check` measured, one row for each solver, in order.
+    """Records the scores that `air.tasks.check.check` measured.
+
+    Args:
+        rows: one result for each solver, in the order of `solvers.toml`.
 
     Raises:
-        ConfigError: a solver has no score, the baseline is no worse than the target, or a file does not
-            have each number on a line of its own. Nothing is written then.
+        ConfigError: a solver has no score, the task's solvers ship with air, a changed file would be invalid,
+            or a number is not on a line of its own. Neither file is changed then.
     """
     if task.source is not None:
         raise ConfigError("its solvers ship with air: nothing to record", where=f"task {task.id}")

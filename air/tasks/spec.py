@@ -1,9 +1,9 @@
-"""What a task is: the fields of `tasks/<id>/task.toml`, and the boxes that follow from them.
+"""The fields of a task's `task.toml`, and the boxes that a task needs.
 
-A task of our own is a folder: it holds `task.toml`, `README.md`, optionally `solvers.toml` (settings with
-recorded scores, for `air tasks check`), `data.py` (run on the host), `starter/` (the agent's files) and
-`grader/` (which never enters an agent's box). Files that several graders use are in `_shared/`, beside the
-tasks' folders. Tasks of other origins have a `Source`.
+A task in air's own format is a folder with `task.toml`, `README.md`, `data.py` (runs on the host),
+`starter/` (the agent's files), `grader/` (never enters an agent's box) and optionally `solvers.toml`
+(reference solutions with recorded scores, for `air tasks check`). Files that several graders use lie in
+`_shared/`, beside the tasks' folders. A task in another format has a `Source`.
 """
 
 from __future__ import annotations
@@ -25,43 +25,48 @@ _SPARE_SECONDS = 300.0
 
 
 class Source(Protocol):
-    """The origin of a task's files, if the task is not a folder of air's own format."""
+    """Provides the files of a task that is not a folder in air's own format, such as a task of MLGym."""
 
     @property
     def solvers(self) -> Path:
-        """The recorded solvers of the task; the file may be absent."""
+        """The file with the task's reference solutions and their recorded scores; it may be absent."""
         ...
 
     @property
     def protected(self) -> tuple[str, ...]:
-        """Files and folders of the agent's workspace that are write-protected."""
+        """Files and folders that the agent may not write, as paths relative to its workspace."""
         ...
 
     def fill(self, agent: Path, grader: Path, split_seed: int, *, usual_seed: int) -> None:
-        """Lays out the agent's workspace and the grader's folder, both empty."""
+        """Writes the task's files into two empty folders: the agent's workspace and the grader's folder.
+
+        Args:
+            split_seed: the seed with which data is split and random evaluations are made.
+            usual_seed: the value of `split_seed` that stands for the source's own split.
+        """
         ...
 
 
 class RewardScale(BaseConfig):
-    """How a score becomes a reward: the part of a task that `air.rewards` uses."""
+    """How a task's scores become rewards."""
 
     direction: Literal["higher", "lower"]
     """Whether a higher or a lower score is better."""
     baseline: float = Field(allow_inf_nan=False)
-    """The validation score of the starter files; normalised, it is 0."""
+    """The validation score of the starter files. Linear and log-gap normalisation map it to 0."""
     target: float = Field(allow_inf_nan=False)
-    """The validation score that a good solution reaches; normalised, it is 1."""
+    """The validation score that a good solution reaches. Linear and log-gap normalisation map it to 1."""
     optimum: float | None = Field(None, allow_inf_nan=False)
-    """The best score there can be; `log-gap` measures the distance to it."""
+    """The best possible score. `normalise = "log-gap"` needs it, to measure a score's distance to it."""
     normalise: Literal["linear", "log-gap", "none"] = "linear"
-    """How scores are normalised. `none` only changes the sign, if needed, so that higher is better."""
+    """How scores are normalised. `none` keeps them, with the sign changed if lower scores are better."""
     noise_floor: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Smaller changes of the normalised score earn nothing."""
+    """Changes of the normalised score below this value earn no reward."""
     noise_sigmas: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Changes smaller than this many of their standard errors earn nothing either; repeated grading
-    (`grader.repeats`) measures these."""
+    """Changes of the normalised score that are smaller than this number of standard errors of the change earn
+    no reward either. Needs `grader.repeats` of 2 or more, which measures the standard errors."""
     phi_clip: tuple[float, float] = (-1.0, 2.0)
-    """Bounds of the normalised score, applied before deltas are computed."""
+    """Lowest and highest normalised score; scores are clipped to them before changes are computed."""
 
     @model_validator(mode="after")
     def _consistent(self) -> RewardScale:
@@ -83,27 +88,27 @@ class RewardScale(BaseConfig):
 
 
 class TaskLimits(BaseConfig):
-    """The limits of the agent, its box and the grader. Tasks with equal limits share warm boxes."""
+    """The limits of the agent, its box and the grader. Tasks with equal limits can share started boxes."""
 
     exec_seconds: float = Field(60.0, gt=0)
-    """Longest run of one of the agent's commands, in seconds."""
+    """Time limit of each command that the agent runs, in seconds."""
     grade_seconds: float = Field(60.0, gt=0)
-    """Longest run of the grader, in seconds; a longer run is an infrastructure failure."""
+    """Time limit of the grader, in seconds; a longer run counts as an infrastructure failure."""
     episode_seconds: float = Field(3600.0, gt=0)
-    """Longest episode, in seconds."""
+    """Time limit of an episode, in seconds."""
     cpus: float = Field(1.0, gt=0)
-    """CPU cores of a box."""
+    """Number of CPU cores of a box."""
     memory_mb: int = Field(512, ge=32)
-    """Memory of a box in MiB."""
+    """Memory limit of a box, in MiB."""
     pids: int = Field(128, ge=8)
-    """Processes and threads at once in a box."""
+    """Largest number of processes and threads in a box at one time."""
     disk_mb: int = Field(256, ge=1)
-    """Size of the workspace in MiB."""
+    """Size limit of a box's workspace, in MiB."""
     artefact_mb: float = Field(16.0, gt=0)
-    """Largest artefact in MiB, all its files together."""
+    """Largest size of an artefact in MiB, all its files together."""
 
     def box(self, seconds: float) -> BoxLimits:
-        """Returns the limits of a box that is used for `seconds`; some spare time is added."""
+        """Returns the limits of a box that is used for `seconds`; some reserve is added to that time."""
         return BoxLimits(
             cpus=self.cpus,
             memory_mb=self.memory_mb,
@@ -114,76 +119,76 @@ class TaskLimits(BaseConfig):
 
 
 class Download(BaseConfig):
-    """One file that the task's data are made from; only `air tasks fetch` downloads it."""
+    """A file from which the task's data are made. Only `air tasks fetch` downloads it."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
-    """Its name in the folder that `AIR_DOWNLOADS` names for `data.py`."""
+    """The file's name in the folder of downloads; `data.py` reads that folder from `AIR_DOWNLOADS`."""
     url: str = Field(pattern=r"^https?://")
-    """The address from which it is downloaded."""
+    """The address from which the file is downloaded."""
     md5: str = Field("", pattern=r"^([0-9a-f]{32})?$")
-    """The checksum that its publisher states; if there is none, later files must equal the first download."""
+    """The MD5 checksum that the publisher states; if empty, the file must stay as it was first downloaded."""
 
 
 class TaskData(BaseConfig):
-    """How the task's data is made."""
+    """How a task's data is made."""
 
     script: str = "data.py"
-    """Defines `prepare(agent_dir, grader_dir, split_seed)`; runs on the host."""
+    """The script that makes the data on the host; it defines `prepare(agent_dir, grader_dir, split_seed)`."""
     folder: str = Field("data", pattern=r"^[A-Za-z0-9_-]+$")
-    """Name of the data's folder, in the workspace and beside the grader's script."""
+    """Name of the folder with the data, both in the agent's workspace and beside the grader's script."""
     downloads: tuple[Download, ...] = ()
-    """Files that must be fetched first."""
+    """Files from which the data is made; `air tasks fetch` must download them first."""
 
 
 class TaskGrader(BaseConfig):
-    """How an artefact is graded."""
+    """How an artefact of a task is graded."""
 
     script: str = "grade.py"
-    """The grader's program in `grader/`."""
+    """Name of the grader's program in the task's folder `grader/`."""
     shared: tuple[str, ...] = ()
-    """Files that are copied beside the script: `_shared/NAME` is a file of the folder `_shared` beside the
-    task's folder, or else of the one that ships with air; `starter/NAME` is one of the agent's files."""
+    """More files that are copied beside the grader's program. `starter/NAME` names a starter file.
+    `_shared/NAME` names a file in the folder `_shared` beside the task's folder, or else in air's own."""
     gpus: int = Field(0, ge=0)
-    """GPUs of the grader's box; a run reserves them for graders."""
+    """Number of GPUs of the grader's box; a run reserves them for graders."""
     repeats: int = Field(1, ge=1, le=100)
-    """Gradings of one artefact, each with another seed in another box, for tasks whose scores depend on luck.
-    The score is the mean; the limits apply to each grading."""
+    """How often an artefact is graded, each time with another seed in a new box, for tasks whose scores are
+    random. The score is the mean; the limits apply to each grading."""
 
 
 class TaskSpec(RewardScale):
     """One task, as `task.toml` declares it."""
 
     id: str = Field(pattern=ID_PATTERN)
-    """The task's name in run files; the same as its folder's."""
+    """The task's name in run files; it must equal the name of the task's folder."""
     name: str = Field(min_length=1)
-    """A title for people."""
+    """The task's title for people."""
     description: str = Field(min_length=1)
-    """The text for the agent: files, artefact, metric."""
+    """The task's text for the agent: the files, the artefact and the metric."""
     metric: str = Field(min_length=1)
-    """The primary metric; the grader reports it under this name."""
+    """Name of the metric that is the task's score; the grader reports it under this name."""
     artefact: str = Field(min_length=1)
     """The file or folder that is graded, relative to the workspace; a folder ends in `/`."""
     more_artefacts: tuple[str, ...] = ()
-    """More files and folders that are graded with it; each must exist."""
+    """More files and folders that are graded together with `artefact`; each must exist."""
     image: str = "air-base"
-    """The image of its boxes."""
+    """The container image of the agent's box and the grader's box."""
     network: Names = ()
-    """Hosts that the agent's box may reach, by name; graders reach none.
+    """Names of the hosts that the agent's box may reach; the grader's box has no network.
     See `air.sandbox.contract.network_rules`."""
     gpus: int = Field(0, ge=0)
-    """GPUs of the agent's box."""
+    """Number of GPUs of the agent's box."""
     trust: Literal["data", "code", "evaluator"] = "data"
-    """How grading uses the artefact. `data`: it is read. `code`: it runs as a second user in the grader box,
-    apart from the grader. `evaluator`: a foreign evaluation imports it, also as a second user, so it could
-    make that evaluation print any score."""
+    """How grading uses the artefact. `data`: the grader reads it. `code`: it runs in the grader's box, apart
+    from the grader and as a second user. `evaluator`: an evaluation script of other origin imports it, also
+    as a second user, so the artefact could make that script print any score."""
     caveat: str = ""
-    """A warning about its scores, in one line."""
+    """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()
     """Limits of the agent, its box and the grader."""
     data: TaskData = TaskData()
-    """Data preparation."""
+    """How the task's data is made."""
     grader: TaskGrader = TaskGrader()
-    """The grader."""
+    """How an artefact of the task is graded."""
 
     @model_validator(mode="after")
     def _noise_is_measured(self) -> TaskSpec:
@@ -206,32 +211,32 @@ class TaskSpec(RewardScale):
 
     @property
     def artefacts(self) -> tuple[str, ...]:
-        """All that is graded."""
+        """All files and folders that are graded, relative to the workspace."""
         return (self.artefact, *self.more_artefacts)
 
     @property
     def folder(self) -> Path:
-        """The folder of the task."""
+        """The folder from which the task was read."""
         return self._folder
 
     @property
     def shared(self) -> tuple[Path, ...]:
-        """The files that `grader.shared` names."""
+        """Paths of the files that `grader.shared` names."""
         return self._shared
 
     @property
     def hash(self) -> str:
-        """SHA-256 of all files of the task, in hex."""
+        """SHA-256 of everything that the task is made of, in hex."""
         return self._hash
 
     @property
     def source(self) -> Source | None:
-        """The origin of its files; None if they are in its folder."""
+        """Provides the task's files; None if the task is a folder in air's own format."""
         return self._source
 
     @property
     def solvers(self) -> Path:
-        """Its recorded solvers; the file may be absent."""
+        """The file with the task's reference solutions and their recorded scores; it may be absent."""
         return self._source.solvers if self._source else self._folder / "solvers.toml"
 
     def read_from(
@@ -242,16 +247,16 @@ class TaskSpec(RewardScale):
         *,
         shared: tuple[Path, ...] = (),
     ) -> TaskSpec:
-        """Sets the folder and the digest that the task was read from; returns the task."""
+        """Sets where this task was read from and the digest of its files; returns the task itself."""
         self._folder, self._hash, self._source, self._shared = folder, digest, source, shared
         return self
 
     def reward_scale(self) -> RewardScale:
-        """The part of the task that turns scores into rewards."""
+        """Returns the part of the task that says how scores become rewards."""
         return RewardScale(**{name: getattr(self, name) for name in RewardScale.model_fields})
 
     def box_spec(self, provider: Provider) -> BoxSpec:
-        """The box in which an agent works on it."""
+        """Returns the specification of the box in which an agent works on the task."""
         return BoxSpec(
             provider=provider,
             image=self.image,
@@ -261,7 +266,7 @@ class TaskSpec(RewardScale):
         )
 
     def grader_spec(self, provider: Provider) -> BoxSpec:
-        """The box in which one artefact is graded."""
+        """Returns the specification of the box in which one artefact is graded."""
         return BoxSpec(
             provider=provider,
             image=self.image,
@@ -272,7 +277,7 @@ class TaskSpec(RewardScale):
         )
 
     def needs(self) -> str:
-        """The resources of its boxes, as a text for people."""
+        """Returns the resources that the task's boxes need, as a text for people."""
         parts = [f"{self.limits.cpus:g} cpu", f"{self.limits.memory_mb} MiB"]
         if self.gpus:
             parts.append(f"{self.gpus} gpu")

@@ -1,6 +1,6 @@
-"""Trajectories: the record of an episode, one JSON object a line.
+"""Trajectories: each is the record of one episode, a file with one JSON object per line.
 
-`load(path)` reads one as types; `read(path)` gives its lines as they are.
+`load(path)` reads a whole trajectory as typed objects; `read(path)` yields its lines as dictionaries.
 """
 
 from __future__ import annotations

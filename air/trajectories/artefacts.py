@@ -1,8 +1,8 @@
 """Stores graded artefacts beside the trajectories, so that they can be graded again.
 
-`artefacts/<first two of the digest>/<digest>.tar.gz`: each artefact once, however often it was graded. The
-archives hold only regular files. They are written whole or not at all, so several processes may share a
-folder.
+An artefact is stored once, however often it was graded, in
+`artefacts/<first two characters of the digest>/<digest>.tar.gz`. The archive holds only regular files. No
+half-written archive ever has that name, so several processes may share a folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from air.errors import ConfigError, InfrastructureError, boundary
 
 FOLDER = "artefacts"
 READ_BYTES = 1_000_000_000
-"""Largest unpacked size of an archive that is read, in bytes."""
+"""Largest unpacked size of an archive that `read_artefact` accepts, in bytes."""
 _NAME = re.compile(rf"{FOLDER}/[0-9a-f]{{2}}/[0-9a-f]{{1,128}}\.tar\.gz")
 _LOG = logging.getLogger(__name__)
 
@@ -31,9 +31,9 @@ class ArtefactStore:
     """Stores artefacts below a folder of trajectories.
 
     Args:
-        folder: the trajectories' folder; None stores nothing.
-        most_bytes: largest artefact, uncompressed.
-        most_total: largest size of all artefacts together, compressed, in bytes.
+        folder: the trajectories' folder; if None, nothing is stored.
+        most_bytes: largest size of an artefact before compression, in bytes; larger ones are not stored.
+        most_total: largest compressed size of all stored artefacts together, in bytes.
     """
 
     def __init__(self, folder: Path | None, *, most_bytes: int, most_total: int) -> None:
@@ -42,7 +42,7 @@ class ArtefactStore:
         self._total: int | None = None
 
     def keep(self, digest: str, files: Mapping[str, bytes]) -> str:
-        """Stores an artefact; blocks on the disk.
+        """Stores an artefact, unless it exceeds a limit. Blocks while it writes to the disk.
 
         Returns:
             The archive's path relative to the trajectories' folder; empty if the artefact was not stored.
@@ -69,7 +69,7 @@ class ArtefactStore:
         return name
 
     def _known_total(self) -> int:
-        """Bytes stored so far; without what other processes add after the first call."""
+        """Returns the bytes stored so far, except those that other processes add after the first call."""
         if self._total is None:
             assert self._folder is not None
             found = (self._folder / FOLDER).glob("*/*.tar.gz")
@@ -78,18 +78,18 @@ class ArtefactStore:
 
 
 def artefact_path(folder: Path, kept: str) -> Path:
-    """The path of a stored artefact, which need not exist.
+    """Returns the path of a stored artefact's archive, which need not exist.
 
     Args:
-        kept: the result of `ArtefactStore.keep` as read from a trajectory, which is not trusted.
+        kept: the result of `ArtefactStore.keep`, as read from a trajectory; it is checked, not trusted.
 
     Raises:
-        ConfigError: `kept` is not such a result, or leads out of the folder.
+        ConfigError: `kept` is not the name of a stored artefact, or is a link that leads out of `folder`.
     """
     path = folder / kept
     if not _NAME.fullmatch(kept):
         raise ConfigError("is not the name of a stored artefact", where=str(path))
-    # `Path.resolve` would raise at a link to itself.
+    # `Path.resolve` would raise if the path is a link to itself.
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise ConfigError("is a link out of the run's folder", where=str(path))
     return path
@@ -100,7 +100,7 @@ def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
 
     Args:
         source: the folder of trajectories that has the artefact.
-        kept: as in `artefact_path`.
+        kept: the path that `ArtefactStore.keep` returned, relative to `source`.
 
     Returns:
         Whether `source` has the artefact.
@@ -123,13 +123,13 @@ def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
 
 
 def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
-    """The files of a stored artefact, by their path relative to the workspace.
+    """Reads a stored artefact; returns its files by their path relative to the workspace.
 
     Args:
-        kept: the result of `ArtefactStore.keep`.
+        kept: the path that `ArtefactStore.keep` returned, relative to `folder`.
 
     Raises:
-        ConfigError: `kept` is not such a result, or the archive is absent or malformed.
+        ConfigError: `kept` is not the name of a stored artefact, or the archive is absent or malformed.
     """
     path = artefact_path(folder, kept)
     files: dict[str, bytes] = {}
@@ -154,7 +154,7 @@ def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
 
 
 def _pack(files: Mapping[str, bytes]) -> bytes:
-    """A tar.gz archive of the files; the same bytes for the same files."""
+    """Returns a tar.gz archive of the files; equal files always give equal bytes."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, data in sorted(files.items()):

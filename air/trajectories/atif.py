@@ -1,8 +1,8 @@
-"""Trajectories as ATIF, the Agent Trajectory Interchange Format of the Harbor project, schema ATIF-v1.7.
+"""Converts trajectories to ATIF-v1.7, the Agent Trajectory Interchange Format of the Harbor project.
 
-`to_atif` makes a document of a trajectory; `problems` says what in a document breaks the format, rule by rule
-(`RULES`). Written after RFC 0001, "Agent Trajectory Interchange Format (ATIF) Specification", changelog v1.7,
-April 2026. What ATIF has no field for is kept under `extra`.
+`to_atif` converts a trajectory to an ATIF document; `problems` checks a document against the format's rules
+(`RULES`). They follow RFC 0001, "Agent Trajectory Interchange Format (ATIF) Specification", changelog v1.7,
+April 2026. Data for which ATIF has no field is stored in `extra`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ _AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_call
 
 
 def to_atif(one: Trajectory, *, tokens: bool = False) -> Object:
-    """The ATIF document of a trajectory.
+    """Converts a trajectory to an ATIF document.
 
     Args:
-        tokens: with the replies' token ids and logprobs, out of the trace that was kept beside it.
+        tokens: whether to include the token ids and logprobs of the model's replies, which are read from
+            the trace file beside the trajectory.
 
     Raises:
-        ConfigError: it has not begun, has a time that is none, or tokens are wanted and it has none.
+        ConfigError: the trajectory has no first line or an invalid time; or `tokens` is set and its trace
+            has no tokens or cannot be read.
     """
     start, end = one.start, one.end
     if start is None:
@@ -79,7 +81,7 @@ def _about(start: Start) -> Object:
 
 
 def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
-    """One turn: reply, calls, what was shown, tokens, and how it was graded."""
+    """Returns the ATIF step of one turn: the reply, its tool calls, the observation, tokens and gradings."""
     calls = _calls(step)
     graded = [v.model_dump(mode="json", exclude={"t", "turn"}) for v in one.validations_of(step)]
     known: Object = {"turn": step.turn, "code": step.code, "exec_seconds": step.exec_seconds}
@@ -145,12 +147,16 @@ def _metrics(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
 
 
 def _nodes(one: Trajectory) -> list[Object]:
-    """The trace's nodes."""
+    """Returns the nodes of the trajectory's verifiers trace, with their tokens.
+
+    Raises:
+        ConfigError: there is no such trace, it has no tokens, or it cannot be read.
+    """
     where = str(one.path)
     if one.start is None or one.end is None or not one.end.trace_file:
         raise ConfigError("no trace was kept beside it", where=where)
     file = one.path.parent / one.end.trace_file
-    ours = one.start.origin == "air"  # of an import it lies where it was imported from
+    ours = one.start.origin == "air"  # the trace of an imported trajectory lies elsewhere
     if ours and not file.resolve().is_relative_to(one.path.parent.resolve()):
         raise ConfigError("its trace is said to lie outside of the run's folder", where=where)
     try:
@@ -174,12 +180,12 @@ def _time(one: Trajectory, seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Rule:
-    """One thing that the format demands of a document."""
+    """One rule of the ATIF format for documents."""
 
     name: str
     says: str
     broken: Callable[[Object], Iterator[str]]
-    """Where a document breaks it."""
+    """Yields a text for each place where a document breaks the rule."""
 
 
 _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
@@ -249,7 +255,7 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
         "extra": (dict,),
     },
 }
-"""The objects of the format: their fields and what these may hold."""
+"""The fields of each kind of ATIF object, with the types that a field may have."""
 _REQUIRED = {
     "document": ("schema_version", "agent", "steps"),
     "agent": ("name", "version"),
@@ -260,9 +266,9 @@ _REQUIRED = {
 
 
 def problems(document: Object) -> list[str]:
-    """What in a document breaks the format, one line each; empty where it is valid.
+    """Checks an ATIF document; returns a line for each violation of the format, or none if it is valid.
 
-    Where the shape itself is wrong, nothing else is looked at.
+    If fields are missing, unknown or of the wrong type, only these are reported.
     """
     for rules in (RULES[:1], RULES[1:]):
         if found := [f"{rule.name}: {one}" for rule in rules for one in rule.broken(document)]:
@@ -271,7 +277,7 @@ def problems(document: Object) -> list[str]:
 
 
 def _objects(document: Object) -> Iterator[tuple[str, str, Any]]:
-    """Every object of a document: its kind, where it is, itself."""
+    """Yields every object of a document as (kind, path in the document, object)."""
     yield "document", "", document
     yield "agent", "agent", document.get("agent")
     if document.get("final_metrics") is not None:
@@ -410,4 +416,4 @@ RULES: tuple[Rule, ...] = (
         "subagents", "embedded ones have ids of their own; references can be resolved", _subagents
     ),
 )
-"""The format's rules; the first must hold before the others can be looked at."""
+"""The rules of ATIF. A document is checked against the others only if it obeys the first."""

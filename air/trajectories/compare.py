@@ -1,8 +1,8 @@
-"""Compares texts from two boxes, except for what differs in every run.
+"""Compares a recorded text with the text of a replay, except for what differs in every run, such as times.
 
-`RULES` declares the texts that may differ, one row a kind: a fixed word replaces each match in both texts
-before they are compared. Everything else is compared literally. The paths of a box's folders (`Folders`)
-are replaced first, since a process box without namespaces has its own paths.
+Each rule in `RULES` declares a kind of text that may differ: a fixed word replaces each match in both texts
+before they are compared. Everything else is compared literally. The paths of a box's folders (`Folders`) are
+replaced first, since a box that is a plain process, without namespaces, has paths of its own.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 
 @dataclass(frozen=True)
 class Rule:
-    """A kind of text that is not compared."""
+    """A kind of text that may differ between a recording and its replay, and is therefore not compared."""
 
     name: str
     kind: str
-    """`time`, `path`, `seed` or `process`."""
+    """What the text belongs to: `time`, `path`, `seed` or `process`."""
     pattern: re.Pattern[str]
     instead: str
     example: str
@@ -106,7 +106,7 @@ RULES: tuple[Rule, ...] = (
         "<object at 0x7f12a4c0d1f0>",
     ),
 )
-"""Every kind of text that is not compared."""
+"""The kinds of text that may differ between a recording and its replay."""
 NEVER: tuple[str, ...] = (
     "times, durations, and whether a grade came from the cache",
     "who played: model, tokens, trace, worker, versions of packages",
@@ -119,12 +119,12 @@ NEVER: tuple[str, ...] = (
     "the reason of the end, counts, and metrics except the test score",
     "terms of the reward except `delta`; their sum is compared (`--rescore` computes all terms anew)",
 )
-"""Parts of a trajectory that are not compared."""
+"""The parts of a trajectory that a replay does not compare, as texts for people."""
 
 
 @dataclass(frozen=True)
 class Folders:
-    """A box's folders as its commands see them, and its GPUs."""
+    """The parts of a box that appear in its output under names of their own: its folders and its GPUs."""
 
     workspace: str = "/workspace"
     temporary: str = "/tmp"
@@ -132,7 +132,7 @@ class Folders:
     """UUIDs of the box's GPUs."""
 
     def named(self, text: str) -> str:
-        """`text` with the usual paths instead of these folders, and with the GPUs' positions for UUIDs."""
+        """Returns `text` with the usual paths for the box's folders and a number for each GPU's UUID."""
         for place, uuid in enumerate(self.gpus):
             text = text.replace(uuid, f"<gpu {place}>")
         for here, usual in ((self.workspace, "/workspace"), (self.temporary, "/tmp")):
@@ -142,10 +142,10 @@ class Folders:
 
 
 def normalised(text: str, folders: Folders, *, exact: bool = False) -> str:
-    """The text to compare.
+    """Returns `text` as it is compared: with fixed words for what may differ between two runs.
 
     Args:
-        exact: replace only the folders and the GPUs' UUIDs.
+        exact: replace only the paths of `folders` and the UUIDs of its GPUs.
     """
     text = folders.named(text)
     if not exact:
@@ -156,15 +156,16 @@ def normalised(text: str, folders: Folders, *, exact: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first difference of a replay from the record in one respect."""
+    """The first difference between a recorded text or value and that of the replay."""
 
     turn: int
-    """The step's number; 0 for the first prompt."""
+    """Number of the step that differs, from 1; 0 for the first prompt."""
     what: str
-    """`prompt`, `action`, `observation`, `shown`, `exit code`, `score`, …"""
+    """Name of the text or value that differs: `prompt`, `observation`, `exit code`, `score`, …"""
     recorded: str
-    """The part that differs, literally, with the text around it; so is `replayed`."""
+    """The differing part of the recording as a Python literal, with some text around it."""
     replayed: str
+    """The differing part of the replay, in the same form."""
 
     def __str__(self) -> str:
         where = f"step {self.turn}" if self.turn else "before step 1"
@@ -179,7 +180,13 @@ def texts(
     *,
     exact: bool = False,
 ) -> Difference | None:
-    """The first difference of two texts; None if they are equal."""
+    """Returns the first difference between two texts, or None if they are equal.
+
+    Args:
+        recorded: the recorded text and the folders of its box.
+        replayed: the replay's text and the folders of its box.
+        exact: as in `normalised`.
+    """
     old = normalised(*recorded, exact=exact)
     new = normalised(*replayed, exact=exact)
     if old == new:
@@ -193,15 +200,17 @@ def texts(
 
 
 def values(turn: int, what: str, recorded: object, replayed: object) -> Difference | None:
-    """The difference of two values; None if they are equal."""
+    """Returns the difference between two values, or None if they are equal."""
     if recorded == replayed:
         return None
     return Difference(turn, what, repr(recorded), repr(replayed))
 
 
 def _around(text: str, at: int) -> str:
-    """The line around a position, at most 160 characters, as a literal that shows blanks and control
-    characters."""
+    """Returns the line around position `at`, as a Python literal of about 160 characters at most.
+
+    The literal makes spaces and control characters visible.
+    """
     start = max(text.rfind("\n", 0, at) + 1, at - 80)
     end = text.find("\n", at)
     line = text[start : min(len(text) if end < 0 else end, at + 80)]

@@ -1,4 +1,4 @@
-"""Converts trajectories to conversations, for supervised training."""
+"""Converts trajectories to conversations (lists of messages) for supervised training."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Message = dict[str, str]
 
 
 def messages(path: Path) -> list[Message]:
-    """The conversation of an episode, up to the model's last reply.
+    """Returns the conversation of an episode, from the first prompt to the model's last reply.
 
-    Empty without a reply, for an unfinished episode, and after an infrastructure failure.
+    The list is empty if the episode has no reply, is unfinished or ended with an infrastructure failure.
 
     Raises:
-        ConfigError: the file is not a trajectory, or another harness than `air` played the episode: its
-            turns are tool calls, not text.
+        ConfigError: the file is not a trajectory, or the episode was played by a harness other than `air`,
+            whose turns are tool calls instead of text.
     """
     trajectory = load(path)
     start, end = trajectory.start, trajectory.end
@@ -34,10 +34,13 @@ def messages(path: Path) -> list[Message]:
 
 
 def to_sft(paths: Iterable[Path], out: Path) -> int:
-    """Writes a JSON line `{"messages": […]}` for each episode; returns the number of lines.
+    """Writes a JSON line `{"messages": […]}` into `out` for each episode that ended well.
+
+    Returns:
+        The number of lines.
 
     Raises:
-        ConfigError: a file is not a trajectory of text, or `out` cannot be written.
+        ConfigError: a file is not a trajectory of the harness `air`, or `out` cannot be written.
     """
     talks = [talk for path in paths if (talk := messages(path))]
     with boundary(ConfigError, f"cannot write {out}", OSError):

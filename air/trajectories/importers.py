@@ -1,7 +1,7 @@
-"""Trajectories of other programs as ours: MLGym's `.traj` and verifiers' `traces.jsonl`.
+"""Converts recorded episodes of other programs to trajectories: MLGym's `.traj`, verifiers' `traces.jsonl`.
 
-What they do not hold stays empty. They can be shown, reported and exported; they cannot be replayed, since
-another world answered (`Start.origin` says which).
+Fields that the other program does not record stay empty. The trajectories can be shown, reported and
+exported. They cannot be replayed, since another program ran the actions (`Start.origin` names it).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from air.trajectories.record import Recorder
 _SCORED = re.compile(r"^Evaluation Score: (\{.*\})\s*$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
-"""What reading fields of a file raises that has them in other shapes."""
+"""The errors that occur while fields are read from a file with another structure than expected."""
 _BASELINE = re.compile(r"^Baseline Score: (\{.*\})\s*$", re.MULTILINE)
 
 
 class Paid(Protocol):
-    """What a score earned; `air.rewards.delta.Paid` is one."""
+    """What one score earned: the protocol of `air.rewards.delta.Paid`."""
 
     @property
     def phi(self) -> float: ...
@@ -42,29 +42,30 @@ class Paid(Protocol):
 
 @dataclass(frozen=True)
 class About:
-    """What must be known of a task to read MLGym's scores, which do not say it."""
+    """Facts about a task that MLGym's files lack and that are needed to read its scores."""
 
     metric: str
     direction: Literal["higher", "lower"]
     baseline: float | None = None
-    """None: as the file says."""
+    """The baseline score; if None, it is read from the imported file."""
     scale: Mapping[str, Any] | None = None
+    """How a score becomes a reward: the fields of `air.tasks.spec.RewardScale`; None if unknown."""
     pay: Callable[[float], Paid] | None = None
-    """Pays an episode's scores in turn; None: nothing is paid."""
+    """Called with each score of the episode in order; returns its reward. If None, there are no rewards."""
 
 
 def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
-    """Writes an MLGym trajectory (`<task>.traj`) as ours into the folder `out`.
+    """Converts a trajectory of MLGym (`<task>.traj`) and writes the result into the folder `out`.
 
     Args:
-        about: what is to be known of a task, by its id.
+        about: returns facts about the task with the given id.
 
     Returns:
-        The file, named after what is in it: the same one twice is refused.
+        The new file. Its name follows from the contents of `path`, so the same file is imported only once.
 
     Raises:
-        ConfigError: it is no such file.
-        InfrastructureError: it was imported there already, or the disk is full.
+        ConfigError: `path` is not a trajectory of MLGym.
+        InfrastructureError: the file was already imported into `out`, or the disk is full.
     """
     data = _json(path)
     try:
@@ -94,7 +95,7 @@ def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
         )
         scores = _mlgym_steps(recorder, turns, graded, known, path)
         status = str(info.get("exit_status") or "")
-        # Scores are listed in the order of their grading: what no step accounts for is the end's.
+        # Scores are listed in the order of grading: those that belong to no step were given at the end.
         for metrics in graded[scores.seen :]:
             scores.write(recorder, len(turns), metrics, automatic=True)
         reward = scores.reward if known.pay else None
@@ -112,17 +113,17 @@ def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
 
 @dataclass
 class _Scores:
-    """The gradings of one file, as they are written."""
+    """Writes the gradings of one imported episode and adds up what they earned."""
 
     known: About
     where: Path
     seen: int = 0
-    """Scores that were written."""
+    """Number of scores written so far."""
     reward: float = 0.0
     seconds: float = 0.0
 
     def write(self, recorder: Recorder, turn: int, metrics: Any, *, automatic: bool) -> None:
-        """Writes one grading; `metrics` is a text where there was none."""
+        """Writes one grading. `metrics` is a message if the artefact got no score."""
         if isinstance(metrics, str):
             recorder.write(
                 "validate", t=0.0, turn=turn, score=None, problem=metrics, automatic=automatic
@@ -206,17 +207,17 @@ def _number(metrics: Any, name: str, path: Path) -> float:
 
 
 def _finite(metrics: Mapping[Any, Any]) -> dict[str, float]:
-    """The metrics that are finite numbers."""
+    """Returns only those metrics that are finite numbers."""
     numbers = {str(k): v for k, v in metrics.items() if isinstance(v, int | float)}
     return {name: float(v) for name, v in numbers.items() if abs(v) <= sys.float_info.max}
 
 
 @contextmanager
 def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
-    """A trajectory that is written whole or not at all, of what is in `path`.
+    """Provides a recorder for a trajectory that is made from `path`; deletes that trajectory on failure.
 
     Raises:
-        ConfigError: `path` holds what no such file does.
+        ConfigError: `name` cannot name a file, or the block found `path` to have an unexpected structure.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(f"the id {name[:80]!r} cannot name a file", where=str(path))
@@ -233,20 +234,23 @@ def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
 
 
 def import_verifiers(path: Path, out: Path) -> list[Path]:
-    """Writes every trace of a verifiers `traces.jsonl` as a trajectory of ours into the folder `out`.
+    """Converts every trace of a verifiers `traces.jsonl` to a trajectory in the folder `out`.
 
-    A trace of several branches is read along the last one.
+    If a trace has several branches, the last one is converted. A half-written last line is skipped.
+
+    Returns:
+        The new files.
 
     Raises:
-        ConfigError: it is no such file; a half-written last line is skipped.
-        InfrastructureError: one was imported there already, or the disk is full.
+        ConfigError: `path` is not a valid `traces.jsonl`.
+        InfrastructureError: a trace was already imported into `out`, or the disk is full.
     """
     return [_trace(trace, path, out) for trace in _traces(path)]
 
 
 def _traces(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        # Not `splitlines`: verifiers writes U+2028 and the like as they are.
+        # `splitlines` would also split at U+2028 and similar characters, which verifiers does not escape.
         lines = path.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from None
@@ -359,7 +363,7 @@ def _trace_step(
 
 
 def _last_branch(nodes: list[dict[str, Any]]) -> list[int]:
-    """The nodes from the root to the one that was added last."""
+    """Returns the indices of the nodes from the root to the node that was added last."""
     line: list[int] = []
     at: int | None = len(nodes) - 1 if nodes else None
     while at is not None:
@@ -377,7 +381,7 @@ def _message(node: dict[str, Any]) -> tuple[str, str]:
 
 
 def _content(content: Any) -> str:
-    """The text of a message, which may be in parts."""
+    """Returns the text of a message, whose content may be a list of parts."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return "" if content is None else str(content)

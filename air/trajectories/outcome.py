@@ -16,13 +16,13 @@ from air.trajectories.record import read
 
 
 class _Line(BaseModel):
-    """A line of a trajectory; other fields are ignored."""
+    """The fields of a trajectory's line that an outcome needs; other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
 class Start(_Line):
-    """The first line: task, model and metric."""
+    """The first line of a trajectory, as far as an outcome needs it: task, model and metric."""
 
     task: str
     model: str
@@ -51,31 +51,31 @@ class _End(_Line):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of an episode."""
+    """The outcome of a recorded episode: its scores, its reward and how it ended."""
 
     start: Start | None
-    """None if the episode ended before it began."""
+    """The trajectory's first line; None if the episode ended before it began."""
     how: Literal["well", "failed", "unfinished"]
-    """`failed`: an infrastructure failure, whose scores do not count; `unfinished`: the episode still
-    runs, or its run was killed."""
+    """How the episode ended. `well`: without an infrastructure failure. `failed`: with one, so its scores do
+    not count. `unfinished`: the episode still runs, or its run was killed."""
     ended: float = 0.0
-    """Time of the end, in seconds since the epoch."""
+    """When the episode ended, in seconds since the epoch; 0.0 if it is unfinished."""
     scores: tuple[float | None, ...] = ()
-    """The score of every validate in order; None if the artefact was missing or malformed."""
+    """The score of every grading in order; None for an artefact that was missing or malformed."""
     test: float | None = None
-    """The last artefact's score on the test split."""
+    """The last artefact's score on the test split; None if there is none."""
     reward: float = 0.0
     terms: Mapping[str, float] = field(default_factory=dict)
-    """The terms of the reward."""
+    """The terms whose sum is the reward, by name."""
 
     @property
     def last(self) -> float | None:
-        """The score of the last submission; None if it has no score."""
+        """The score of the last graded artefact; None if it has no score."""
         return self.scores[-1] if self.scores else None
 
     @property
     def best(self) -> float | None:
-        """The score of the best attempt, by the metric's direction."""
+        """The best score by the metric's direction; None if there is no score."""
         scores = [score for score in self.scores if score is not None]
         if not scores or self.start is None:
             return None
@@ -86,7 +86,7 @@ LineT = TypeVar("LineT", bound=_Line)
 
 
 def outcome(path: Path) -> Outcome:
-    """Reads one trajectory.
+    """Reads the outcome of the episode that the trajectory `path` records.
 
     Raises:
         ConfigError: the file is not a trajectory, or lacks a required field.

@@ -1,20 +1,20 @@
-"""Performance profiles and the area under them (AUP), as MLGym compares methods across tasks.
+"""Computes performance profiles and the area under them (AUP), with which MLGym compares methods.
 
-The ratio of a method on a task, over all methods with the task's baseline among them:
+A method m has a ratio r on each task. `best` is the best feasible score there, the baseline included:
 
-    r = best / score   where higher is better
-    r = score / best   where lower is better
+    r = best / score   if higher is better
+    r = score / best   if lower is better
 
-A score is infeasible where it is missing, negative or worse than the baseline: then r is 1.05 times the
-worst feasible ratio of that task. The same holds where r is not finite (a score or a best of zero).
+A score is infeasible if it is missing, negative or worse than the baseline. Then r is 1.05 times the worst
+feasible ratio of that task. The same holds if r is not finite (the score or the best score is zero).
 
     ρ_m(τ) = share of tasks with log10 r ≤ τ
     AUP_m  = left Riemann sum of ρ_m over 500 values of τ, evenly from 0 to τ_max
     τ_max  = log10(max over tasks of ⌈1.05 · worst feasible r⌉), rounded up to a tenth
 
 Profiles: Dolan and Moré, "Benchmarking optimization software with performance profiles", 2002; AUP: Nathani
-and others, "MLGym", 2025. A task on which nothing is feasible, the baseline neither, has no ratios; it is
-left out for every method alike.
+and others, "MLGym", 2025. A task on which no score is feasible, not even the baseline's, has no ratios; it is
+left out for all methods.
 """
 
 from __future__ import annotations
@@ -26,56 +26,57 @@ from typing import Literal
 
 Direction = Literal["higher", "lower"]
 BASELINE = "baseline"
-"""The method that every task has."""
+"""Name of the task's baseline, which is compared as a method of its own."""
 MARGIN = 1.05
 POINTS = 500
 
 
 @dataclass(frozen=True)
 class TaskScores:
-    """What the methods reached on one task."""
+    """The scores of all methods on one task."""
 
     direction: Direction
     baseline: float
     scores: Mapping[str, float | None]
-    """By method, the baseline not among them; None, or absent: there is no score."""
+    """The score of each method except the baseline; None, or no entry, if a method has no score."""
 
 
 @dataclass(frozen=True)
 class Ratios:
-    """One task's ratios by method, the baseline among them."""
+    """The ratios of all methods on one task, the baseline included."""
 
     by_method: Mapping[str, float]
     infeasible: frozenset[str]
-    """The methods whose ratio stands for an infeasible score."""
+    """The methods whose score is infeasible; their ratio is 1.05 times `worst`."""
     worst: float
-    """The worst feasible ratio."""
+    """The worst ratio of a feasible score on this task."""
 
 
 @dataclass(frozen=True)
 class Profiles:
-    """What the methods are worth across tasks."""
+    """The performance profiles of all methods across tasks, and the areas under them."""
 
     taus: Sequence[float]
-    """The 500 values of τ."""
+    """The 500 values of τ at which the profiles are computed."""
     rho: Mapping[str, Sequence[float]]
-    """By method: the share of tasks with log10 r ≤ τ, for each τ."""
+    """Each method's profile: the share of tasks with log10 r ≤ τ, for each τ."""
     aup: Mapping[str, float]
+    """The area under each method's profile."""
     ratios: Mapping[str, Ratios]
-    """By task."""
+    """The methods' ratios on each task."""
     left_out: Sequence[str]
-    """Tasks on which nothing is feasible."""
+    """The tasks on which no score is feasible, and which are therefore left out."""
 
 
 def feasible(score: float | None, baseline: float, direction: Direction) -> bool:
-    """Whether a score is there, not negative, and no worse than the baseline."""
+    """Whether a score exists, is not negative and is no worse than the baseline."""
     if score is None or score < 0:
         return False
     return score >= baseline if direction == "higher" else score <= baseline
 
 
 def ratios(task: TaskScores, methods: Sequence[str]) -> Ratios | None:
-    """The ratios of `methods` and the baseline; None where no score is feasible."""
+    """Returns the ratios of `methods` and the baseline on one task, or None if no score is feasible."""
     scores = {BASELINE: task.baseline, **{m: task.scores.get(m) for m in methods}}
     usable = {
         method: score
@@ -106,25 +107,25 @@ def _ratio(score: float, best: float, direction: Direction) -> float:
 
 
 def share(ratios: Sequence[float], tau: float) -> float:
-    """ρ(τ): the share of these ratios with log10 r ≤ τ."""
+    """Returns ρ(τ), the share of the ratios r with log10 r ≤ τ."""
     return sum(math.log10(r) <= tau for r in ratios) / len(ratios)
 
 
 def tau_max(worst: Sequence[float]) -> float:
-    """The end of the τ axis, from each task's worst feasible ratio."""
+    """Returns τ_max, the largest τ of the profiles, from the worst feasible ratio of each task."""
     return math.ceil(10 * math.log10(max(math.ceil(r * MARGIN) for r in worst))) / 10
 
 
 def area(rho: Sequence[float], taus: Sequence[float]) -> float:
-    """The left Riemann sum of ρ over τ."""
+    """Returns the area under a profile: the left Riemann sum of ρ over τ."""
     return sum(rho[i] * (taus[i + 1] - taus[i]) for i in range(len(taus) - 1))
 
 
 def profiles(tasks: Mapping[str, TaskScores], methods: Sequence[str]) -> Profiles:
-    """Profiles and AUP of `methods` and the baseline over all tasks.
+    """Returns the profiles and areas (AUP) of `methods` and the baseline over all tasks.
 
     Raises:
-        ValueError: a method is called like the baseline.
+        ValueError: a method has the name `baseline`.
     """
     if BASELINE in methods:
         raise ValueError(f"a method cannot be called {BASELINE!r}")

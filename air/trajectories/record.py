@@ -1,14 +1,16 @@
-"""Writing and reading one trajectory file; `air.trajectories.trajectory` documents every field.
+"""Writes and reads trajectory files; `air.trajectories.trajectory` documents every field.
 
-`<folder>/<episode_id>.jsonl`, one writer; each line is `{"v": 2, "type": …, "t": unix seconds, …}` with
-type `start`, `step`, `validate` or `end`. A line is flushed as soon as it happened, so a crash loses
-at most the running step. Readers keep unknown fields and skip a half-written last line.
+A trajectory is the file `<folder>/<episode_id>.jsonl`, which has one writer. Each line is
+`{"v": 2, "type": …, "t": unix seconds, …}` with type `start`, `step`, `validate` or `end`. Each line is
+flushed at once, so a crash loses at most the running step. Readers keep unknown fields and skip a
+half-written last line.
 
-Beside it lie, if the run records them, `artefacts/` (what was graded, see `air.trajectories.artefacts`)
-and `traces/<trace id>.jsonl` (the verifiers episode, with tokens and logprobs), to which lines refer.
+If the run records them, `artefacts/` (the graded files, see `air.trajectories.artefacts`) and
+`traces/<trace id>.jsonl` (the verifiers episode, with tokens and logprobs) lie in the same folder, and lines
+refer to them.
 
-Version 1 said `observation` for what the model was shown and knew neither `call`, `shown`, `diff`, `tokens`
-nor the settings of the run.
+In version 1, `observation` was the text that the model was shown; `call`, `shown`, `diff`, `tokens` and the
+settings of the run did not exist.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ Kind = Literal["start", "step", "validate", "end"]
 
 
 class Recorder:
-    """Appends to one trajectory file; without a folder it records nothing.
+    """Writes one trajectory file line by line. If `folder` is None, nothing is recorded.
 
     Raises:
         InfrastructureError: the disk is full or the folder cannot be written.
@@ -44,10 +46,10 @@ class Recorder:
                 raise InfrastructureError(f"cannot record to {self.path}: {error}") from error
 
     def write(self, kind: Kind, *, t: float | None = None, **fields: Any) -> None:
-        """Appends one line.
+        """Appends one line to the trajectory.
 
         Args:
-            t: when it happened, in seconds since the epoch; now by default.
+            t: the time of the event, in seconds since the epoch; now by default.
         """
         if self._file is None:
             return
@@ -55,14 +57,14 @@ class Recorder:
         line = {"v": VERSION, "type": kind, "t": at, **fields}
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
         try:
-            # What an agent's program printed may hold lone surrogates, which no file can.
+            # The output of an agent's program may hold lone surrogates, which UTF-8 cannot encode.
             self._file.write(text.encode("utf-8", "replace").decode() + "\n")
             self._file.flush()
         except OSError as error:
             raise InfrastructureError(f"cannot record to {self.path}: {error}") from error
 
     def close(self) -> None:
-        """Closes the file; harmless twice."""
+        """Closes the file; does nothing if it is closed already."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -80,11 +82,13 @@ class Recorder:
 
 
 def trajectory_files(path: Path) -> list[Path]:
-    """The trajectories at a path: a file itself, those of a run's folder (`trajectories/`) or of a folder of
-    them; sorted by name.
+    """Returns the trajectory files at a path, sorted by name.
+
+    Args:
+        path: a trajectory file, a run's folder (with a folder `trajectories`), or a folder of trajectories.
 
     Raises:
-        MissingError: there is none.
+        MissingError: there is no trajectory at `path`.
     """
     if path.is_file():
         return [path]
@@ -98,11 +102,10 @@ def trajectory_files(path: Path) -> list[Path]:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a trajectory as they were written, oldest first; a half-written last one is skipped.
+    """Yields the lines of a trajectory as dictionaries, oldest first; skips a half-written last line.
 
     Raises:
-        ConfigError: the file cannot be read, a line is no JSON object (where the last one is no JSON at all,
-            it is skipped), or is of a newer version.
+        ConfigError: the file cannot be read, or a line is not a JSON object or has a newer version.
     """
     with (
         boundary(ConfigError, f"cannot read {path}", OSError),

@@ -1,8 +1,8 @@
-"""Recorded runs compared: best attempts and last submissions per task and method, profiles and AUP.
+"""Compares recorded runs: the scores of each method on each task, performance profiles and their areas (AUP).
 
-A method is one model in one run. Its score on a task is the best over its episodes, as published tables
-have it (best of four), once of each episode's best attempt, once of its last submission; so methods are
-only comparable at equal numbers of episodes, which the rows show.
+A method is one model in one run. There are two views of an episode's score: its best attempt and its last
+submission. In each view, the score of a method on a task is the best over its episodes, as in published
+tables (best of four). So methods are comparable only with equal numbers of episodes, which the rows show.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ VIEWS: dict[str, Callable[[Outcome], float | None]] = {
     "best_attempt": lambda one: one.best,
     "last_submission": lambda one: one.last,
 }
-"""Which of an episode's scores counts."""
+"""The views of an episode: each function returns the score that counts for it, or None if there is none."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one run recorded."""
+    """What one run recorded: the outcomes of its episodes and its training metrics."""
 
     path: Path
     outcomes: tuple[Outcome, ...]
-    """Its episodes, oldest first; those without an end come last."""
+    """The outcomes of the run's episodes, oldest first; unfinished episodes come last."""
     steps: tuple[dict[str, Any], ...]
-    """The rows of its `metrics.jsonl`; none where it was no training run."""
+    """The rows of the run's `metrics.jsonl`, one for each training step; empty if the run did not train."""
 
     def counts(self) -> dict[str, int]:
-        """Episodes by how they ended."""
+        """Returns the number of episodes that ended well, that failed and that are unfinished."""
         return {
             how: sum(1 for one in self.outcomes if one.how == how)
             for how in ("well", "failed", "unfinished")
         }
 
     def terms(self) -> dict[str, float]:
-        """The mean of each term of the reward; they add up to the mean reward."""
+        """Returns the mean of each reward term over the episodes that ended well."""
         well = [one for one in self.outcomes if one.how == "well"]
         names = dict.fromkeys(name for one in well for name in one.terms)
         return {name: fmean(one.terms.get(name, 0.0) for one in well) for name in names}
 
     def rewards(self) -> tuple[float | None, float | None]:
-        """The mean reward of the first and the last quarter of its steps."""
+        """Returns the mean rewards of the first and the last quarter of training steps; None if unknown."""
         quarter = max(1, len(self.steps) // 4)
         parts = (self.steps[:quarter], self.steps[-quarter:])
         means = [[r for row in part if (r := row.get("reward")) is not None] for part in parts]
@@ -61,47 +61,50 @@ class Run:
 
 @dataclass(frozen=True)
 class Row:
-    """One method on one task."""
+    """The scores of one method on one task."""
 
     task: str
     method: str
     n: int
-    """Episodes that ended well."""
+    """Number of episodes that ended well."""
     scored: int
-    """Those of them with a score; mean, best and standard error are over these."""
+    """Number of those episodes that have a score; `mean`, `best` and `stderr` are computed from them."""
     mean: float | None
+    """The mean score; None if there is no score."""
     best: float | None
+    """The best score; None if there is no score."""
     stderr: float | None
-    """Of the mean, s/√n; None of fewer than two."""
+    """The standard error of the mean score, s/√n; None for fewer than two scores."""
     test: float | None
-    """The mean test score of the last artefacts."""
+    """The mean test score of the episodes' last artefacts; None if unknown or in the view `best_attempt`."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that is reported of some runs."""
+    """The comparison of some runs."""
 
     tasks: dict[str, Start]
-    """What was played, by id."""
+    """The tasks by id, each as the first line of an episode describes it."""
     methods: dict[str, str]
-    """The model of each method."""
+    """The name of each method's model."""
     rows: dict[str, list[Row]]
-    """By view; sorted by task, then in the order of the runs."""
+    """The rows of each view of `VIEWS`, sorted by task and then in the order of the runs."""
     profiles: dict[str, Profiles]
-    """By view."""
+    """The performance profiles of each view of `VIEWS`."""
     notes: list[str]
-    """What must be known to read it."""
+    """Remarks that a reader of the report needs, such as unequal numbers of episodes."""
 
 
 def read_run(path: Path, *, last: int | None = None) -> Run:
-    """Reads a run's folder: `trajectories/`, or a folder of trajectories itself, and `metrics.jsonl`.
+    """Reads the trajectories and the `metrics.jsonl` of a run.
 
     Args:
-        last: take only so many of the latest episodes of each task and model that ended well.
+        path: the run's folder, or a folder of trajectories, for which no metrics are read.
+        last: of the episodes that ended well, read only this many of the latest for each task and model.
 
     Raises:
-        MissingError: there is no such folder, or it has no trajectory.
-        ConfigError: a file in it is not what it should be.
+        MissingError: the folder does not exist, or has no trajectory.
+        ConfigError: a trajectory or `metrics.jsonl` is invalid.
     """
     if not path.is_dir():
         raise MissingError("no such run", where=str(path), remedy="name a folder of outputs/")
@@ -112,7 +115,7 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
 
 
 def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
-    """The last `count` of each task and model that ended well, and all that did not."""
+    """Returns the last `count` episodes of each task and model that ended well, and all that did not."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for one in outcomes:
         if one.how == "well" and one.start is not None:
@@ -122,7 +125,7 @@ def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
 
 
 def _steps(path: Path) -> tuple[dict[str, Any], ...]:
-    """The rows of `metrics.jsonl`; a half-written last one is skipped."""
+    """Reads the rows of a `metrics.jsonl`; skips a half-written last row."""
     if not path.is_file():
         return ()
     with boundary(ConfigError, f"cannot read {path}", OSError):
@@ -144,10 +147,10 @@ def _steps(path: Path) -> tuple[dict[str, Any], ...]:
 
 
 def compare(runs: Sequence[Run]) -> Report:
-    """The report of these runs.
+    """Compares runs and returns the report.
 
     Raises:
-        ConfigError: a task was recorded with two metrics, directions or baselines, so that its scores
+        ConfigError: a task was recorded with different metrics, directions or baselines, so its scores
             cannot be compared; or no episode ended well.
     """
     notes: list[str] = []
@@ -170,7 +173,7 @@ def compare(runs: Sequence[Run]) -> Report:
 
 
 Played = dict[str, list[tuple[Outcome, str]]]
-"""Episodes that ended well, each with its model, by method."""
+"""The episodes of each method that ended well, each with the name of its model."""
 
 
 def _by_method(runs: Sequence[Run]) -> Played:
@@ -185,7 +188,7 @@ def _by_method(runs: Sequence[Run]) -> Played:
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """What to call each run: its folder's name, or its path where another one is called so."""
+    """Returns a name for each run: its folder's name, or its path if that name is taken."""
     short = [run.path.resolve().name for run in runs]
     return [
         str(run.path.resolve()) if short.count(name) > 1 or name == BASELINE else name
@@ -194,7 +197,11 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _tasks(runs: Sequence[Run], notes: list[str]) -> dict[str, Start]:
-    """What was played; each task must have been the same everywhere."""
+    """Returns the tasks that were played, by id; adds a note for each task whose files have changed.
+
+    Raises:
+        ConfigError: a task was recorded with different metrics, directions or baselines.
+    """
     tasks: dict[str, Start] = {}
     versions: dict[str, set[str]] = {}
     for run in runs:

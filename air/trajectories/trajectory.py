@@ -1,7 +1,7 @@
-"""The trajectory format, as types: `load(path)` gives one whole episode.
+"""The trajectory format as types; `load(path)` reads one whole episode.
 
-A reader takes every version up to the present one. Fields it does not know are ignored; those that an older
-version had not have the defaults below. `tests/unit/trajectories/v1.jsonl` is a file of version 1.
+All versions up to the present one can be read. Unknown fields are ignored; fields that an older version
+lacks get the defaults below. `tests/unit/trajectories/v1.jsonl` is a file of version 1.
 """
 
 from __future__ import annotations
@@ -19,133 +19,135 @@ from air.trajectories.record import read
 
 
 class Line(BaseModel):
-    """One line, or a part of one."""
+    """Base class for the lines of a trajectory and for their parts."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
 
 
 class ToolUse(Line):
-    """One use of a tool of the action format."""
+    """A model's call of a tool that the action format offers."""
 
     name: str
     """The tool's name."""
     args: tuple[str, ...] = ()
-    """Its arguments, as text."""
+    """The tool's arguments, as text."""
     body: tuple[str, ...] | None = None
-    """Lines of text that came with it; None where the tool takes none."""
+    """Lines of text that belong to the call, such as a file's new content; None if the tool takes no text."""
 
 
 class Call(Line):
-    """An action, exactly: what the action format made of the reply."""
+    """An action, as the action format parsed it from the model's reply."""
 
     script: str = ""
-    """The shell script; empty where there is none."""
+    """The shell script to run; empty if the action has none."""
     tool: ToolUse | None = None
-    """The use of a tool; None if the action is a script."""
+    """The tool call; None if the action calls no tool."""
     ending: Literal["validate", "submit"] | None = None
-    """What the action asks for after the script; None if it asks for neither."""
+    """Whether the action ends with a `validate` or a `submit`; None if with neither."""
 
 
 class TokenRef(Line):
-    """Where a reply's tokens and logprobs are: nodes of the trace that `Start.trace` names, which lies in the
-    file that `End.trace_file` names. The last node of the range is the reply; the ones before it are
-    what had been said to the model since."""
+    """Where a reply's tokens and logprobs are: nodes of the trace `Start.trace` in the file `End.trace_file`.
+
+    The last node of the range is the reply; the nodes before it are the messages to the model since its
+    previous reply.
+    """
 
     nodes: tuple[int, int] | None = None
-    """First node and one past the last; None where the reply was not added to the trace."""
+    """Index of the first node and index after the last one; None if the reply is not in the trace."""
     prompt: int = 0
-    """Tokens of all that was sent, as the server counted them."""
+    """Number of tokens in the whole prompt, as the inference server counted them."""
     completion: int = 0
-    """Tokens of the reply."""
+    """Number of tokens in the reply."""
 
 
 class FileChange(Line):
     """One file that a step changed."""
 
     path: str
-    """Relative to the workspace."""
+    """Path of the file, relative to the workspace."""
     status: Literal["added", "changed", "removed"]
     """What happened to the file."""
     bytes: int = 0
-    """Its size afterwards."""
+    """Size of the file after the step, in bytes."""
     added: int = 0
-    """Lines added, as far as known."""
+    """Number of lines added, as far as known."""
     removed: int = 0
-    """Lines removed, as far as known."""
+    """Number of lines removed, as far as known."""
     note: str = ""
-    """Why its content is not in the diff, or not all of it: `binary`, `too large`, `cut`, …; else empty."""
+    """Why the diff lacks the file's change or a part of it: `binary`, `too large`, `cut`, …; else empty."""
 
 
 class Diff(Line):
-    """What a step did to the workspace's regular files."""
+    """What a step changed in the workspace's regular files."""
 
     text: str = ""
-    """Unified diff; files of which nothing is shown have no part in it."""
+    """The changes as a unified diff; it may lack some files, see `FileChange.note`."""
     files: tuple[FileChange, ...] = ()
-    """Every file that changed."""
+    """The files that changed, up to a limit."""
     cut: bool = False
-    """Whether there was more than is kept."""
+    """Whether `text` or `files` lacks something because too much changed."""
     seconds: float = 0.0
-    """What looking took; no part of the episode's own time."""
+    """Time that computing the diff took, in seconds; it does not count as the episode's time."""
     problem: str = ""
-    """Why it could not be looked at; empty where it could."""
+    """Why the diff could not be computed; empty if it could."""
 
 
 class Start(Line):
-    """The first line: what is played, by whom, where."""
+    """The first line of a trajectory: which task is played, by which model, in which box."""
 
     t: float = 0.0
-    """When, in seconds since the epoch, as in every line."""
+    """When the episode began, in seconds since the epoch. Every line has its time in this form."""
     episode: str = ""
-    """The episode's id; the file is named after it."""
+    """The episode's id; the trajectory's file has this name."""
     trace: str = ""
-    """The verifiers trace's id."""
+    """The id of the verifiers trace that holds the episode's tokens."""
     task: str
     """The task's id."""
     task_hash: str = ""
-    """SHA-256 of all that the task is made of."""
+    """SHA-256 of everything that the task is made of, in hex."""
     seed: int = 0
     """The episode's seed."""
     metric: str = ""
     """The name of the task's primary metric."""
     direction: Literal["higher", "lower"] | None = None
-    """Which way the metric is better; None in the oldest files."""
+    """Whether a higher or a lower value of the metric is better; None in the oldest files."""
     baseline: float | None = None
     """The task's declared baseline score on the validation split."""
     scale: Mapping[str, Any] = Field(default_factory=dict)
     """How a score becomes a reward: the fields of `air.tasks.spec.RewardScale`."""
     pay: Mapping[str, Any] = Field(default_factory=dict)
-    """The run's reward settings: the fields of `air.rewards.terms.RewardSettings`, and
-    `episode_seconds`, the time that `time_penalty` is for."""
+    """The run's reward settings: the fields of `air.rewards.terms.RewardSettings`, and `episode_seconds`,
+    the time to which `time_penalty` refers."""
     format: str = ""
-    """The action format: a name, or `module:Class`; empty if unknown."""
+    """The action format: its name, or its class as `module:Class`; empty if unknown."""
     settings: Mapping[str, Any] = Field(default_factory=dict)
-    """The harness's settings (`max_observation_tokens`, `tokenizer`, `window`, …), and those that a
+    """Settings of the harness (`max_observation_tokens`, `tokenizer`, `window`, …), and the settings that a
     subclass of `air.env.config.ResearchEnvConfig` adds."""
     max_turns: int | None = None
-    """The limit of turns; None: no limit."""
+    """The largest number of turns; None if there is no limit."""
     task_roots: tuple[str, ...] = ()
-    """Folders in which the task was looked for, instead of among the shipped ones; empty: among those."""
+    """Folders in which the task was looked up; if empty, it is one of the tasks that ship with air."""
     mlgym_root: str | None = None
-    """The checkout of MLGym in which the task was found; None for other tasks."""
+    """The checkout of MLGym that the run's settings named; None if they named none."""
     isolation: str = ""
-    """`container` or `process`."""
+    """How the box isolates the agent: `container`, or `process` for a plain process without a container."""
     image: str = ""
-    """The name of the box's image; empty for a process box."""
+    """Name of the box's container image; empty if the box is a plain process."""
     image_digest: str = ""
-    """What the image's tag stood for; empty for a process box."""
+    """Digest of the container image when the box started; empty if the box is a plain process."""
     workspace: str = "/workspace"
-    """Where commands saw the workspace."""
+    """The workspace's path inside the box."""
     temporary: str = "/tmp"
-    """Where commands saw the folder for temporary files."""
+    """Path of the folder for temporary files inside the box."""
     gpus: tuple[str, ...] = ()
-    """UUIDs."""
+    """UUIDs of the box's GPUs."""
     queue_seconds: float = 0.0
-    """How long it waited for its box."""
+    """How long the episode waited for its box, in seconds."""
     config_hash: str = ""
-    """SHA-256 of the environment's settings."""
+    """SHA-256 of the environment's settings, in hex."""
     versions: Mapping[str, str] = Field(default_factory=dict)
-    """Of Python and the packages that matter."""
+    """Versions of Python and of the packages that can affect a result, by name."""
     system: str = ""
     """The system prompt."""
     prompt: str = ""
@@ -153,123 +155,123 @@ class Start(Line):
     model: str = ""
     """The name of the model that played."""
     harness: str = "air"
-    """The program that played; `air` is the one whose turns are text."""
+    """The harness that played the episode. Turns are text for `air`, tool calls for other harnesses."""
     origin: str = "air"
-    """Who recorded it: `air`, or the format that it was imported from."""
+    """Which program recorded the episode: `air`, or the one from whose file it was imported."""
 
 
 class Step(Line):
-    """One turn: what the model said, what was done, what came of it."""
+    """One turn: the model's reply, the action in it, and the world's answer."""
 
     t: float = 0.0
-    """When it was over."""
+    """When the turn ended, in seconds since the epoch."""
     turn: int = 0
-    """Counted from 1; a reply that was no action counts too."""
+    """Number of the turn, from 1; a reply without an action counts too."""
     reply: str
     """The model's reply, in full."""
     action: str | None = None
-    """The action as the model wrote it; None where the reply was none."""
+    """The action's text as the model wrote it; None if the reply has no action."""
     call: Call | None = None
-    """The same, taken apart; None there and in version 1."""
+    """The parsed action; None if the reply has no action, and in files of version 1."""
     observation: str | None = None
-    """What the world answered, in full; None where nothing was done, and in version 1."""
+    """The world's full answer to the action; None if nothing was done, and in files of version 1."""
     shown: str = ""
-    """What the model was shown of it."""
+    """The text that the model was shown as the answer; it may be shorter than `observation`."""
     left: int | None = None
-    """Turns left afterwards; None where nothing limited them."""
+    """Number of turns left after this one; None if turns are not limited."""
     code: int | None = None
-    """Exit status of the script; None where none ran."""
+    """Exit status of the script; None if no script ran."""
     timed_out: bool = False
     """Whether the script ran past the task's `limits.exec_seconds` and was killed."""
     truncated: bool = False
-    """Whether output was cut before it reached `observation`."""
+    """Whether `observation` lacks a part of the output, since it was too long."""
     problem: str = ""
-    """`format` or `length`: why the reply was no action."""
+    """Why the reply has no action: `format` or `length`; empty if it has one."""
     model_seconds: float = 0.0
-    """Time until the model's reply was there."""
+    """Time until the model had replied, in seconds."""
     exec_seconds: float = 0.0
-    """Time that the action took in the box, without grading."""
+    """Time that the action took in the box, in seconds, without grading."""
     tokens: TokenRef | None = None
     """Where the reply's tokens are; None if no trace was recorded."""
     diff: Diff | None = None
-    """None where none was recorded."""
+    """What the step changed in the workspace; None if this was not recorded."""
 
 
 class Validation(Line):
-    """One grading; it belongs to the step of the same turn."""
+    """One grading of the artefact; it belongs to the step with the same turn number."""
 
     t: float = 0.0
-    """When the grade was there."""
+    """When the artefact had been graded, in seconds since the epoch."""
     turn: int = 0
-    """The turn of the step that it belongs to."""
+    """Number of the turn to whose step the grading belongs."""
     score: float | None = None
-    """The primary metric as measured; None where the artefact was missing or malformed."""
+    """The primary metric as measured; None if the artefact was missing or malformed."""
     phi: float | None = None
-    """The score, oriented, normalised and clipped."""
+    """The normalised score φ: higher is better, and it is clipped; None if it was not computed."""
     anchor: float | None = None
-    """The φ that it was compared with."""
+    """The earlier φ with which `phi` was compared; None if there was no comparison."""
     delta: float = 0.0
-    """What it earned."""
+    """The reward that this grading earned."""
     floor: float = 0.0
-    """A smaller move would have earned nothing."""
+    """The noise floor: a smaller change of φ would have earned nothing."""
     stderr: float | None = None
     """The standard error of the score; None if the artefact was graded once."""
     problem: str = ""
-    """What was wrong with the artefact."""
+    """What is wrong with the artefact; empty if it has a score."""
     metrics: Mapping[str, float] = Field(default_factory=dict)
-    """All metrics that the grader reported."""
+    """All metrics that the grader reported, by name."""
     artefact: str = ""
-    """Digest of what was graded."""
+    """Digest of the graded artefact."""
     kept: str = ""
-    """Where its bytes lie, relative to the trajectory's folder; empty where they were not kept."""
+    """Path of the stored artefact, relative to the trajectory's folder; empty if it was not stored."""
     seconds: float = 0.0
-    """What grading took, waiting for a grader's box included."""
+    """Time that grading took, in seconds, including the wait for a grader box."""
     remembered: bool = False
-    """Whether the grade was looked up: an equal artefact was graded before."""
+    """Whether the grade was found in the cache, since an equal artefact had been graded before."""
     automatic: bool = False
-    """Whether the episode's end asked for it, not the agent."""
+    """Whether the artefact was graded because the episode ended, not because the agent asked for it."""
 
 
 class Test(Line):
-    """The last artefact on the test split."""
+    """The score of the episode's last artefact on the test split."""
 
     score: float | None = None
     """The primary metric on the test split; None if the artefact was missing or malformed."""
     stderr: float | None = None
     """The standard error of the score; None if the artefact was graded once."""
     artefact: str = ""
-    """Digest of what was graded."""
+    """Digest of the graded artefact."""
     kept: str = ""
-    """Where its bytes lie, relative to the trajectory's folder; empty if they were not kept."""
+    """Path of the stored artefact, relative to the trajectory's folder; empty if it was not stored."""
 
 
 class End(Line):
-    """The last line: how it ended."""
+    """The last line of a trajectory: how the episode ended, and its reward."""
 
     t: float = 0.0
-    """When the episode ended."""
+    """When the episode ended, in seconds since the epoch."""
     ok: bool = False
-    """Whether it ended without a failure of ours; only then has it a reward."""
+    """Whether the episode ended without an infrastructure failure; only then does it have a reward."""
     why: str = ""
-    """`submit`, `turns`, `context`, `length`, `format`, or what verifiers stopped it for."""
+    """Why the episode ended: `submit`, `turns`, `context`, `length`, `format` or a condition of verifiers."""
     error: str | None = None
-    """The infrastructure error that ended it; None if there was none."""
+    """The infrastructure error that ended the episode; None if there was none."""
     reward: float | None = None
     """The sum of `terms`; None for a failed episode."""
     terms: Mapping[str, float] | None = None
-    """What the reward is the sum of."""
+    """The terms whose sum is the reward, by name; None for a failed episode."""
     metrics: Mapping[str, float] = Field(default_factory=dict)
-    """Scores, counts and times of the episode by name."""
+    """Scores, counts and times of the episode, by name."""
     test: Test | None = None
-    """The score on the test split; None if nothing was scored there."""
+    """The last artefact's score on the test split; None if no artefact was scored there."""
     branches: int | None = None
-    """Branches of the verifiers trace, each a training sample; None if unknown."""
+    """Number of branches of the verifiers trace, each of which is a training sample; None if unknown."""
     trace_file: str = ""
-    """Where the verifiers trace lies, relative to the trajectory's folder; empty where it was not kept."""
+    """Path of the file with the verifiers trace, relative to the trajectory's folder; empty if not stored."""
 
     @property
     def times(self) -> dict[str, float]:
-        """Seconds by where they went: `agent` (all but grading), `model`, `exec`, `grading`, `queue`."""
+        """The seconds spent by kind: `agent` (all but grading), `model`, `exec`, `grading`, `queue`."""
         return {
             name.removeprefix("seconds_"): value
             for name, value in self.metrics.items()
@@ -279,24 +281,24 @@ class End(Line):
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One recorded episode."""
+    """One recorded episode: the lines of its trajectory file, as types."""
 
     path: Path
     version: int
-    """Of its first line; 0 where it has none."""
+    """The format version of the first line; 0 if the file has no line."""
     start: Start | None
-    """None where it ended before it began."""
+    """The first line; None if the episode ended before it began."""
     steps: tuple[Step, ...]
     validations: tuple[Validation, ...]
     end: End | None
-    """None while it is played, or where its run was killed."""
+    """The last line; None if the episode is still played or its run was killed."""
 
     def validations_of(self, step: Step) -> list[Validation]:
-        """The gradings that a step asked for; those of the episode's end are not among them."""
+        """Returns the gradings that a step asked for, without those that the end of the episode caused."""
         return [one for one in self.validations if one.turn == step.turn and not one.automatic]
 
     def messages(self) -> list[dict[str, str]]:
-        """The conversation as the model saw it: `{"role", "content"}`, up to what it was shown last."""
+        """Returns the conversation as messages `{"role", "content"}`, up to the last text that was shown."""
         if self.start is None:
             return []
         talk = [{"role": "system", "content": self.start.system}] if self.start.system else []
@@ -316,10 +318,10 @@ _KINDS: dict[str, type[Line]] = {
 
 
 def parse(line: Mapping[str, Any], *, where: str = "trajectory") -> Line:
-    """One line of `read` as its type, of whatever version.
+    """Converts one line that `read` yields, of any version, to its type.
 
     Raises:
-        ConfigError: it is of no kind that is known, or lacks what it must have.
+        ConfigError: the line's type is unknown, or a field is missing or invalid.
     """
     kind = _KINDS.get(str(line.get("type")))
     if kind is None:
@@ -331,10 +333,10 @@ def parse(line: Mapping[str, Any], *, where: str = "trajectory") -> Line:
 
 
 def load(path: Path | str) -> Trajectory:
-    """Reads one trajectory; one that is still written, or was cut off, is read as far as it goes.
+    """Reads one trajectory. If its file is unfinished or was cut off, the lines up to there are read.
 
     Raises:
-        ConfigError: the file cannot be read or is no trajectory.
+        ConfigError: the file cannot be read or is not a trajectory.
     """
     path = Path(path)
     start: Start | None = None

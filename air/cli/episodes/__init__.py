@@ -1,1 +1,1 @@
-"""Commands about recorded and played episodes."""
+"""Commands that play, replay, show and convert episodes."""

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Loop:
-    """An event loop in a thread; use through `with`. All its work must have ended when `with` ends."""
+    """An event loop in a thread of its own. Use it in a `with` block, which must not end before its work."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -34,8 +34,8 @@ class Loop:
         """Runs `work` in the loop and waits for its result.
 
         Args:
-            on_interrupt: called in the loop at each Ctrl-C; the wait goes on. None: Ctrl-C cancels
-                `work`, waits for its end and raises KeyboardInterrupt.
+            on_interrupt: called in the loop at each Ctrl-C; `run` then waits on. If it is None, Ctrl-C
+                cancels `work`, waits until it has ended and raises KeyboardInterrupt.
         """
         task = asyncio.run_coroutine_threadsafe(_task(work), self._loop).result()
         done = threading.Event()

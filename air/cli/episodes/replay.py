@@ -1,6 +1,6 @@
 """`air replay PATH…`: plays recorded episodes again without a model, and compares every step.
 
-With `--rescore`, grades only the recorded artefacts again. Exit codes: 0 everything matched; 1 something
+With `--rescore`, it only grades the recorded artefacts again. Exit codes: 0 everything matched; 1 something
 differs or failed; 2 something could not be replayed.
 """
 
@@ -32,7 +32,7 @@ HELP = "play recorded episodes again without a model; report the first differenc
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags."""
+    """Adds the command's flags to `parser`."""
     parser.add_argument(
         "paths",
         nargs="*",
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replays; returns the exit code."""
+    """Replays or rescores the trajectories at the given paths; returns the exit code."""
     os.environ.setdefault(
         "HF_HUB_OFFLINE", "1"
     )  # before imports read it: no tokenizer is downloaded
@@ -105,10 +105,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuses flags that are wrong or have no effect.
+    """Refuses flags with wrong values, and flags that would have no effect.
 
     Raises:
-        ConfigError: names the flag.
+        ConfigError: a flag is refused; the message names it.
     """
     from air.errors import ConfigError
 
@@ -131,13 +131,13 @@ def _check(args: argparse.Namespace) -> None:
 
 @dataclass
 class _Tally:
-    """What has come of the trajectories so far."""
+    """The results and failures of the trajectories that were replayed so far."""
 
     results: list[Replayed | Rescored] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
     """A message for every path that could not be replayed."""
     failed: int = 0
-    """Trajectories whose replay an infrastructure failure ended."""
+    """Number of trajectories whose replay ended with an infrastructure failure."""
 
     @property
     def exit_code(self) -> int:
@@ -147,7 +147,7 @@ class _Tally:
 
 
 def _files(paths: Sequence[Path], tally: _Tally) -> list[Path]:
-    """The trajectories at these paths, each once; `tally` gets the paths that cannot be read."""
+    """Returns the trajectory files at `paths`, each once; notes unreadable paths in `tally`."""
     from air.errors import UsageError
     from air.trajectories import trajectory_files
 
@@ -166,7 +166,7 @@ async def _all(
     """Replays every trajectory; returns the exit code.
 
     Args:
-        changes: settings of the reward, to rescore instead of playing; None plays.
+        changes: reward settings to change while rescoring. If None, the episodes are played instead.
     """
     from air.replay.replayer import Replayer
     from air.replay.restore import gpu_pools

@@ -1,6 +1,7 @@
 """`air shell TASK`: a person plays an episode and types what a model would say.
 
-`--exec` reads a script, `--from` continues a recorded episode, `--attach` looks into a running box.
+With `--exec`, a script is played instead; `--from` continues a recorded episode; `--attach` looks into a
+running box.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _EPISODE_FLAGS = (*_NEW_EPISODE_FLAGS, "runtime", "max_turns", "env", "task_root
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags."""
+    """Adds the command's flags to `parser`."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = f"{USAGE}\n\nExit codes: 0; 1 an :expect or a box failed; 2 bad input."
     parser.add_argument("task", nargs="?", help="a task's id; `air tasks` lists them")
@@ -77,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays until the script ends or the person leaves."""
+    """Plays until the script ends or the person leaves; returns the exit code 0."""
     modes = [name for name in ("task", "origin", "attach") if getattr(args, name) is not None]
     if len(modes) != 1:
         raise ConfigError("name a task, or --from TRAJECTORY, or --attach BOX", where="air shell")
@@ -103,10 +104,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_idle(args: argparse.Namespace) -> None:
-    """Refuses flags that would have no effect.
+    """Refuses flags that would have no effect with `--attach` or `--from`.
 
     Raises:
-        ConfigError: names the flag.
+        ConfigError: a flag is refused; the message names it.
     """
     if args.task is not None:
         return
@@ -145,7 +146,7 @@ def _session(args: argparse.Namespace) -> ManualEpisode:
         }
     else:
         data = recorded_config(origin[0], args.runtime)
-        again = recorded_config(origin[0], args.runtime)  # validation changes it
+        again = recorded_config(origin[0], args.runtime)  # validation changes its input
         recorded = validate(ResearchEnvConfig, again, where=str(args.origin))
     if args.max_turns is not None:
         data["agent"]["max_turns"] = args.max_turns or None
@@ -165,7 +166,7 @@ def _session(args: argparse.Namespace) -> ManualEpisode:
 
 
 def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
-    """A recorded episode, and the number of steps after which to continue it."""
+    """Reads a recorded episode; returns it with the number of steps after which to continue it."""
     from air.trajectories import load
 
     trajectory = load(path)
@@ -180,10 +181,10 @@ def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
 
 
 def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -> None:
-    """Refuses changed settings: a record has one set of settings for all its steps.
+    """Refuses settings that differ from the recorded ones: a trajectory has one set for all its steps.
 
     Raises:
-        ConfigError: names the first setting that differs.
+        ConfigError: a setting differs; the message names the first one.
     """
     from air.env.config import AirHarnessConfig
     from air.rewards.terms import RewardSettings
@@ -203,7 +204,7 @@ def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -
 
 
 def _set(data: dict[str, Any], change: str) -> None:
-    """Sets `a.b=value` in nested tables."""
+    """Applies a change such as `a.b=value` to nested tables."""
     name, value = flags.key_value(change, "--env")
     *outer, last = name.split(".")
     for part in outer:
@@ -214,10 +215,10 @@ def _set(data: dict[str, Any], change: str) -> None:
 
 
 class _Shell:
-    """Carries out the entries of an episode: one method for each `:NAME`, and `act` for actions.
+    """Carries out what the person enters: one method for each command `:NAME`, and `act` for actions.
 
     Args:
-        stop: whether Ctrl-C stops only the running action; else it ends the command.
+        stop: whether Ctrl-C stops only the running action; otherwise it ends `air shell`.
     """
 
     def __init__(self, session: ManualEpisode, loop: Loop, screen: Screen, *, stop: bool) -> None:
@@ -227,13 +228,13 @@ class _Shell:
 
     @property
     def ready(self) -> str:
-        """The prompt for a person."""
+        """The input prompt: the task's id and the number of turns left."""
         left = self._session.left
         turns = "" if left is None else f" {left}"
         return f"{self._session.episode.world.task.id}{turns}> "
 
     def act(self, reply: str, seconds: float) -> None:
-        """One turn."""
+        """Plays one turn with a reply that took the person `seconds` to type, and prints what came of it."""
         session = self._session
         lines = self._loop.run(session.act(reply, seconds), self._on_interrupt)
         for line in lines:
@@ -305,7 +306,7 @@ class _Shell:
 def _turns(
     shell: Any, screen: Screen, entries: list[shell_input.Entry] | None, where: str | None
 ) -> int:
-    """Carries out a script's entries, or those that a person types."""
+    """Carries out a script's entries, or what a person types if there is no script; returns the exit code."""
     if entries is None:
         return _prompt_loop(shell, screen)
     for one in entries:
@@ -332,7 +333,7 @@ def _do(shell: Any, screen: Screen, one: shell_input.Entry, seconds: float) -> N
 
 
 def _prompt_loop(shell: Any, screen: Screen) -> int:
-    """Reads and carries out entries until the person leaves."""
+    """Reads and carries out what a person types, until the person leaves; returns the exit code."""
     commands = shell_attach.COMMANDS if isinstance(shell, shell_attach.Attachment) else COMMANDS
     with _history():
         screen.note("help", ":help lists the commands")
@@ -363,7 +364,7 @@ def _prompt_loop(shell: Any, screen: Screen) -> int:
 
 @contextlib.contextmanager
 def _keep_prompt(screen: Screen) -> Iterator[None]:
-    """Prints errors instead of leaving the prompt; Ctrl-C ends only what runs."""
+    """Prints errors of the block and returns to the prompt; Ctrl-C ends only the block."""
     try:
         yield
     except AirError as error:
@@ -374,7 +375,7 @@ def _keep_prompt(screen: Screen) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Line editing and a history, if this Python has readline."""
+    """Provides line editing and a history of lines in the block, if this Python has readline."""
     try:
         import readline
     except ImportError:
@@ -383,7 +384,7 @@ def _history() -> Iterator[None]:
     from air import paths
 
     file = paths.cache() / "shell_history"
-    with contextlib.suppress(OSError):  # none yet, or unreadable: the shell works without a history
+    with contextlib.suppress(OSError):  # the shell works without a history file
         readline.read_history_file(file)
     try:
         yield

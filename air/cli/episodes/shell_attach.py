@@ -1,8 +1,8 @@
 """`air shell --attach BOX`: looks into a running box without disturbing its episode.
 
-Nothing goes through the box's guest: the command log is read from its file, a container is entered as
-`air box exec` does, and a process box is a folder on this machine. The person's commands share the box's
-limits, and the agent sees the changes that they make.
+Nothing goes through the box's guest: the command log is read from its file, and commands enter a container
+as `air box exec` does. A process box is a plain process, not a container: commands run in its folder on this
+machine. The agent sees the changes that a person's commands make; in a container, they share its limits.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _NO_TRACES = [
     "ENV=",
     "INPUTRC=/dev/null",
 ]
-"""The home folder is the agent's workspace: a person's shell must leave no history there, and must not run
-start-up files that the agent wrote."""
+"""`env` with settings for a person's shell in the agent's workspace, which is its home folder: it leaves no
+history there and runs no start-up files that the agent wrote."""
 
 
 class Attachment:
-    """Carries out the entries: one method for each `:NAME`.
+    """Carries out what a person enters for one running box: one method for each command `:NAME`.
 
     Raises:
-        MissingError: there is no such box.
-        UsageError: several boxes have names that begin so.
+        MissingError: no box has a name that begins with `name`.
+        UsageError: several boxes have names that begin with `name`.
     """
 
     ready = "attach> "
@@ -116,7 +116,7 @@ class Attachment:
 
 
 def enter(container: str) -> None:
-    """Opens a shell in a container, on this terminal."""
+    """Opens an interactive shell in a container on this terminal."""
     from air.sandbox.ops import attach
 
     attach.run(container, [*_NO_TRACES, *_SHELL], interactive=True)
@@ -126,7 +126,7 @@ def needs_terminal() -> None:
     """Refuses `:bash` without a command if standard input is not a terminal.
 
     Raises:
-        ConfigError: it is not a terminal.
+        ConfigError: standard input is not a terminal.
     """
     if not sys.stdin.isatty():
         raise ConfigError(

@@ -24,20 +24,20 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 @dataclass(frozen=True)
 class Entry:
-    """A reply, or a command of the shell."""
+    """One entry of `air shell`: a model's reply, or a command such as `:undo`."""
 
     reply: str = ""
-    """The model's reply; empty for a command of the shell."""
+    """The reply as a model would write it; empty for a command."""
     command: str | None = None
-    """The command's name as typed, empty after a lone colon; None for a reply."""
+    """The command's name as typed, without its colon, so it may be empty; None for a reply."""
     rest: str = ""
     """The text after the command's name."""
     line: int = 0
-    """The first line of the entry in its script, from 1."""
+    """Number of the entry's first line in its script, from 1; 0 for an entry that a person typed."""
 
 
 def entry(next_line: Callable[[bool], str]) -> Entry | None:
-    """Reads the next entry; None for an ignored line.
+    """Reads and returns the next entry, or None if the line is ignored.
 
     Args:
         next_line: returns the next line without its newline, or raises EOFError. Its argument says whether

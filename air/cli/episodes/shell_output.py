@@ -1,6 +1,6 @@
 """Prints the output of `air shell`: text for people, or one JSON object a line.
 
-Text out of a box is data: control characters in it never reach the terminal.
+Control characters in text from a box never reach the terminal.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ def safe(text: str) -> str:
 
 
 class Screen:
-    """Prints to standard output.
+    """Prints what `air shell` says to standard output, and remembers it for `:expect`.
 
     Args:
-        as_json: print one JSON object a line; lines of a trajectory as they are recorded.
+        as_json: whether to print one JSON object per line; lines of a trajectory are printed as recorded.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -38,15 +38,15 @@ class Screen:
     def note(
         self, kind: str, text: str, *, line: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
-        """Prints a message of the shell itself, after `# `."""
+        """Prints a message of `air shell` itself, which begins with `# `."""
         self._printed.append(text)
         self._print(kind, safe(f"# {text}"), {"text": text, **more} if line is None else line)
 
     def line(self, line: Mapping[str, Any], terms: Mapping[str, float]) -> None:
-        """Prints a line of the episode's record.
+        """Prints one line of the episode's trajectory: a step, a grading or the end.
 
         Args:
-            terms: the reward so far, by its terms.
+            terms: the terms of the reward so far, by name; printed after a grading.
         """
         kind = line["type"]
         if kind == "step":
@@ -64,7 +64,7 @@ class Screen:
         self.note("reward", _reward(terms), reward=sum(terms.values()), terms=dict(terms))
 
     def diff(self, diff: Mapping[str, Any] | None) -> None:
-        """Prints the changes of a step; None: the step did nothing."""
+        """Prints what a step changed in the workspace; `diff` is None if the step ran no action."""
         if diff is None:
             self.note("diff", "the step ran no action, so no changes are recorded")
             return
@@ -78,7 +78,7 @@ class Screen:
         )
 
     def forget(self) -> None:
-        """Starts anew: `expect` searches only what is printed from now on."""
+        """Forgets what was printed: `expect` searches only what is printed from now on."""
         self._printed.clear()
 
     def expect(self, text: str) -> None:
@@ -86,7 +86,7 @@ class Screen:
 
         Raises:
             UsageError: `text` is empty.
-            AirError: it was not printed.
+            AirError: `text` was not printed.
         """
         if not text:
             raise UsageError("needs a text", where=":expect")

@@ -18,7 +18,7 @@ HELP = "show a run, or an episode step by step, in the terminal"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags."""
+    """Adds the command's flags to `parser`."""
     parser.add_argument("path", type=Path, help="a run's folder, or a file in its trajectories/")
     parser.add_argument("--task", help="run: only episodes of this task")
     parser.add_argument("--sort", default="newest", help="run: order of the episodes (newest)")
@@ -39,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Shows the run or the episode; returns 0.
+    """Shows a run or an episode, and returns the exit code 0.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the run or the episode cannot be read.
     """
     from air.errors import MissingError
 

@@ -1,4 +1,4 @@
-"""`air view [RUN…]`: serves the viewer for a browser, by default only on this machine's loopback."""
+"""`air view [RUN…]`: serves the trajectory viewer to a browser, by default only on the loopback address."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _SETTINGS = {
         ["#6f9bff", "#f0a04b", "#4cc38a", "#cf8be0", "#ff7b72", "#4dc4d6", "#c2a878", "#98a2b3"]
     ),
 }
-"""No telemetry, no file watching, and the viewer's look."""
+"""Streamlit's settings for the viewer: no telemetry, no file watching, and the colours."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags."""
+    """Adds the command's flags to `parser`."""
     parser.add_argument(
         "runs",
         nargs="*",
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replaces this process by the server, which runs until Ctrl-C.
+    """Replaces this process by the viewer's server, which runs until Ctrl-C.
 
     Raises:
         MissingError: a run does not exist, or Streamlit is not installed.
@@ -100,10 +100,10 @@ def _serve(host: str, port: int, folders: Sequence[Path]) -> int:
 
 
 def _port(host: str, wanted: int | None) -> int:
-    """A free port: `wanted`, or the first free one from `PORT`.
+    """Returns a free port: `wanted` if it is given, else the first free port from `PORT` on.
 
     Raises:
-        ConfigError: none can be used.
+        ConfigError: no such port is free.
     """
     from air.errors import ConfigError
 

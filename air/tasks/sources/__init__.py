@@ -1,1 +1,1 @@
-"""Where tasks come from: folders of our own format, and checkouts of other systems."""
+"""Finds and reads tasks: folders in air's own format, and tasks in a checkout of MLGym."""

@@ -1,4 +1,4 @@
-"""Finds tasks in folders, and in a checkout of MLGym, and reads them."""
+"""Finds and reads tasks, in folders of tasks and in a checkout of MLGym."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ _SHARED = "_shared"
 
 
 def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = None) -> TaskSpec:
-    """Reads one task from the first root that has it; without roots, from the shipped tasks. One whose
-    id begins with `mlgym:` is read from the checkout at `mlgym_root`, or where `AIR_MLGYM_ROOT` says.
+    """Reads the task with this id.
+
+    Args:
+        roots: folders of tasks, searched in this order; if empty, the tasks that ship with air.
+        mlgym_root: the checkout of MLGym for ids that begin with `mlgym:`; if None, the one that the
+            environment variable `AIR_MLGYM_ROOT` names.
 
     Raises:
-        MissingError: no root has it; names those that are known.
-        ConfigError: its `task.toml` is bad; names the file and the key.
+        MissingError: there is no such task; the message names the known ones.
+        ConfigError: the task's `task.toml` is invalid; the message names the file and the key.
     """
     if task_id.startswith(_MLGYM):
         if (checkout := mlgym(mlgym_root)) is None:
@@ -47,16 +51,16 @@ def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = 
 
 
 def available(roots: Sequence[Path] = ()) -> list[str]:
-    """The ids of all tasks under the roots, sorted."""
+    """Returns the sorted ids of all tasks in the folders `roots`, or of the shipped tasks if it is empty."""
     found = {file.parent.name for root in _roots(roots) for file in root.glob("*/task.toml")}
     return sorted(found)
 
 
 def mlgym(root: Path | None = None) -> Checkout | None:
-    """The checkout of MLGym at `root`, or where `AIR_MLGYM_ROOT` says; None where neither is given.
+    """Returns the checkout of MLGym at `root`, or at the path in `AIR_MLGYM_ROOT`; None if neither is given.
 
     Raises:
-        MissingError: there is none at that place.
+        MissingError: the given folder is not a checkout of MLGym.
     """
     from air.tasks.sources.mlgym import find_checkout
 
@@ -64,7 +68,7 @@ def mlgym(root: Path | None = None) -> Checkout | None:
 
 
 def folder_hash(folder: Path) -> str:
-    """SHA-256 over every file of a folder, names and bytes; caches of Python are left out."""
+    """Returns the SHA-256 of the names and bytes of all files in a folder, without Python's caches."""
     digest = hashlib.sha256()
     for file in walk(folder):
         data = file.read_bytes()
@@ -74,7 +78,7 @@ def folder_hash(folder: Path) -> str:
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """The files of a folder in a fixed order, without caches of Python."""
+    """Yields all files below a folder in a fixed order, without Python's caches."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not any(part in _IGNORED for part in path.parts):
             yield path
@@ -105,7 +109,7 @@ def _read(file: Path) -> TaskSpec:
 
 
 def _shared_files(task: TaskSpec, file: Path) -> tuple[Path, ...]:
-    """The files that `grader.shared` names in the task.toml `file`."""
+    """Returns the paths of the files that `grader.shared` names in `file`, a `task.toml`."""
     files: list[Path] = []
     for named in task.grader.shared:
         folder, _, name = named.rpartition("/")
@@ -138,7 +142,7 @@ def _choices(places: Sequence[Path]) -> str:
 
 
 def _task_hash(folder: Path, shared: Sequence[Path]) -> str:
-    """Of a task's folder, and of the files of other folders that its grader is made of."""
+    """Returns the SHA-256 of a task's folder and of the files in `_shared` that its grader uses."""
     own = folder_hash(folder)
     others = [path for path in shared if path.parent.name == _SHARED]
     if not others:

@@ -1,4 +1,4 @@
-"""A checkout of MLGym: which tasks it has, which of them can be used, and why the others cannot."""
+"""Reads the tasks of a checkout of MLGym, and says which of them can be used and why others cannot."""
 
 from __future__ import annotations
 
@@ -25,31 +25,32 @@ from air.tasks.spec import RewardScale, TaskGrader, TaskLimits, TaskSpec
 PREFIX = "mlgym:"
 ROOT_VARIABLE = "AIR_MLGYM_ROOT"
 HOME = "/home/agent/workspace"
-"""The workspace that MLGym's scripts name; in a grader box it lies elsewhere."""
+"""The workspace path that MLGym's scripts contain; a grader box has its workspace at another path."""
 _SPARE_SECONDS = 120.0
 _RUNS_ALONE = 4
-"""How many commands of the longest duration fit into an episode."""
+"""An episode is long enough for at least this many commands that use their whole time limit."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """Whether one task can be played."""
+    """Says whether one of MLGym's tasks can be used."""
 
     id: str
-    """`mlgym:<config name>`."""
+    """The task's id: `mlgym:<config name>`."""
     state: Literal["ready", "needs", "missing"]
-    """`ready`; `needs` what a box here may not have; `missing`: upstream, or from the table."""
+    """`ready`; `needs`: the task needs things that a usual box lacks; `missing`: the task cannot be used,
+    because the checkout or the table lacks something."""
     reason: str
-    """Why it is not ready, in one line; empty where it is."""
+    """Why the task is not ready, in one line; empty if it is ready."""
     task: TaskSpec | None
-    """The task; None where it is missing."""
+    """The task; None if its state is `missing`."""
 
 
 def find_checkout(root: Path | None = None) -> Checkout | None:
-    """The checkout at `root`, else the one that `AIR_MLGYM_ROOT` names; None where neither is said.
+    """Returns the checkout of MLGym at `root`, or at the path in `AIR_MLGYM_ROOT`; None if neither is given.
 
     Raises:
-        MissingError: there is no checkout at that place.
+        MissingError: the given folder is not a checkout of MLGym.
     """
     if root is not None:
         return Checkout(root)
@@ -58,16 +59,16 @@ def find_checkout(root: Path | None = None) -> Checkout | None:
 
 
 class Checkout:
-    """One checkout. Its files are only read, and nothing is remembered of them."""
+    """A checkout of MLGym. Its files are only read, and task files are read anew at each call."""
 
     def __init__(self, root: Path, *, said_by: str = "mlgym_root") -> None:
         """
         Args:
-            root: the folder; relative to the working directory as it is now.
-            said_by: the setting to name in errors.
+            root: the folder; a relative path is resolved now.
+            said_by: the name of the setting that gave `root`, for error messages.
 
         Raises:
-            MissingError: no checkout is there.
+            MissingError: `root` is not a checkout of MLGym.
         """
         self.root = root.expanduser().resolve()
         if not (self.root / "configs" / "tasks").is_dir():
@@ -79,14 +80,14 @@ class Checkout:
         self._table = read_table(self.root)
 
     def names(self) -> list[str]:
-        """The names of its task configs, sorted."""
+        """Returns the sorted names of the task configs in the checkout."""
         return sorted(file.stem for file in (self.root / "configs" / "tasks").glob("*.yaml"))
 
     def load(self, name: str) -> TaskSpec:
-        """The task of that config.
+        """Returns the task of the config `name`.
 
         Raises:
-            MissingError: it cannot be used; says why in one line.
+            MissingError: the task cannot be used; the message says why in one line.
         """
         try:
             return self._load(name)
@@ -98,7 +99,7 @@ class Checkout:
             ) from None
 
     def status(self, name: str) -> Status:
-        """Whether and why a task can be used or not."""
+        """Returns whether the task of the config `name` can be used and, if not, why."""
         try:
             task = self._load(name)
             needs = self._needs(name)
@@ -142,7 +143,7 @@ class Checkout:
         return task.read_from(self.root, source.digest(task.model_dump_json()), source)
 
     def _script(self, config: TaskConfig) -> str:
-        """The evaluation script, relative to the workspace."""
+        """Returns the path of the evaluation script, relative to the workspace."""
         if not config.evaluation_paths:
             raise Unusable("its config names no evaluation script")
         script = config.evaluation_paths[0]
@@ -185,7 +186,7 @@ class Checkout:
         )
 
     def _needs(self, name: str) -> str:
-        """What a task that is complete needs beside a box of ours."""
+        """Returns what a task needs besides a usual box (GPUs, image, hub cache), as a text for people."""
         entry, config = self._table[name], read_task(self.root, name)
         hub = [d.data_path for d in read_datasets(self.root, config) if not d.is_local]
         parts = [f"{entry.gpus} GPU{'s' * (entry.gpus > 1)}"] if entry.gpus else []
@@ -196,15 +197,18 @@ class Checkout:
         return ", ".join(parts)
 
     def _inside(self, name: str) -> Path:
-        path = Path(os.path.normpath(self.root / name))  # a link to a larger disk is fine
+        path = Path(os.path.normpath(self.root / name))  # a link may lead out of it
         if not path.is_relative_to(self.root):
             raise Unusable(f"its path {name} leads out of the checkout")
         return path
 
 
 def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
-    """The entry's limits with the config's times; a grader that waits for the agent's code itself is
-    given some time on top."""
+    """Returns the table entry's limits with the time limits of MLGym's config.
+
+    Args:
+        waits: whether the grader itself waits for the agent's code; it gets some extra time then.
+    """
     return entry.limits.model_copy(
         update={
             "exec_seconds": config.seconds,
@@ -215,7 +219,7 @@ def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
 
 
 def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> dict[str, object]:
-    """What the grader's program must know; see `air/tasks/sources/mlgym/grader/grade.py`."""
+    """Returns the settings for the grader's program, `air/tasks/sources/mlgym/grader/grade.py`."""
     return {
         "kind": config.kind,
         "script": script,
@@ -231,7 +235,10 @@ def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> d
 
 
 def _baseline(config: TaskConfig, entry: Entry) -> float:
-    """The config's score for the primary metric, whatever its case, else the table's."""
+    """Returns the baseline score: the config's for the primary metric (in any case), else the table's.
+
+    If the table entry has `own_baseline`, the table's score always counts.
+    """
     stated = config.baseline_scores[0] if config.baseline_scores else {}
     scores = {name.lower(): score for name, score in stated.items()}
     if entry.own_baseline:

@@ -1,7 +1,7 @@
-"""MLGym's own configuration files, read as they are: `configs/tasks/*.yaml` and what they name.
+"""Reads MLGym's own configuration files: `configs/tasks/*.yaml` and the dataset configs that they name.
 
-Keys that are without effect upstream are ignored. Paths of dataset configs are relative to `configs/`, of
-data and starter code to the checkout's root, of evaluation and baseline scripts to the workspace.
+Keys that air does not use are ignored. Paths of dataset configs are relative to `configs/`; paths of data
+and starter code to the checkout's root; paths of evaluation and baseline scripts to the workspace.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ KINDS: dict[str, Kind] = {
     "ModelSubmissionTasks": "model",
     "LMSubmissionTasks": "lm",
 }
-"""How each of MLGym's task classes evaluates."""
+"""The kind of evaluation of each task class of MLGym."""
 _DEFAULT_SECONDS = 3600.0
 
 
 class Unusable(Exception):
-    """Why a task of the checkout cannot be used, in one line."""
+    """A task of the checkout cannot be used; the message says why in one line."""
 
 
 class _Foreign(BaseModel):
@@ -33,48 +33,48 @@ class _Foreign(BaseModel):
 
 
 class DatasetConfig(_Foreign):
-    """One data set: a folder of the checkout, or the id of one on a hub."""
+    """The config of one data set, which is a folder of the checkout or lies on a hub."""
 
     name: str
-    """Its name, upper-cased in descriptions."""
+    """The data set's name; task descriptions show it in upper case."""
     description: str
-    """What the agent is told of it."""
+    """The data set's description for the agent."""
     data_path: str
-    """A folder, relative to the checkout's root, or the hub's id."""
+    """The folder of the data set, relative to the checkout's root, or its id on the hub."""
     is_local: bool = False
-    """Whether `data_path` is a folder."""
+    """Whether `data_path` is a folder of the checkout, not an id on a hub."""
 
 
 class TaskConfig(_Foreign):
-    """One task, as its YAML file states it."""
+    """The config of one task, as its YAML file in `configs/tasks` states it."""
 
     id: str
-    """MLGym's id; the config's file name is what air goes by."""
+    """The task's id in MLGym; air uses the name of the config's file instead."""
     name: str
-    """A title for people."""
+    """The task's title for people."""
     description: str
-    """What the agent is told; `{dataset_docs}` stands for the data sets' descriptions."""
+    """The task's text for the agent; `{dataset_docs}` stands for the descriptions of its data sets."""
     dataset_configs: tuple[str, ...] = ()
-    """Files of data sets, relative to `configs/`."""
+    """Paths of the configs of the task's data sets, relative to `configs/`."""
     task_entrypoint: str = "CSVSubmissionTasks"
-    """MLGym's task class."""
+    """Name of MLGym's class for this kind of task; a key of `KINDS`."""
     training_timeout: float | None = Field(_DEFAULT_SECONDS, gt=0)
-    """Longest run of a command, and of the evaluation, in seconds."""
+    """Time limit of a command, and of the evaluation, in seconds; None means an hour."""
     starter_code: tuple[str, ...] = ()
-    """Files and folders laid into the workspace."""
+    """Files and folders of the checkout that are copied into the workspace."""
     baseline_scores: tuple[dict[str, float], ...] = ()
-    """What the baseline scores, by metric; the first entry counts."""
+    """The baseline's scores, by metric; only the first entry is used."""
     evaluation_paths: tuple[str, ...] = ()
-    """The evaluation script; the first entry counts."""
+    """Path of the evaluation script, relative to the workspace; only the first entry is used."""
     evaluation_read_only: bool = False
     """Whether the agent's copy of the evaluation script is write-protected."""
 
     @property
     def kind(self) -> Kind:
-        """How it is evaluated.
+        """The kind of evaluation that the task's class has.
 
         Raises:
-            Unusable: MLGym has no such task class.
+            Unusable: `task_entrypoint` is not a task class of MLGym.
         """
         if self.task_entrypoint not in KINDS:
             raise Unusable(f"MLGym has no task class {self.task_entrypoint}")
@@ -82,7 +82,7 @@ class TaskConfig(_Foreign):
 
     @property
     def seconds(self) -> float:
-        """The time limit in seconds."""
+        """The time limit of a command, and of the evaluation, in seconds."""
         return self.training_timeout or _DEFAULT_SECONDS
 
 
@@ -90,28 +90,28 @@ ForeignT = TypeVar("ForeignT", bound=_Foreign)
 
 
 def read_task(root: Path, name: str) -> TaskConfig:
-    """Reads `configs/tasks/<name>.yaml`.
+    """Reads the task config `configs/tasks/<name>.yaml`.
 
     Raises:
-        Unusable: it is absent, no YAML, or lacks a key.
+        Unusable: the file is absent or not valid YAML, or a key is missing or invalid.
     """
     return _read(TaskConfig, root, f"configs/tasks/{name}.yaml")
 
 
 def read_datasets(root: Path, task: TaskConfig) -> list[DatasetConfig]:
-    """Reads the data sets that a task names.
+    """Reads the configs of the data sets that a task names.
 
     Raises:
-        Unusable: one is absent, no YAML, or lacks a key.
+        Unusable: a file is absent or not valid YAML, or a key is missing or invalid.
     """
     return [_read(DatasetConfig, root, f"configs/{name}") for name in task.dataset_configs]
 
 
 def describe(task: TaskConfig, datasets: list[DatasetConfig]) -> str:
-    """The description with its data sets' filled in.
+    """Returns the task's description with the descriptions of its data sets filled in.
 
     Raises:
-        Unusable: it has a placeholder other than `{dataset_docs}`.
+        Unusable: the description has a placeholder other than `{dataset_docs}`.
     """
     docs = "".join(f"{d.name.upper()}:\n{d.description}\n\n" for d in datasets)
     try:

@@ -1,8 +1,8 @@
-"""Where the files of one of MLGym's tasks come from, and how they are laid out for agent and grader.
+"""Copies the files of one of MLGym's tasks from a checkout into the agent's and the grader's folders.
 
-The agent's workspace gets the starter code and, in `data/`, only the files that the table lets through.
-The grader's folder gets our programs, `how.json`, and under `mlgym/` the workspace as the evaluation
-script expects it: starter code and all data, answers included.
+The agent's workspace gets the starter code and, in `data/`, only the files that the table allows. The
+grader's folder gets air's grader programs, their settings `how.json`, and in `mlgym/` the workspace that the
+evaluation script expects: the starter code and all data, including the answers.
 """
 
 from __future__ import annotations
@@ -24,48 +24,52 @@ PROGRAMS = HERE / "grader"
 SOLVERS = HERE / "solvers"
 DATA = "data"
 _LARGE = 64 << 20
-"""Files above this many bytes are told apart by size and time, not by contents."""
+"""Files above this many bytes are identified by size and modification time, not by their contents."""
 
 
 @dataclass(frozen=True)
 class CheckoutSource:
-    """The files of one task in a checkout. Read only."""
+    """The files of one task in a checkout of MLGym. They are only read."""
 
     name: str
-    """The config's name."""
+    """Name of the task's config."""
     how: dict[str, Any]
-    """What the grader's program is told; the seed is added when the files are laid out."""
+    """Settings for the grader's program; `fill` adds the seed."""
     own_solvers: Path
-    """Recorded solvers in the checkout; it may be absent."""
+    """The file with the task's reference solutions in the checkout; it may be absent."""
     starter: tuple[Path, ...]
-    """Files and folders that are laid into the workspace."""
+    """Files and folders of the checkout that are copied into the workspace."""
     data: tuple[Path, ...] = ()
-    """Folders whose contents make up `data/`."""
+    """Folders of the checkout whose contents make up `data/`."""
     table: Path | None = None
-    """The file that `data/` is split from, where the checkout has no such folder."""
+    """The file from which `data/` is made if the checkout lacks the data folder; else None."""
     shown: tuple[str, ...] = ()
-    """Patterns of the data files that the agent may see."""
+    """Patterns of the files in `data/` that the agent may see."""
     protected: tuple[str, ...] = field(default=())
-    """Paths in the agent's workspace that are write-protected."""
+    """Files and folders that the agent may not write, as paths relative to its workspace."""
 
     @property
     def solvers(self) -> Path:
-        """The recorded solvers of this task: the checkout's own, else ours; it may be absent."""
+        """The file with the task's reference solutions: the checkout's, else the one that ships with air.
+
+        The file may be absent.
+        """
         return self.own_solvers if self.own_solvers.is_file() else SOLVERS / f"{self.name}.toml"
 
     def digest(self, *more: str) -> str:
-        """SHA-256 over all that decides a score: what the grader is told, our programs, the files."""
+        """Returns the SHA-256 of what decides a score: settings, grader programs, task files, `more`."""
         digest = hashlib.sha256(json.dumps([self.how, self.shown, more], sort_keys=True).encode())
         for name, file in (*self._files(), *_below(PROGRAMS)):
             digest.update(f"{name}\n{_stamp(file)}\n".encode())
         return digest.hexdigest()
 
     def fill(self, agent: Path, grader: Path, split_seed: int, *, usual_seed: int) -> None:
-        """Lays out both folders, which exist and are empty.
+        """Copies the task's files into two empty folders: the agent's workspace and the grader's folder.
 
         Args:
-            split_seed: decides the random parts of evaluations, and how data is split that the
-                checkout has not split itself; with `usual_seed` that is MLGym's own split.
+            split_seed: the seed of random evaluations, and of the split of data that the checkout holds
+                in one table.
+            usual_seed: the value of `split_seed` for which such data is split as MLGym does it.
         """
         workspace = grader / "mlgym"
         for source in self.starter:
@@ -97,7 +101,7 @@ class CheckoutSource:
 
 
 def _below(path: Path, name: str = "") -> Iterator[tuple[str, Path]]:
-    """A file, or the files of a folder in a fixed order, under the names they get."""
+    """Yields the files at or below `path` in a fixed order, each with the name for its copy."""
     if path.is_file():
         yield name or path.name, path
         return

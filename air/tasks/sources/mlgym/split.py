@@ -1,9 +1,9 @@
-"""Data that MLGym leaves to a script of its own, made here instead, outside the checkout.
+"""Splits the data of MLGym's house prices task, which MLGym itself leaves to a script of its own.
 
-House prices: the checkout holds the whole table. A fifth of its rows is the test set, an eighth of the
-rest the validation set, both drawn as scikit-learn's `train_test_split` draws them, which is the first
-part of numpy's legacy `RandomState(42).permutation`. Cells that pandas 2 reads as missing, which
-MLGym's script asks for, are written empty, so that every pandas reads the same.
+The checkout holds one table with all rows. A fifth of the rows becomes the test set and an eighth of the
+rest the validation set. Both are drawn as scikit-learn's `train_test_split` draws them: from the beginning
+of numpy's legacy `RandomState(42).permutation`. Cells that pandas 2 reads as missing are written empty, so
+that every version of pandas reads them alike.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 STATE = 42
-"""The random state of MLGym's own split."""
+"""The random state with which MLGym splits the data."""
 _ORIGINAL = "_helpers/train.csv"
 _LABEL, _ID = "SalePrice", "Id"
 _MISSING = frozenset(
@@ -45,12 +45,12 @@ ItemT = TypeVar("ItemT")
 
 
 def original(data_path: Path) -> Path:
-    """The file from which the absent folder `data_path` is made; it may be absent too."""
+    """Returns the path of the table from which the data folder `data_path` is made; it need not exist."""
     return data_path.parent / _ORIGINAL
 
 
 def house_prices(table: Path, dest: Path, state: int = STATE) -> None:
-    """Writes `train.csv`, `validation.csv`, `test.csv` without prices, and `answer.csv` into `dest`."""
+    """Writes `train.csv`, `validation.csv`, `test.csv` (without prices) and `answer.csv` into `dest`."""
     with table.open(newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file)
     rows = [["" if cell in _MISSING else cell for cell in row] for row in rows]
@@ -65,7 +65,7 @@ def house_prices(table: Path, dest: Path, state: int = STATE) -> None:
 
 
 def _cut(items: Sequence[ItemT], share: float, state: int) -> tuple[list[ItemT], list[ItemT]]:
-    """What is left, and the share that is cut off, in the order that scikit-learn gives them."""
+    """Draws a share of `items`; returns the rest and the share, each in scikit-learn's order."""
     import numpy
 
     order = numpy.random.RandomState(state).permutation(len(items))

@@ -1,8 +1,8 @@
-"""What MLGym's files do not say of its tasks: the entries of `table.toml`, by config name.
+"""Reads `table.toml`, which says what MLGym's own files do not say about each task, by config name.
 
-A checkout may add entries, or replace ours, in a file `configs/air.toml` of the same form: that is how
-tasks of one's own, written for MLGym, become playable. `air tasks check` plays the solvers of such a
-task that `configs/air/<name>.toml` records.
+A checkout may add or replace entries in a file `configs/air.toml` of the same form. This makes your own tasks
+for MLGym playable. `air tasks check` runs the reference solutions of such a task that
+`configs/air/<name>.toml` records.
 """
 
 from __future__ import annotations
@@ -20,42 +20,45 @@ SHIPPED = Path(__file__).resolve().parent / "table.toml"
 
 
 class Entry(RewardScale):
-    """One task of the table. `baseline` holds where the task's config states none."""
+    """The table's entry for one task. Its `baseline` is used if the task's config in MLGym states none."""
 
     metric: str = Field(min_length=1)
-    """The primary metric, by the name under which the evaluation script prints it."""
+    """Name of the metric that is the task's score, as the evaluation script prints it."""
     artefact: tuple[str, ...] = Field(min_length=1)
-    """What is graded, relative to the workspace; a folder ends in `/`."""
+    """The files and folders that are graded, relative to the workspace; a folder ends in `/`."""
     own_baseline: bool = False
-    """Whether `baseline` holds even where the task's config states one."""
+    """Whether `baseline` is used even if the task's config in MLGym states one."""
     data: tuple[str, ...] = ()
-    """Files of the data folder that the agent may see (patterns); all others are answers."""
+    """Patterns of the files in the data folder that the agent may see; all others stay with the grader."""
     split: Literal["", "house-prices"] = ""
-    """How absent data is made from other files of the checkout (`air.tasks.sources.mlgym.split`)."""
+    """How data that the checkout lacks is made (`air.tasks.sources.mlgym.split`); empty if it is not made."""
     player: str = Field("", pattern=r"^(\w+:\w+)?$")
-    """`module:function` of a strategy that plays apart from the evaluation script."""
+    """`module:function` of a strategy that plays in its own process, apart from the evaluation script."""
     probe: str = ""
-    """A file of the checkout's that must be gradable as the artefact, relative to the workspace: where
-    neither it nor the agent's is, the failure is ours."""
+    """A file of the checkout, relative to the workspace, that can be graded as the artefact. If an artefact
+    and this file both fail, it counts as an infrastructure failure, not as the agent's fault."""
     image: str = "air-base"
-    """The image of its boxes."""
+    """The container image of the agent's box and the grader's box."""
     repeats: int = Field(1, ge=1, le=100)
-    """How often one artefact is graded, each time under another seed; its score is the mean."""
+    """How often an artefact is graded, each time with another seed; its score is the mean."""
     gpus: int = Field(0, ge=0)
-    """GPUs of a box; the evaluation of language models runs one process on each."""
+    """Number of GPUs of a box; the evaluation of a language model runs one process on each."""
     hub: tuple[str, ...] = ()
-    """What its code loads from a hub by itself, beside its data sets."""
+    """Ids of what the task's code loads from a hub (such as Hugging Face's) besides its data sets."""
     caveat: str = ""
-    """What a reader must know of its scores."""
+    """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()
-    """Limits of its boxes; the time limits come from the task's config."""
+    """Limits of the task's boxes; the time limits of commands and grading come from the task's config."""
 
 
 def read_table(root: Path) -> dict[str, Entry]:
-    """The entries for a checkout, its own in front of ours.
+    """Returns the entries for a checkout by config name; its own entries replace those that ship with air.
+
+    Args:
+        root: the folder of the checkout.
 
     Raises:
-        ConfigError: an entry is bad; names the file, the entry and the key.
+        ConfigError: an entry is invalid; the message names the file, the entry and the key.
     """
     own = root / "configs" / "air.toml"
     entries = _entries(SHIPPED)
@@ -63,7 +66,7 @@ def read_table(root: Path) -> dict[str, Entry]:
 
 
 def _entries(file: Path) -> dict[str, Entry]:
-    """Reads one file; `like = "other"` in an entry takes over what it does not say itself."""
+    """Reads one file of entries. An entry with `like = "other"` inherits the keys of the entry `other`."""
     raw = read_toml(file)
     entries = {}
     for name, given in raw.items():
