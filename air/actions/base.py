@@ -72,7 +72,7 @@ class ActionFormat(Protocol):
 
     name: str
     instructions: str
-    """The part of the system prompt that teaches the format."""
+    """The part of the system prompt that teaches the model this format."""
     optional: Mapping[str, str]
     """Maps an optional tool's name to the text that teaches it; used only if the tool is available."""
     uses_tools: bool

@@ -28,7 +28,7 @@ class Paid:
     """The reward of one validate, with the φ values from which it was computed."""
 
     phi: float
-    """The normalised score, clipped."""
+    """The normalised and clipped score φ of this validate."""
     delta: float
     """The reward of this validate."""
     floor: float = 0.0

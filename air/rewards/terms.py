@@ -88,7 +88,7 @@ class EpisodeFacts:
     test_score: float | None
     """The last artefact's score on the test split; None if it could not be scored or is not graded yet."""
     finished: bool
-    """Whether the test split was graded."""
+    """Whether the last artefact was graded on the test split."""
 
 
 Term = Callable[[EpisodeFacts, RewardSettings], float]

@@ -35,7 +35,7 @@ class Validation:
     """The reward of this validate; 0.0 if there is a problem."""
     problem: str = ""
     stderr: float | None = None
-    """The standard error of `score`; None if the artefact was graded once."""
+    """The standard error of `score`; None if the artefact was graded only once, with one seed."""
     floor: float = 0.0
     """The noise floor of φ: a smaller change of φ would have earned nothing."""
     metrics: dict[str, float] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Step:
     done: bool = False
     validation: Validation | None = None
     code: int | None = None
-    """Exit status of the script; None if no script ran."""
+    """Exit status of the action's script; None if no script ran."""
     exec_seconds: float = 0.0
     timed_out: bool = False
 

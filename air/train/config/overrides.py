@@ -38,7 +38,7 @@ class Sources:
     data: dict[str, Any] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
     origin: dict[tuple[str, ...], str] = field(default_factory=dict)
-    """Maps the path of a key to the file or flag that set it."""
+    """Maps the path of a key to the name of the file or flag that set the key."""
 
     def where(self, loc: Sequence[str]) -> str:
         """Returns the file or flag that set the key at `loc`, or the nearest key above or below it."""

@@ -3,7 +3,8 @@
 The launcher gets the run file unchanged. It starts `inference`, `orchestrator`, `env-server` and `torchrun`
 from the PATH, so the folder of prime-rl's Python comes first in PATH. If this process is asked to end, or too
 many consecutive episodes fail (the failure breaker, `air.env.failure_breaker`), the launcher is asked to end.
-After a grace period, its whole process group is killed.
+After a grace period, its whole process group is killed. Processes of the group that outlive the launcher are
+killed, too.
 """
 
 from __future__ import annotations
@@ -152,8 +153,7 @@ def make_plan(sources: Sources, given: Sequence[str] | None) -> Plan:
 
 
 def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[str]:
-    """Returns the arguments for prime-rl: those of `rl`, but with each file as `@ FILE`; shipped run files
-    get their full path."""
+    """Returns prime-rl's arguments: those of `rl`, but files are written `@ FILE`, shipped ones with full path."""
     files, out, words = iter(sources.files), [], list(rest)
     while words:
         word = words.pop(0)
@@ -167,8 +167,7 @@ def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[s
 
 
 def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
-    """Returns the environment variables of prime-rl's launcher: PATH, GPUs, and the failure breaker's
-    file."""
+    """Returns the environment variables of prime-rl's launcher: PATH, GPUs, file of the failure breaker."""
     env = dict(os.environ)
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env |= fresh(breaker)
@@ -199,8 +198,7 @@ def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
 def supervise(
     command: Sequence[str], env: Mapping[str, str], breaker: Path, *, grace: float = 150.0
 ) -> int:
-    """Runs a command in its own process group, passes signals on, and returns an exit code as `hand_over`
-    does.
+    """Runs a command in its own process group and passes signals on; returns the same as `hand_over`.
 
     Args:
         breaker: the file of the failure breaker; the command is ended when the breaker opens.

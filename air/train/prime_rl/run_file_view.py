@@ -188,8 +188,7 @@ def wish(view: PrimeView) -> Wish:
 
 
 def _same(key: str, settings: list[list[str]]) -> tuple[str, ...]:
-    """Returns the value that a setting has in all sources; refuses different values, but ignores empty
-    ones."""
+    """Returns the value that a setting has in all sources that set it; refuses different values."""
     different = {tuple(names) for names in settings if names}
     if len(different) > 1:
         raise ConfigError(

@@ -101,8 +101,7 @@ class Throughput:
 
     @property
     def outliving(self) -> tuple[Age, ...]:
-        """The ages that exceed the bound; episodes of these streams are too old when they end, and are
-        dropped."""
+        """The ages that exceed `bound`; episodes of these streams are dropped because they end too old."""
         return () if self.bound is None else tuple(a for a in self.ages if a.steps > self.bound)
 
     def lines(self) -> list[str]:

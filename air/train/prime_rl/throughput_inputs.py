@@ -1,5 +1,4 @@
-"""Reads the inputs of `air.train.prime_rl.throughput` from run files of prime-rl and of the embedded
-engine."""
+"""Reads the inputs of `air.train.prime_rl.throughput` from the run files of both training engines."""
 
 from __future__ import annotations
 

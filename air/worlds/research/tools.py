@@ -23,7 +23,7 @@ from air.worlds.research.memory import Memory
 from air.worlds.research.window import around, bounded, clamp, join, numbered, one_line
 
 MARGIN = 5
-"""Lines shown above and below an edit."""
+"""Number of lines that are shown above and below the edited lines."""
 MOST_FINDINGS = 10
 
 
@@ -34,7 +34,7 @@ class ToolSettings:
     window: int = 1000
     """The number of lines of a file that are in view at once."""
     overlap: int = 2
-    """Lines that stay in view when the agent scrolls; fewer than `window`."""
+    """Number of lines that stay in view when the agent scrolls; fewer than `window`."""
     memory: bool = False
     """Whether the agent can keep notes."""
     hosts: tuple[str, ...] = ()

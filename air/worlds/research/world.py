@@ -56,7 +56,7 @@ class Times:
 
 @dataclass
 class ResearchWorld:
-    """One episode of one task in one box. Use once."""
+    """One episode of one task in one box. Each object plays only one episode."""
 
     task: TaskSpec
     box: Box
@@ -75,9 +75,9 @@ class ResearchWorld:
     """The primary metric on the test split, measured once, at the end. None before, or if the artefact is
     missing or malformed."""
     test_stderr: float | None = None
-    """The standard error of `test_score`; None if the artefact was graded once."""
+    """The standard error of `test_score`; None if the artefact was graded only once, with one seed."""
     on_validated: Callable[[], None] | None = None
-    """Called after every validate."""
+    """A function that is called after every validate. None: none is called."""
     finished: bool = False
     """Whether the artefact was graded on the test split, so that nothing more can be earned."""
     keep: Callable[[str, Mapping[str, bytes]], str] | None = None

@@ -44,10 +44,9 @@ def keys(root: Root) -> dict[str, list[str]]:
 
 
 def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yields (name in the schema table, name in the file, value) for every key of a run file, also for
-    tables.
+    """Yields (name in the schema table, name in the file, value) for every key of a run file.
 
-    Keys below an environment are skipped.
+    Tables are keys, too. Keys below an environment are skipped.
     """
     yield from _leaves(data, "", "")
 
