@@ -153,7 +153,7 @@ def make_plan(sources: Sources, given: Sequence[str] | None) -> Plan:
 
 
 def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[str]:
-    """Returns prime-rl's arguments: those of `rl`, but files are written `@ FILE`, shipped ones with full path."""
+    """Returns prime-rl's arguments: those of `rl`, with files as `@ FILE` and shipped files by full path."""
     files, out, words = iter(sources.files), [], list(rest)
     while words:
         word = words.pop(0)
