@@ -1,6 +1,6 @@
 """Action formats: each turns a model's reply into an action, or says what is wrong with the reply.
 
-A format is a value without state: one of `FORMATS`, or a class from outside this package.
+An action format has no state. It is one of `FORMATS`, or an instance of a class from outside this package.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ FORMATS: dict[str, ActionFormat] = {"fenced": Fenced(), "mlgym": MLGym()}
 
 
 def get(name: str) -> ActionFormat:
-    """Returns the format of that name, or an instance of the class `module:Class`.
+    """Returns the action format of that name, or an instance of the class that `module:Class` names.
 
     Raises:
-        ConfigError: there is no such format, or the class is not an action format.
+        ConfigError: there is no such action format, or the class is not one.
         MissingError: the class cannot be imported.
     """
     if name in FORMATS:

@@ -1,4 +1,4 @@
-"""What an action is, and the contract of an action format."""
+"""The actions of an agent, and the interface of an action format."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Ending = Literal["validate", "submit"]
 
 @dataclass(frozen=True)
 class ToolCall:
-    """One use of a tool that is no shell command: `open "solve.py" 12`."""
+    """A call of a tool that is not a shell command, such as `open "solve.py" 12`."""
 
     name: str
     args: tuple[str, ...] = ()
-    """The words after the name, unquoted."""
+    """The words after the tool's name, without their quotes."""
     body: tuple[str, ...] | None = None
-    """The lines that come with it, without line ends; None where the tool takes none."""
+    """The lines of text that follow the call, without line ends; None if the tool takes no text."""
 
     @property
     def text(self) -> str:
-        """The call as a model would write it."""
+        """The call as a model would write it, with its lines of text."""
         lines = [" ".join([self.name, *map(shlex.quote, self.args)])]
         if self.body is not None:
             lines += [*self.body, f"end_of_{self.name}"]
@@ -31,71 +31,72 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Action:
-    """One step in a research world: a shell script or a tool call, then perhaps an ending.
+    """An action of the agent: a shell script or a tool call, optionally followed by `validate` or `submit`.
 
-    At least one of the three is there; a script and a tool call are never there together.
+    At least one of the three fields is set; `script` and `tool` are never both set.
     """
 
     script: str = ""
-    """The shell script, without the ending; empty where there is none."""
+    """The shell script, without `validate` or `submit`; empty if there is no script."""
     ending: Ending | None = None
-    """What follows: grade the artefact, or grade it and end the episode."""
+    """`validate` grades the artefact; `submit` grades it and ends the episode; None does neither."""
     tool: ToolCall | None = None
-    """A tool of the format's own."""
+    """A call of one of the action format's own tools; None if there is no call."""
 
     @property
     def text(self) -> str:
-        """The action as the model wrote it, ending included."""
+        """The action as a model would write it, including `validate` or `submit`."""
         tool = self.tool.text if self.tool else ""
         return "\n".join(part for part in (self.script, tool, self.ending) if part)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where the agent stands between two actions."""
+    """The agent's situation between two actions: turns left, working directory and open file."""
 
     left: int | None = None
-    """Turns left; None where nothing limits them."""
+    """The number of turns left; None if turns are not limited."""
     cwd: str = ""
-    """The working directory of its shell; empty where none is kept."""
+    """The working directory of the agent's shell; empty if each script begins in the workspace."""
     open_file: str = ""
-    """The file that its tools work on, and which lines are in view; empty where there is none."""
+    """The path of the file that is open in the tools, and its lines in view; empty if no file is open."""
 
 
 class FormatError(Exception):
-    """The text is no action. Its message is the feedback that the model is shown."""
+    """The model's reply is not an action. The message is shown to the model as feedback."""
 
 
 @runtime_checkable
 class ActionFormat(Protocol):
-    """Turns a model's reply into an action. Stateless."""
+    """Turns a model's reply into an action, and teaches the model how to write one. Has no state."""
 
     name: str
     instructions: str
-    """The part of the system prompt that teaches the format."""
+    """The part of the system prompt that teaches the model this format."""
     optional: Mapping[str, str]
-    """What else is taught where a tool is on offer, by the tool's name."""
+    """Maps an optional tool's name to the text that teaches it; used only if the tool is available."""
     uses_tools: bool
-    """Whether its actions hold tool calls and its shell keeps a working directory."""
+    """Whether actions may be tool calls, and the agent's shell keeps its working directory."""
     retries: int | None
-    """How many format errors in a row are asked again; one more ends the episode. None: all."""
+    """Consecutive format errors after which the model may try again; one more ends the episode. None: no
+    limit."""
 
     def parse(self, reply: str) -> Action:
-        """The action in `reply`.
+        """Returns the action in the model's reply.
 
         Raises:
-            FormatError: there is none, or more than one; the message is the feedback.
+            FormatError: the reply has no action, or more than one; the message tells the model why.
         """
         ...
 
     def render(self, thought: str, action: Action) -> str:
-        """A well-formed reply: what a scripted agent says."""
+        """Returns a well-formed reply with this thought and action; scripted agents use it."""
         ...
 
     def opening(self, standing: Standing) -> str:
-        """What follows the task in the first prompt."""
+        """Returns the text that follows the task's description in the first prompt."""
         ...
 
     def footer(self, standing: Standing) -> str:
-        """What follows every observation."""
+        """Returns the text that follows every observation."""
         ...

@@ -1,7 +1,7 @@
-"""A thought and exactly one fenced block of shell, after MLGym's interface.
+"""The `fenced` action format: a thought and exactly one fenced block of shell commands.
 
-One departure: the block may hold several lines, and its last line may be `validate` or `submit`, so
-that writing, running and scoring fit in one reply.
+It follows MLGym's interface, but the block may hold several lines, and its last line may be `validate` or
+`submit`. So one reply can write a program, run it and have the artefact scored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
 
 class Fenced:
-    """See the module's docstring."""
+    """The `fenced` action format; the module's docstring describes it."""
 
     name = "fenced"
     instructions = (

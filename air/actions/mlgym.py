@@ -1,11 +1,12 @@
-"""MLGym's interface: a discussion and exactly one fenced block with exactly one command.
+"""The `mlgym` action format: a discussion and exactly one fenced block with exactly one command.
 
 A command is a tool call (`open "solve.py" 12`), `validate`, `submit`, or a bash script of any number of
-lines, heredocs included. Which word begins a tool call is decided here; what a tool does with its
-arguments, `air.worlds.research.tools` knows, so a wrong argument is an observation and no format error.
+lines, which may contain heredocs. This module decides which first words are tool calls. The tools
+themselves (`air.worlds.research.tools`) check their arguments, so a wrong argument gives an observation and
+not a format error.
 
-The discussion may be empty, and text after the block is let pass. A block that must hold a line of
-backticks is fenced with a longer one, as in Markdown.
+The discussion may be empty, and text after the block is ignored. If the command contains a line of
+backticks, a longer line of backticks must open and close the block, as in Markdown.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
 @dataclass(frozen=True)
 class Signature:
-    """How a tool is called."""
+    """The syntax of one tool's call, and the number of its arguments."""
 
     usage: str
     does: str
     least: int = 0
-    """Fewest arguments."""
+    """The smallest number of arguments."""
     most: int = 0
-    """Most arguments."""
+    """The largest number of arguments."""
     verbatim: bool = False
-    """Whether all that follows the name is one argument, taken as it is."""
+    """Whether all text after the tool's name is one argument, not split into words."""
 
     @property
     def body(self) -> bool:
-        """Whether lines of text come with it, up to a line that ends them."""
+        """Whether lines of text follow the call, up to the line `end_of_NAME`."""
         return "\n" in self.usage
 
 
@@ -68,13 +69,13 @@ SIGNATURES: dict[str, Signature] = {
     "literature_search": Signature("literature_search <query> [<n>]", "finds papers", 1, 2),
     "parse_pdf_url": Signature("parse_pdf_url <url>", "the text of a PDF", 1, 1),
 }
-"""Every tool by its name."""
+"""Maps each tool's name to its syntax."""
 OPTIONAL = ("memory_write", "memory_read", "literature_search", "parse_pdf_url")
-"""Tools that are not on offer everywhere."""
+"""Tools that are available only if the run or the task allows them."""
 
 
 def _taught(name: str) -> str:
-    """One tool, as the prompt teaches it."""
+    """Returns the text that teaches the tool `name` in the prompt."""
     signature = SIGNATURES[name]
     return f"{signature.usage}\n    {signature.does}"
 
@@ -95,7 +96,7 @@ _INSTRUCTIONS = "\n".join(
 
 
 class MLGym:
-    """See the module's docstring."""
+    """The `mlgym` action format; the module's docstring describes it."""
 
     name = "mlgym"
     instructions = _INSTRUCTIONS
@@ -131,10 +132,10 @@ class MLGym:
 
 
 def _block(reply: str) -> list[str]:
-    """The lines of the one fenced block, without blank ones at its ends.
+    """Returns the lines of the reply's one fenced block, without blank lines at the block's ends.
 
     Raises:
-        FormatError: there is none, more than one, or one that does not end.
+        FormatError: the reply has no fenced block, more than one, or one that is not closed.
     """
     blocks: list[list[str]] = []
     fence = ""
@@ -164,12 +165,12 @@ def _block(reply: str) -> list[str]:
 
 
 def _is_idle(line: str) -> bool:
-    """Whether a line does nothing: blank, or a comment."""
+    """Whether a line of a script does nothing, because it is blank or a comment."""
     return not line.strip() or line.lstrip().startswith("#")
 
 
 def _tool_at(line: str) -> str | None:
-    """The tool that a line of a script calls, if it is one whole call by itself."""
+    """Returns the first word of a script's line if it is a tool's name, `validate` or `submit`, else None."""
     try:
         words = shlex.split(line)
     except ValueError:
@@ -178,7 +179,7 @@ def _tool_at(line: str) -> str | None:
 
 
 def _command(name: str, lines: list[str]) -> Action:
-    """The action of a block that begins with the name of a tool, of `validate` or of `submit`."""
+    """Returns the action of a block whose first word `name` is a tool's name, `validate` or `submit`."""
     head = lines[0].strip()
     signature = SIGNATURES.get(name)
     if signature is not None and signature.body:
@@ -197,7 +198,7 @@ def _command(name: str, lines: list[str]) -> Action:
 
 
 def _words(head: str) -> tuple[str, ...]:
-    """The arguments in a command's first line, unquoted as a shell would."""
+    """Returns the arguments in a command's first line; quotes are removed as a shell does."""
     try:
         return tuple(shlex.split(head)[1:])
     except ValueError as error:
@@ -205,7 +206,7 @@ def _words(head: str) -> tuple[str, ...]:
 
 
 def _verbatim(text: str) -> tuple[str, ...]:
-    """All of it as one argument; quotes around the whole are taken off as a shell would."""
+    """Returns `text` as one argument, without the quotes around it; returns () if `text` is blank."""
     text = text.strip()
     if text[:1] in ("'", '"'):
         try:
@@ -217,7 +218,7 @@ def _verbatim(text: str) -> tuple[str, ...]:
 
 
 def _body(name: str, lines: list[str]) -> tuple[str, ...]:
-    """The lines up to the one that ends them, which must be the block's last."""
+    """Returns the lines before the line `end_of_NAME`, which must be the last command line of the block."""
     end = f"end_of_{name}"
     at = next((n for n, line in enumerate(lines) if line.strip() == end), None)
     if at is None:

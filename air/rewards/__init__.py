@@ -1,1 +1,1 @@
-"""Pure reward functions: from scores to what a validate earns. Knows nothing of boxes or tasks."""
+"""Pure functions that turn the scores of an episode into its reward. They know nothing of boxes or tasks."""

@@ -1,15 +1,15 @@
-"""The delta reward: a validate earns the move of the normalised score.
+"""The delta reward: each `validate` of the agent earns the change of the normalised score φ.
 
     previous   δ_t = φ(s_t) − φ(s_{t−1})
     best       δ_t = max(0, φ(s_t) − max_{k<t} φ(s_k))
 
-with s_0 the declared baseline. The anchor is the φ that the next score is compared with. A move smaller than
-the noise floor earns nothing and does not change the anchor, so small steps add up and are paid once their
-sum exceeds the floor. So the deltas of an episode always sum to φ(anchor) − φ(baseline), and
-validating more often earns nothing.
+s_t is the score of the t-th validate, and s_0 the declared baseline. The anchor is the φ with which the next
+score is compared. A change smaller than the noise floor earns nothing and leaves the anchor as it is, so
+small changes add up and are paid once their sum exceeds the floor. So the deltas of an episode always sum to
+φ(anchor) − φ(baseline), and validating more often earns nothing.
 
-The floor is the declared `noise_floor` or, where that is more, `noise_sigmas` standard errors of the move,
-√(e_t² + e_anchor²), with e the standard errors of the two φ; the baseline's is 0.
+The noise floor is the larger of the declared `noise_floor` and `noise_sigmas` · √(e_t² + e_anchor²). Here e_t
+and e_anchor are the standard errors of the two φ; the baseline has a standard error of 0.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ Mode = Literal["previous", "best"]
 
 @dataclass(frozen=True)
 class Paid:
-    """The payment for one scored validate."""
+    """The reward of one validate, with the φ values from which it was computed."""
 
     phi: float
-    """The normalised score, clipped."""
+    """The normalised and clipped score φ of this validate."""
     delta: float
-    """Its reward."""
+    """The reward of this validate."""
     floor: float = 0.0
-    """The noise floor: a smaller move would have earned nothing."""
+    """The noise floor: a smaller change of φ would have earned nothing."""
     anchor: float = 0.0
-    """The φ that `phi` was compared with."""
+    """The φ with which `phi` was compared."""
 
 
 def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) -> float:
-    """Returns the reward of a normalised score; the next anchor is `anchor` plus the reward."""
+    """Returns the reward of the normalised score `phi`. The next anchor is `anchor` plus this reward."""
     move = phi - anchor
     if abs(move) < noise_floor or (mode == "best" and move < 0):
         return 0.0
@@ -46,7 +46,7 @@ def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) ->
 
 
 class DeltaReward:
-    """Pays one episode's scores in order; it gets only validates that have a score."""
+    """Computes the rewards of one episode. Call it once, in order, for each validate that has a score."""
 
     def __init__(self, scale: Scale, *, mode: Mode = "previous") -> None:
         self._scale = scale
@@ -55,7 +55,11 @@ class DeltaReward:
         self._anchor_error = 0.0
 
     def __call__(self, score: float, stderr: float | None = None) -> Paid:
-        """Pays for one score, the primary metric as measured, with the standard error `stderr`.
+        """Returns the reward of one validate and moves the anchor if the reward is not 0.
+
+        Args:
+            score: the primary metric as measured.
+            stderr: the standard error of `score`; None counts as 0.
 
         Raises:
             ValueError: the score is not finite, or the standard error is negative.

@@ -1,10 +1,10 @@
-"""Normalised scores: 0 is the task's baseline, 1 its target, higher is better.
+"""Normalised scores φ(s) of a score s: 0 is the task's baseline, 1 its target, and higher is better.
 
     linear    φ(s) = (s − baseline) / (target − baseline)
     log-gap   φ(s) = (g(s) − g(baseline)) / (g(target) − g(baseline)),  g(s) = −log10 |s − optimum|
-    none      φ(s) = s where higher is better, −s where lower is
+    none      φ(s) = s if higher is better, −s if lower is better
 
-clipped to `clip`. With `log-gap`, halving the distance to the optimum is worth the same everywhere.
+The result is clipped to `clip`. With `log-gap`, halving the distance to the optimum always earns the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Normalise = Literal["linear", "log-gap", "none"]
 
 
 class Scale(Protocol):
-    """The part of a task that normalises its scores, e.g. `air.tasks.spec.RewardScale`."""
+    """The settings of a task by which its scores are normalised, e.g. `air.tasks.spec.RewardScale`."""
 
     @property
     def direction(self) -> Direction: ...
@@ -47,18 +47,18 @@ def phi(
     optimum: float | None = None,
     clip: tuple[float, float] = (-1.0, 2.0),
 ) -> float:
-    """The normalised score, clipped.
+    """Returns the normalised score, clipped to `clip`.
 
     Args:
         score: the primary metric as measured.
-        baseline, target: the scores that become 0 and 1 (not with `none`).
-        direction: whether higher or lower is better; only `none` uses it.
+        baseline, target: the scores that become 0 and 1; `none` ignores them.
+        direction: whether a higher or a lower score is better; only `none` uses it.
         optimum: the best possible score; `log-gap` needs it.
-        clip: the bounds of the result.
+        clip: the smallest and the largest result.
 
     Raises:
-        ValueError: the score is not finite, target equals baseline, or `log-gap` has no optimum, or
-            the optimum equals the baseline or the target.
+        ValueError: the score is not finite; the target equals the baseline; or, with `log-gap`, the optimum
+            is None or equals the baseline or the target.
     """
     if not math.isfinite(score):
         raise ValueError(f"a score must be finite, got {score}")
@@ -76,7 +76,7 @@ def phi(
 
 
 def phi_on(scale: Scale, score: float) -> float:
-    """`phi` with the arguments taken from a task's scale."""
+    """Returns the normalised score, by the settings in a task's `scale`; see `phi`."""
     return phi(
         score,
         baseline=scale.baseline,
@@ -89,13 +89,13 @@ def phi_on(scale: Scale, score: float) -> float:
 
 
 def phi_error(scale: Scale, score: float, stderr: float) -> float:
-    """The standard error of φ at a score of the given standard error, to first order: |dφ/ds| · stderr.
+    """Returns the standard error of φ(s) for a score s with standard error `stderr`: |dφ/ds| · stderr.
 
         linear    |dφ/ds| = 1 / |target − baseline|
         log-gap   |dφ/ds| = 1 / (ln 10 · |s − optimum| · |g(target) − g(baseline)|)
         none      |dφ/ds| = 1
 
-    The result is at most the width of the clip.
+    This is exact to first order. The result is at most the width of `scale.phi_clip`.
 
     Raises:
         ValueError: `stderr` is negative or NaN.

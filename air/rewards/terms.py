@@ -1,14 +1,14 @@
 """The terms of an episode's reward: pure functions of the episode's facts and the run's settings.
 
-    delta             what the validates earned together; see `air.rewards.delta`
+    delta             sum of the rewards of all validates; see `air.rewards.delta`
     format            −format_penalty · replies that were not an action
     failed_validates  −validate_penalty · validates whose artefact was missing or malformed
     time              −time_penalty · min(1, seconds / limit)
     test_score        +test_weight · φ(test score); φ's lowest value if there is no score
-    plugins           +weight · function(facts), for each entry of `RewardSettings.terms`
+    own functions     +weight · function(facts), for each entry of `RewardSettings.terms`
 
 The reward is the sum of all terms. A weight of 0 turns a term off: it is 0.0, never −0.0.
-To add a term to this package: one function in `TERMS` and one field in `RewardSettings`.
+To add a term to this package, add one function to `TERMS` and one field to `RewardSettings`.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class RewardSettings(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     delta: Literal["previous", "best"] = "previous"
-    """What a validate is compared with: the score before it, or the best score so far."""
+    """The score with which a validate's score is compared: the previous one, or the best one so far."""
     format_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Taken from the reward for every reply that is not an action."""
+    """Subtracted from the reward for every reply that is not an action."""
     validate_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Taken from the reward for every validate whose artefact is missing or malformed."""
+    """Subtracted from the reward for every validate whose artefact is missing or malformed."""
     time_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Taken from the reward if the agent uses all of the episode's time; for a part of the time, that
-    share. The time is the agent's own: from the end of the task's layout to its last reply, less
-    what graders took."""
+    """Subtracted from the reward if the agent uses the whole time limit of the episode; if it uses only
+    a part of the limit, that share is subtracted. The time counts from when the task's files are in the box
+    to the agent's last reply, without the time of grading."""
     test_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Times the normalised score on the test split, which is then no longer unseen; added to the reward."""
+    """Factor of the normalised test score in the reward; above 0, the test split is no longer unseen."""
     terms: dict[str, float] = Field(default_factory=dict)
-    """Further terms, each as `"module:function" = weight`: the function gets an
-    `air.rewards.terms.EpisodeFacts` and returns a number."""
+    """Your own reward terms, each as `"module:function" = weight`. The function takes an
+    `air.rewards.terms.EpisodeFacts` and returns a number; weight times that number is added to the reward."""
 
     @field_validator("terms")
     @classmethod
@@ -67,39 +67,39 @@ class RewardSettings(BaseModel):
 
 @dataclass(frozen=True)
 class EpisodeFacts:
-    """What a term may depend on: an episode up to now, or a finished one."""
+    """The facts of a running or finished episode from which reward terms are computed."""
 
     scale: Scale
     """The task's baseline, target and direction."""
     scores: tuple[float | None, ...]
     """The score of every validate; None if its artefact was missing or malformed."""
     phis: tuple[float | None, ...]
-    """The normalised scores, likewise."""
+    """The normalised score of every validate; None if its artefact was missing or malformed."""
     deltas: tuple[float, ...]
-    """What every validate earned."""
+    """The reward of every validate."""
     turns: int
-    """Replies of the model."""
+    """The number of the model's replies."""
     format_errors: int
-    """Replies that were not an action."""
+    """The number of replies that were not an action."""
     seconds: float
-    """The agent's own time, without grading."""
+    """The time that the agent has used, in seconds, without grading."""
     limit: float
-    """The longest episode, in seconds."""
+    """The time limit of the episode, in seconds."""
     test_score: float | None
-    """The last artefact's score on the test split; None if it has none, or is not graded yet."""
+    """The last artefact's score on the test split; None if it could not be scored or is not graded yet."""
     finished: bool
-    """Whether the test split was graded."""
+    """Whether the last artefact was graded on the test split."""
 
 
 Term = Callable[[EpisodeFacts, RewardSettings], float]
 
 
 def reward_terms(facts: EpisodeFacts, settings: RewardSettings) -> dict[str, float]:
-    """Returns the terms of the reward by name; the reward is their sum.
+    """Returns the reward terms by name; the episode's reward is their sum.
 
     Raises:
         ValueError: the facts are impossible, e.g. a negative time.
-        InfrastructureError: the function of a plugin failed, or returned no finite number.
+        InfrastructureError: a function in `settings.terms` failed, or did not return a finite number.
     """
     values = {name: term(facts, settings) for name, term in TERMS.items()}
     for path, weight in settings.terms.items():
@@ -108,27 +108,27 @@ def reward_terms(facts: EpisodeFacts, settings: RewardSettings) -> dict[str, flo
 
 
 def term_name(path: str) -> str:
-    """The name of a plugin's term: its function's name."""
+    """Returns the name of the term of the function `path` (`module:function`): the function's name."""
     return path.rpartition(":")[2]
 
 
 def delta(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """What the validates earned; `settings.delta` has acted when each was paid."""
+    """Returns the sum of the rewards of all validates, to which `settings.delta` has already been applied."""
     return sum(facts.deltas)
 
 
 def format_errors(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """What replies that were not an action cost."""
+    """Returns the penalty for replies that were not an action; 0 or less."""
     return 0.0 - settings.format_penalty * facts.format_errors
 
 
 def failed_validates(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """What validates without a gradable artefact cost."""
+    """Returns the penalty for validates whose artefact was missing or malformed; 0 or less."""
     return 0.0 - settings.validate_penalty * sum(score is None for score in facts.scores)
 
 
 def time_used(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """What the time costs: the share of the limit that was used, at most all of it.
+    """Returns the penalty for used time, proportional to the used share of the time limit; 0 or less.
 
     Raises:
         ValueError: the limit is not positive, or the time is negative or not a number.
@@ -139,13 +139,13 @@ def time_used(facts: EpisodeFacts, settings: RewardSettings) -> float:
 
 
 def final_score(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """What the last artefact earns by its normalised score on the test split; 0 until it is graded.
+    """Returns `settings.test_weight` times the last artefact's normalised test score; 0 before the grading.
 
-    Without a score it counts as the worst that `scale.phi_clip` allows. So deleting a bad artefact
+    An artefact without a score gets the lowest value that `scale.phi_clip` allows, so deleting a bad artefact
     never earns anything.
 
     Raises:
-        ValueError: the score is not finite.
+        ValueError: the test score is not finite.
     """
     if not facts.finished or settings.test_weight == 0:
         return 0.0
@@ -160,14 +160,14 @@ TERMS: Mapping[str, Term] = {
     "time": time_used,
     "test_score": final_score,
 }
-"""The terms of this package by name."""
+"""Maps the name of each term of this package to its function."""
 
 
 def _plugin_value(path: str, facts: EpisodeFacts) -> float:
     function = plugin(path)
     try:
         value = float(function(facts))
-    except Exception as error:  # whatever it is, the agent did not cause it
+    except Exception as error:  # whatever the function raises, the agent did not cause it
         raise InfrastructureError(
             f"the reward term {path} failed: {type(error).__name__}: {error}"
         ) from error

@@ -1,13 +1,13 @@
-"""The embedded engine: policy, inference server, rollout loop, loss, optimiser and checkpoints.
+"""The embedded training engine, which trains on this machine alone, without prime-rl.
 
-`load` reads a run file and `run` trains by it, from Python:
+`load` reads a run file and `run` trains with it, from Python:
 
     from air import train
 
     config = train.load("configs/quickstart.toml", {"max_steps": 3})
     outcome = train.run(config)
 
-One process, one model. Importing this package loads nothing heavy; its modules load torch.
+It trains one model in one process. Importing this package is fast; torch is loaded when `run` starts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
 
     Raises:
         MissingError: a file does not exist.
-        ConfigError: a key or a value cannot be used, or the plan is absurd; the same message as from `rl`.
+        ConfigError: a key or a value cannot be used, an episode could never start, or the run would take far
+            too long. The message is the same as from the command `rl`.
     """
     from air.train.config import overrides
     from air.train.config.run_config import RunConfig
@@ -50,21 +51,21 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
 
 
 def run(config: RunConfig, *, quiet: bool = False) -> Outcome:
-    """Trains with the embedded engine and returns when the run has ended; blocks.
+    """Trains with the embedded training engine; blocks until the run has ended.
 
-    Inside a running event loop, such as a notebook's: `await asyncio.to_thread(train.run, config)`.
+    Inside a running event loop, such as a notebook's, call `await asyncio.to_thread(train.run, config)`.
 
     Args:
-        config: from `load`.
-        quiet: print nothing; otherwise one line for each step, or a live table in a terminal.
+        config: the run config that `load` returned.
+        quiet: print nothing. By default one line is printed for each step, or a live table in a terminal.
 
     Returns:
         The run's folder, its rows of metrics, and its last checkpoint.
 
     Raises:
         UsageError: the run's folder, the model, a task, vLLM or a port cannot be used.
-        InfrastructureError: too many consecutive steps without an episode that ended well, or the inference
-            server did not start or is gone. The run's folder keeps the finished steps.
+        InfrastructureError: every episode failed in too many consecutive steps, or the inference server did
+            not start or has ended. The run's folder keeps the finished steps.
     """
     import asyncio
 

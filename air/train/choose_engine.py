@@ -1,4 +1,4 @@
-"""Chooses the engine of a run file."""
+"""Chooses the training engine of a run file: `embedded` (on this machine) or `prime-rl`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,23 @@ from air.train.prime_rl import handover
 
 Engine = Literal["embedded", "prime-rl"]
 PRIME_TABLES = ("inference", "deployment", "slurm")
-"""Tables that only prime-rl reads; without one of them it starts no inference server."""
+"""Tables of a run file that only prime-rl reads. Without one of them, prime-rl starts no inference server."""
 
 
 def choose(
     asked: Literal["auto", "embedded", "prime-rl"], sources: Sources, *, dry_run: bool
 ) -> Engine:
-    """Returns the engine of a run file. `auto` is prime-rl if the file has one of `PRIME_TABLES` and no
-    `[embedded]`, else the embedded engine: without such a table, prime-rl would wait for a server.
+    """Returns the training engine that will run a run file.
+
+    `auto` chooses prime-rl if the file has one of `PRIME_TABLES` and no table `[embedded]`, else the embedded
+    training engine.
+
+    Args:
+        asked: the engine that the user asked for.
+        sources: the merged run files and flags.
 
     Raises:
-        MissingError: the file is for prime-rl, which cannot run here, and this is not a dry run.
+        MissingError: `auto` chooses prime-rl, which cannot run here, and this is not a dry run.
     """
     if asked != "auto":
         return asked

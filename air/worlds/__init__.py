@@ -1,4 +1,4 @@
-"""Worlds: what an agent acts in."""
+"""Worlds: the environments in which an agent acts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of a world: reset, step, close."""
+"""The interface of a world, in which an agent acts: `reset`, `step` and `close`."""
 
 from __future__ import annotations
 
@@ -7,60 +7,61 @@ from typing import Any, Protocol, TypeVar
 
 
 class Refusal(Exception):
-    """The world refuses an action; the text tells the agent why. It is never raised out of the world."""
+    """The world refuses an action. The message is shown to the agent; callers of the world never see this
+    exception."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """The text that the agent is shown after an action."""
+    """The text that is shown to the agent at the start or after an action."""
 
     text: str
     truncated: bool = False
-    """Whether output was cut before it reached the agent."""
+    """Whether output was cut to a maximum length."""
 
 
 @dataclass(frozen=True)
 class Validation:
-    """One grading of the artefact on the validation split.
+    """The result of one validate: the artefact's score on the validation split, and its reward.
 
     Either `score` is set, or `problem` says what is wrong with the artefact.
     """
 
     score: float | None
-    """The primary metric as measured."""
+    """The primary metric as measured; None if there is a problem."""
     phi: float | None
-    """The score, oriented, normalised and clipped."""
+    """The normalised and clipped score φ (higher is better); None if `score` is None."""
     delta: float
     """The reward of this validate; 0.0 if there is a problem."""
     problem: str = ""
     stderr: float | None = None
-    """The standard error of `score`; None if the artefact was graded once."""
+    """The standard error of `score`; None if the artefact was graded only once, with one seed."""
     floor: float = 0.0
-    """The normalised score's noise floor: a smaller move would have earned nothing."""
+    """The noise floor of φ: a smaller change of φ would have earned nothing."""
     metrics: dict[str, float] = field(default_factory=dict)
     anchor: float | None = None
-    """The φ that this φ was compared with."""
+    """The earlier φ with which this φ was compared; None if there is no score."""
     digest: str = ""
-    """Digest of the artefact that was graded."""
+    """The digest of the graded artefact's files; empty if the artefact could not be copied out of the box."""
     kept: str = ""
-    """The return value of `ResearchWorld.keep`: where the artefact was kept."""
+    """Where a copy of the artefact was stored, as `ResearchWorld.keep` returned it; empty if nowhere."""
     seconds: float = 0.0
-    """Wall time spent on grading, queueing included."""
+    """Wall time of the grading in seconds, including the wait for a grader box."""
     remembered: bool = False
-    """Whether the grade was looked up, since an equal artefact was graded before."""
+    """Whether the score comes from another grading of an equal artefact, so that no grader ran."""
     automatic: bool = False
-    """Whether the episode's end caused it, not the agent."""
+    """Whether this validate was made by the end of the episode and not requested by the agent."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The result of one action."""
+    """The result of one action of the agent."""
 
     observation: Observation
     done: bool = False
     validation: Validation | None = None
     code: int | None = None
-    """Exit status of the script; None if no script ran."""
+    """Exit status of the action's script; None if no script ran."""
     exec_seconds: float = 0.0
     timed_out: bool = False
 
@@ -69,16 +70,16 @@ ActionT = TypeVar("ActionT", contravariant=True)
 
 
 class World(Protocol[ActionT]):
-    """The environment of an agent's actions. A failure of the world itself raises `InfrastructureError`."""
+    """An environment in which an agent acts. A failure of the world itself raises `InfrastructureError`."""
 
     async def reset(self, seed: int) -> Observation:
         """Starts an episode and returns the first observation."""
         ...
 
     async def step(self, action: ActionT) -> Step:
-        """Carries out one action."""
+        """Carries out one action and returns its result."""
         ...
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode and returns its facts; calling it twice is harmless."""
+        """Ends the episode and returns facts about it, such as scores; calling it twice is harmless."""
         ...

@@ -1,6 +1,6 @@
-"""Advantage estimators: pure functions from the rewards of a group to advantages, one file each.
+"""Advantage estimators: pure functions that turn the rewards of a group of episodes into advantages.
 
-`[embedded.estimator]` of a run file names one from outside the package (`imported.py`).
+A run file may name an estimator from outside this package under `[embedded.estimator]` (`imported.py`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from air.train.algorithms.grpo import grpo
 
 Estimator = Callable[[Sequence[float | None]], list[float]]
-"""Takes the rewards of one group, one for each episode; None masks an episode that we failed to score.
-Returns one advantage for each reward, in the same order; the advantage of a masked episode is not used."""
+"""Takes the rewards of one group, one for each episode; None stands for an episode that has no reward because
+of an infrastructure failure. Returns one advantage for each episode, in the same order; the advantage of an
+episode without a reward is not used."""
 
 ESTIMATORS: dict[str, Estimator] = {"grpo": grpo}
-"""By the name that a run file gives in `orchestrator.algo.type`."""
+"""Maps a value of `orchestrator.algo.type` in a run file to its estimator."""
 
 __all__ = ["ESTIMATORS", "Estimator", "grpo"]

@@ -1,17 +1,18 @@
-"""Advantages of the parts of episodes, whose baselines are taken over episodes.
+"""Computes the advantages of segments and of turns from baselines that weigh each episode equally.
 
-With G episodes of one prompt, episode i having n_i parts that earned r_i1 … r_in, and the group's
-estimator `advantage` (for `grpo`: x_i − mean(x)):
+A group has G episodes of one prompt. Episode i has n_i parts (segments or turns), which earned r_i1 … r_in.
+`advantage` is the estimator of the group (for `grpo`: x_i − mean(x)):
 
     segments        m_i = mean of r_i1 … r_in           A_ik = advantage(m)_i + r_ik − m_i
     reward_to_go    R_it = r_it + r_i,t+1 + …           A_it = advantage(R_·t)_i
 
-So with `grpo` a segment's baseline is (1/G) Σ_i m_i: each episode weighs the same however many segments it
-has. (A mean over all segments of the group, which prime-rl takes, weighs an episode by n_i.) A turn is
-compared with what all the group's episodes still earned from that turn on, which is 0 for one that has
-ended; for the first turn that is the episode's reward. A baseline that depends on the turn's number
-alone, and not on what was done in it, leaves the gradient's mean as it is (Williams 1992); rewards before
-a turn do not belong to it (Sutton and Barto 2018, 13.3).
+So with `grpo` the baseline of a segment is (1/G) Σ_i m_i: each episode weighs the same, however many segments
+it has. (prime-rl takes the mean over all segments of the group, which weighs an episode by n_i.)
+
+A turn is credited with the sum R_it of its own and all later rewards. With `grpo` its baseline is the mean of
+R_it over the group's episodes; an episode that has already ended counts as 0. A baseline that depends only on
+the turn's number, and not on the action, does not change the gradient's mean (Williams 1992). Rewards before
+a turn are not credited to that turn (Sutton and Barto 2018, 13.3).
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from collections.abc import Sequence
 from air.train.algorithms import Estimator
 
 Rewards = Sequence[Sequence[float] | None]
-"""One group: the rewards of each episode's parts, in turn; None masks an episode."""
+"""The rewards of one group: for each episode the rewards of its parts, in order, or None for an episode that
+is masked (not trained) because of an infrastructure failure."""
 
 
 def segments(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
-    """Returns the advantages of segments, in the shape of `rewards`; empty for a masked episode.
+    """Returns the advantage of each segment, in the shape of `rewards`; an empty list for a masked episode.
 
     Raises:
-        ValueError: an episode has no part, or a reward is not finite.
+        ValueError: an episode has no segment, or a reward is not finite.
     """
     if any(parts is not None and not parts for parts in rewards):
         raise ValueError("an episode has at least one part")
@@ -44,8 +46,9 @@ def segments(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
 
 
 def reward_to_go(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
-    """Returns the advantages of turns, from the rewards of each turn and later ones, in the shape of
-    `rewards`; empty for a masked episode.
+    """Returns the advantage of each turn, computed from the rewards of that turn and all later ones.
+
+    The result has the shape of `rewards`, with an empty list for a masked episode.
 
     Raises:
         ValueError: a reward is not finite.

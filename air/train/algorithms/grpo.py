@@ -1,7 +1,8 @@
-"""GRPO: reward minus the group's mean, not divided by the standard deviation.
+"""GRPO: the advantage is the reward minus the group's mean, not divided by the standard deviation.
 
-Source: prime-rl 0.8, `prime_rl/orchestrator/algo/grpo.py` (Shao et al. 2024, arXiv 2402.03300, less
-the normalisation that Liu et al. 2025, arXiv 2503.20783, found to bias towards easy groups).
+Source: prime-rl 0.8, `prime_rl/orchestrator/algo/grpo.py`. This is GRPO of Shao et al. 2024 (arXiv
+2402.03300) without the division by the standard deviation, which Liu et al. 2025 (arXiv 2503.20783) found
+to be biased towards easy groups.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Sequence
 
 
 def grpo(rewards: Sequence[float | None]) -> list[float]:
-    """Returns the advantages of one group.
+    """Returns the advantages of one group, in the order of `rewards`.
 
     Args:
-        rewards: one per episode; None masks an episode that could not be scored: the mean leaves it out
-            and its advantage is 0.
+        rewards: one per episode; None for an episode that could not be scored. The mean ignores that
+            episode, and its advantage is 0.
 
     Raises:
         ValueError: a reward is not finite.

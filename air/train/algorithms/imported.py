@@ -1,6 +1,7 @@
-"""An advantage estimator from outside the package, named by a run file as `module:function`.
+"""Imports an advantage estimator from outside this package, which a run file names as `module:function`.
 
-The function is called as `function(rewards, **kwargs)`; `Estimator` says what it takes and returns.
+The function is called as `function(rewards, **kwargs)`; `air.train.algorithms.Estimator` says what it must
+take and return.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from air.train.algorithms import Estimator
 
 
 def find(import_path: str) -> Callable[..., Sequence[float]]:
-    """Imports the function.
+    """Imports and returns the function that `import_path` names.
 
     Raises:
-        ValueError: the path is not of the form `module:name`, it cannot be imported, or is no function.
+        ValueError: the path is not of the form `module:name`, or a function cannot be imported from it.
     """
     try:
         function: Callable[..., Sequence[float]] = plugin(import_path)
@@ -31,10 +32,10 @@ def find(import_path: str) -> Callable[..., Sequence[float]]:
 
 
 def check_kwargs(import_path: str, kwargs: Mapping[str, Any]) -> None:
-    """Checks that the function can be called with these keyword arguments.
+    """Checks that the function can be called as `function(rewards, **kwargs)`.
 
     Raises:
-        ValueError: it cannot; or as `find`.
+        ValueError: the function does not take these arguments, or `find` cannot import it.
     """
     try:
         inspect.signature(find(import_path)).bind([], **kwargs)
@@ -45,13 +46,13 @@ def check_kwargs(import_path: str, kwargs: Mapping[str, Any]) -> None:
 
 
 def load(import_path: str, kwargs: Mapping[str, Any]) -> Estimator:
-    """The function as an estimator.
+    """Imports the function and returns it as an estimator that checks each result.
 
-    The estimator raises ConfigError if the function returns another number of advantages than it got
-    rewards, or one that is not finite.
+    The estimator raises ConfigError if the function does not return exactly one finite advantage for each
+    reward.
 
     Raises:
-        ValueError: as `find`.
+        ValueError: `find` cannot import the function.
     """
     function = find(import_path)
 

@@ -1,16 +1,19 @@
-"""The default policy loss of prime-rl and the log-probabilities that it needs, as pure functions.
+"""Computes the default policy loss of prime-rl and the log-probabilities that it needs; pure functions.
 
-Per trained token, with trainer probability π, sampler probability μ, ratio ρ = π/μ, advantage A:
+The loss of one trained token is as follows. π is its probability in the model being trained, μ its
+probability when it was sampled, ρ = π/μ their ratio, and A the advantage:
 
     loss = -[kept] · adv_tau · A · ρ + kl_tau · (log ρ)²
 
-A token is dropped from the first term when π has already moved too far in the direction in which
-A pushes: A > 0 and π - μ > dppo_mask_high, or A ≤ 0 and π - μ < -dppo_mask_low. The batch's loss is
-the sum over its tokens divided by their number. Source of the formula (not of the code): prime-rl
-0.8, `prime_rl/trainer/rl/loss.py`, there after arXiv 2602.04879 (DPPO) and 2602.02276 (KL term).
+[kept] is 1 or 0. It is 0 if π has already moved too far in the direction in which A pushes it: if A > 0 and
+π - μ > dppo_mask_high, or A ≤ 0 and π - μ < -dppo_mask_low. The loss of a batch is the mean over its trained
+tokens.
 
-Dimensions: B sequences, T tokens. A quantity at position t belongs to token t, given those before;
-position 0 has no prediction, holds 0 and must not be trained.
+The formula (not the code) is from prime-rl 0.8, `prime_rl/trainer/rl/loss.py`, which follows arXiv 2602.04879
+(DPPO) and 2602.02276 (KL term).
+
+Tensors are [B, T]: B sequences of T tokens. The value at position t belongs to token t, given the tokens
+before it. Position 0 has no prediction: it holds 0 and must not be trained.
 """
 
 from __future__ import annotations
@@ -26,15 +29,15 @@ from air.train.config.model_options import DefaultLossConfig
 def token_statistics(
     model: Any, input_ids: Tensor, temperature: float | Tensor = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability of each token and entropy of its prediction, both [B, T], in nats.
+    """Returns the log-probability of each token, and the entropy of the prediction at each token.
+
+    Both are [B, T], in nats; the entropy carries no gradient.
 
     Args:
-        model: a causal language model; positions count from 0 and padding must be on the right
-            (tokens never see what follows them, so it needs no mask).
-        input_ids: [B, T].
-        temperature: divides the logits; a number, or [B].
-
-    The entropy carries no gradient.
+        model: a causal language model.
+        input_ids: [B, T]. Padding must be on the right: no token sees the tokens after it, so no attention
+            mask is needed.
+        temperature: divides the logits; one number, or [B].
     """
     logits = model(input_ids=input_ids, use_cache=False).logits[:, :-1].float()
     if isinstance(temperature, Tensor):
@@ -48,7 +51,7 @@ def token_statistics(
 
 
 def token_logprobs(model: Any, input_ids: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
-    """Log-probability of each token; see `token_statistics`."""
+    """Returns the log-probability of each token, [B, T]; the arguments are those of `token_statistics`."""
     return token_statistics(model, input_ids, temperature)[0]
 
 
@@ -59,20 +62,22 @@ def default_loss(
     mask: Tensor,
     config: DefaultLossConfig,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss, summed over trained tokens; divide by their number over the whole batch.
+    """Returns the policy loss summed over trained tokens, and sums of metrics.
+
+    The caller divides all of them by the number of trained tokens of the whole batch.
 
     Args:
-        logprobs: [B, T] of the model being trained, with gradient.
-        sampler_logprobs: [B, T] of the model that sampled, at sampling time.
+        logprobs: [B, T], log-probabilities by the model being trained, with gradient.
+        sampler_logprobs: [B, T], log-probabilities of the same tokens when they were sampled.
         advantages: [B, T].
-        mask: [B, T], true where a token is trained.
+        mask: [B, T], true if the token is trained.
 
     Returns:
-        The sum, and sums over tokens, to be divided by the number of trained tokens: `mismatch_kl`
-        (ρ - log ρ - 1: 0 where trainer and sampler agree, else positive), `is_masked`,
-        `is_masked_high`, `is_masked_low`.
+        The loss, and the metrics: `mismatch_kl` (ρ - log ρ - 1, which is 0 if trainer and sampler agree, else
+        positive); `is_masked`, the number of tokens dropped from the first term of the loss; and
+        `is_masked_high` and `is_masked_low`, those of them with a positive and with a negative advantage.
     """
-    # Values outside the mask are arbitrary; zeroed first, they cannot become inf - inf.
+    # Values outside the mask are arbitrary: set the log-ratio to 0 there, so that no inf - inf remains.
     log_ratio = torch.where(mask, logprobs - sampler_logprobs, 0.0)
     moved = torch.where(mask, logprobs.exp() - sampler_logprobs.exp(), 0.0).detach()
     high = mask & (advantages > 0) & (moved > config.dppo_mask_high)
@@ -91,5 +96,10 @@ def default_loss(
 
 
 def cross_entropy(logprobs: Tensor, mask: Tensor) -> Tensor:
-    """Negative log-likelihood in nats, summed over trained tokens; both arguments [B, T]."""
+    """Returns the negative log-likelihood in nats, summed over trained tokens.
+
+    Args:
+        logprobs: [B, T].
+        mask: [B, T], true if the token is trained.
+    """
     return -torch.where(mask, logprobs, 0.0).sum()

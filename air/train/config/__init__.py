@@ -1,1 +1,1 @@
-"""Run files: their schema, options and command-line overrides."""
+"""Reads run files: their schema, and the merging of several files and command-line flags."""

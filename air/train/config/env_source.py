@@ -1,4 +1,4 @@
-"""A source of prompts, as the run files of both engines name it: a verifiers environment and its weight."""
+"""The settings of a source of prompts, `[[orchestrator.train.source]]`, for both training engines."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pydantic import BaseModel, Field, SerializeAsAny, model_validator
 
 
 class EnvSource(BaseModel):
-    """The keys of `[[orchestrator.train.source]]` that air reads with either engine."""
+    """The keys of `[[orchestrator.train.source]]` that air reads with either training engine."""
 
     name: str | None = None
-    """Name in logs; None: the taskset's id."""
+    """The name of the source in logs. None: the id of its taskset."""
     ratio: float = Field(1.0, gt=0)
-    """Weight among the sources."""
+    """Weight of this source: prompts are drawn from the sources in proportion to their weights."""
     group_size: int | None = Field(None, ge=1)
-    """Episodes of one prompt; None: `orchestrator.group_size`."""
+    """Number of episodes played for each prompt. None: `orchestrator.group_size`."""
     env: SerializeAsAny[vf.EnvConfig] = vf.SingleAgentEnvConfig()
-    """The verifiers environment, with air's own settings."""
+    """The verifiers environment that plays the prompts, with air's own settings."""
 
     @model_validator(mode="before")
     @classmethod
@@ -27,5 +27,5 @@ class EnvSource(BaseModel):
 
     @property
     def resolved_name(self) -> str:
-        """The name in logs."""
+        """The name of the source in logs."""
         return self.name or self.env.env_id

@@ -1,7 +1,7 @@
-"""Settings of the model side of the embedded engine, under prime-rl's names and with its meanings.
+"""The embedded training engine's settings of loss, optimiser, schedule and supervised training.
 
-Loads no torch, so a run file can be checked without it. Source of names and defaults: prime-rl 0.8,
-`prime_rl.configs.trainer` and `prime_rl.configs.sft`.
+Names, defaults and meanings are those of prime-rl 0.8 (`prime_rl.configs.trainer`, `prime_rl.configs.sft`).
+This module does not import torch, so run files can be checked without torch.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ class DefaultLossConfig(BaseConfig):
     """The default policy loss: masked importance-weighted policy gradient with a KL term."""
 
     type: Literal["default"] = "default"
-    """Which loss."""
+    """The loss: `default` is the only one."""
     dppo_mask_low: float = Field(0.2, ge=0)
-    """A token with a negative advantage is dropped when its probability fell by more than this."""
+    """A token with a negative advantage is left out of the policy gradient once its probability has fallen by
+    more than this since it was sampled."""
     dppo_mask_high: float = Field(0.2, ge=0)
-    """A token with a positive advantage is dropped when its probability rose by more than this."""
+    """A token with a positive advantage is left out of the policy gradient once its probability has risen by
+    more than this since it was sampled."""
     adv_tau: float = Field(1.0, ge=0)
-    """Factor on the advantages."""
+    """Factor of the advantages."""
     kl_tau: float = Field(1e-3, ge=0)
-    """Factor on the squared log importance ratio."""
+    """Factor of the KL term: the squared log ratio of a token's probability now and when it was sampled."""
 
 
 class _OptimizerConfig(BaseConfig):
-    """What all optimisers share."""
+    """The settings that all optimisers have."""
 
     lr: float = Field(1e-6, ge=0)
     """Peak learning rate."""
     weight_decay: float = Field(0.01, ge=0)
-    """Weight decay, on all parameters."""
+    """Weight decay; it applies to all parameters."""
     max_norm: float | None = Field(1.0, ge=0)
     """Largest gradient norm; larger gradients are scaled down to it. None: no clipping."""
 
@@ -43,26 +45,26 @@ class SGDConfig(_OptimizerConfig):
     """Stochastic gradient descent with momentum."""
 
     type: Literal["sgd"] = "sgd"
-    """Which optimiser."""
+    """The optimiser."""
     nesterov: bool = True
-    """Whether the momentum is Nesterov's."""
+    """Whether to use Nesterov momentum."""
     momentum: float = Field(0.9, ge=0, lt=1)
-    """Share of the last step that is added to the next one."""
+    """Momentum: the share of the previous step that is added to the next one."""
 
 
 class AdamWConfig(_OptimizerConfig):
     """The AdamW optimiser; its weight decay is decoupled."""
 
     type: Literal["adamw"] = "adamw"
-    """Which optimiser."""
+    """The optimiser."""
     betas1: float = Field(0.9, ge=0, lt=1)
-    """Decay of the first moment."""
+    """Decay rate of the running mean of gradients (first moment)."""
     betas2: float = Field(0.999, ge=0, lt=1)
-    """Decay of the second moment."""
+    """Decay rate of the running mean of squared gradients (second moment)."""
 
 
 def _default_type(value: object) -> object:
-    """An optimiser without a `type` is AdamW, as in prime-rl."""
+    """Sets the optimiser's `type` to `adamw` if it is not given, as prime-rl does."""
     if isinstance(value, dict) and "type" not in value:
         return {"type": "adamw", **value}
     return value
@@ -77,20 +79,21 @@ class ConstantSchedulerConfig(BaseConfig):
     """The learning rate stays at its peak."""
 
     type: Literal["constant"] = "constant"
-    """Which schedule."""
+    """The learning-rate schedule."""
 
 
 class LinearSchedulerConfig(BaseConfig):
-    """Linear rise, plateau, linear fall."""
+    """The learning rate rises linearly, stays at its peak, and falls linearly at the end of the run."""
 
     type: Literal["linear"] = "linear"
-    """Which schedule."""
+    """The learning-rate schedule."""
     warmup_steps: int = Field(10, ge=0)
-    """Steps of the rise from `min_lr` (or nearly 0) to the peak."""
+    """Number of steps in which the learning rate rises to its peak, from `min_lr` (from nearly 0 if
+    `min_lr` is 0)."""
     decay_steps: int = Field(10, ge=0)
-    """Steps of the fall at the end of the run; needs `max_steps`."""
+    """Number of steps, at the end of the run, in which the learning rate falls; needs `max_steps`."""
     min_lr: float = Field(0.0, ge=0)
-    """Learning rate at both ends."""
+    """Learning rate at the first and the last step."""
 
     @model_validator(mode="after")
     def _some_phase(self) -> Self:
@@ -100,14 +103,14 @@ class LinearSchedulerConfig(BaseConfig):
 
 
 class CosineSchedulerConfig(BaseConfig):
-    """Linear rise, then half a cosine down to `min_lr`; needs `max_steps`."""
+    """The learning rate rises linearly, then falls to `min_lr` like half a cosine; needs `max_steps`."""
 
     type: Literal["cosine"] = "cosine"
-    """Which schedule."""
+    """The learning-rate schedule."""
     warmup_steps: int = Field(10, ge=0)
-    """Steps of the rise."""
+    """Number of steps in which the learning rate rises to its peak."""
     min_lr: float = Field(0.0, ge=0)
-    """Learning rate at the end."""
+    """Learning rate at the last step."""
 
 
 SchedulerConfig = Annotated[
@@ -117,46 +120,46 @@ SchedulerConfig = Annotated[
 
 
 class SFTDataConfig(BaseConfig):
-    """The demonstrations of a warm start."""
+    """A file of demonstrations (recorded conversations) for supervised training, and how it is read."""
 
     type: Literal["sft"] = "sft"
-    """Which kind of data."""
+    """The kind of data: `sft` is the only one."""
     name: str = ""
-    """A JSON-lines file; each line is {"messages": [{"role": …, "content": …}, …]}."""
+    """Path of a JSON-lines file; each line is {"messages": [{"role": …, "content": …}, …]}."""
     batch_size: int = Field(128, ge=1)
-    """Rows per step. One step sees at most `batch_size * seq_len` tokens."""
+    """Size of a step: one step trains on at most `batch_size * seq_len` tokens, in whole demonstrations."""
     seq_len: int = Field(128, ge=2)
-    """Tokens per row; a longer demonstration is cut and counted (`truncated`)."""
+    """Longest demonstration in tokens; longer ones are cut, and the metric `truncated` counts them."""
     shuffle: bool = True
-    """Shuffle anew at the start of each epoch."""
+    """Whether demonstrations are shuffled at the start of each epoch."""
     seed: int = 0
-    """Seed of the shuffle; the epoch's number is added."""
+    """Seed of the shuffle; the number of the epoch is added to it."""
 
 
 class SFTValConfig(BaseConfig):
-    """The held-out demonstrations."""
+    """Evaluation on held-out demonstrations, which are not trained on."""
 
     interval: int = Field(50, ge=1)
-    """Steps between two evaluations; there is always one after the last step."""
+    """Number of steps between two evaluations; the last step is always followed by one."""
     eval_on_start: bool = False
-    """Evaluate before the first step, too."""
+    """Whether to evaluate before the first step, too."""
     data: SFTDataConfig = SFTDataConfig()
-    """The file and the batch size."""
+    """The file of held-out demonstrations, and the length at which they are cut (`seq_len`)."""
 
 
 class SFTConfig(BaseConfig):
-    """Settings of a warm start, except the model."""
+    """The settings of supervised training on demonstrations, except the model."""
 
     data: SFTDataConfig = SFTDataConfig()
-    """The demonstrations."""
+    """The demonstrations to train on."""
     val: SFTValConfig | None = None
-    """The held-out demonstrations; None: no evaluation."""
+    """Evaluation on held-out demonstrations. None: no evaluation."""
     optim: OptimizerConfig = AdamWConfig()
     """The optimiser."""
     scheduler: SchedulerConfig = ConstantSchedulerConfig()
     """The learning-rate schedule."""
     max_steps: int = Field(200, ge=1)
-    """Steps to train."""
+    """Number of steps to train."""
 
     @model_validator(mode="after")
     def _phases_fit(self) -> Self:
@@ -165,7 +168,11 @@ class SFTConfig(BaseConfig):
 
 
 def check_schedule(scheduler: SchedulerConfig, max_steps: int | None) -> None:
-    """Raises ValueError when the phases of a schedule don't fit into `max_steps`."""
+    """Checks that the rise and the fall of a learning-rate schedule fit into `max_steps`.
+
+    Raises:
+        ValueError: they do not fit, or the schedule has a fall and `max_steps` is None.
+    """
     if isinstance(scheduler, ConstantSchedulerConfig):
         return
     decay = scheduler.decay_steps if isinstance(scheduler, LinearSchedulerConfig) else 1

@@ -1,12 +1,13 @@
 """Merges run files and flags: later files win over earlier ones, flags over files.
 
 The syntax is prime-rl's, read by the same package (`prime-pydantic-config`):
-`rl @ a.toml @ b.toml --max-steps 20 --trainer.optim.lr 1e-4`. Flags are dotted and kebab-case. `--x` sets a
-switch or creates an optional table, `--no-x` clears either, `--x a b` sets a list, `--x @ FILE` fills a
-table from a file, and `None` unsets a value.
+`rl @ a.toml @ b.toml --max-steps 20 --trainer.optim.lr 1e-4`. A flag is the dotted path of a key, in
+kebab-case. `--x` switches a boolean on or creates an optional table, `--no-x` switches the boolean off or
+removes the table, `--x a b` sets a list, `--x @ FILE` fills a table from a file, and the value `None` unsets
+a key.
 
-Two additions: a number in a path names an element of a list (`--orchestrator.train.source.0.env.delta best`);
-a value whose type the schema leaves open is read as TOML if it is TOML, else as text.
+Air adds two rules. A number in a path names an element of a list (`--orchestrator.train.source.0.env.delta
+best`). A value whose type the schema does not fix is read as TOML if possible, else as text.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 @dataclass
 class Sources:
-    """Merged settings, with the origin of each."""
+    """The merged settings of files and flags, with the file or flag that set each key."""
 
     data: dict[str, Any] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
     origin: dict[tuple[str, ...], str] = field(default_factory=dict)
-    """Maps the path of a key to the file or flag that set it."""
+    """Maps the path of a key to the name of the file or flag that set the key."""
 
     def where(self, loc: Sequence[str]) -> str:
-        """The file or flag that set the key at `loc`, or the nearest one above or below it."""
+        """Returns the file or flag that set the key at `loc`, or the nearest key above or below it."""
         path = tuple(loc)
         for length in range(len(path), 0, -1):
             for key, origin in self.origin.items():
@@ -50,7 +51,7 @@ class Sources:
 
 
 def parse(args: Sequence[str], kind: type[BaseModel]) -> Sources:
-    """Reads files and flags.
+    """Reads and merges the run files and flags among command-line arguments.
 
     Args:
         kind: the schema that says which flags are switches, lists and tables.
@@ -65,7 +66,7 @@ def parse(args: Sequence[str], kind: type[BaseModel]) -> Sources:
 
 
 def read_files(args: Sequence[str]) -> Sources:
-    """Reads the files among the arguments; needs no schema.
+    """Reads and merges the run files among command-line arguments; ignores flags, so it needs no schema.
 
     Raises:
         MissingError: a file does not exist.
@@ -79,16 +80,19 @@ def read_files(args: Sequence[str]) -> Sources:
 
 
 def put(sources: Sources, settings: Mapping[str, Any], origin: str) -> None:
-    """Merges settings over those of `sources`, key by key; a list replaces the whole list.
+    """Merges `settings` into `sources`, key by key; they win over earlier ones, and a list replaces a list.
 
     Args:
-        origin: the name of the settings in messages.
+        origin: the name by which error messages call these settings.
     """
     _merge(sources, sources.data, copy.deepcopy(dict(settings)), origin, ())
 
 
 def apply_flags(sources: Sources, args: Sequence[str], kind: type[BaseModel]) -> None:
-    """Merges the flags among the arguments over the files' settings; `kind` as in `parse`.
+    """Merges the flags among command-line arguments into `sources`; flags win over files.
+
+    Args:
+        kind: the schema that says which flags are switches, lists and tables.
 
     Raises:
         ConfigError: an argument is neither a file nor a flag, or a flag does not fit the schema.
@@ -99,9 +103,9 @@ def apply_flags(sources: Sources, args: Sequence[str], kind: type[BaseModel]) ->
 
 
 def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
-    """Yields (flag without dashes, its values) or (flag, file) for each argument.
+    """Yields (flag without dashes, its values) for each flag, and (flag, path) for each file.
 
-    The flag of a file is empty unless the file fills one table.
+    The flag of a file is empty unless the file fills one table, as in `--x @ FILE`.
     """
     rest = list(args)
     while rest:
@@ -130,10 +134,10 @@ def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
 
 
 def build(kind: type[ConfigT], sources: Sources) -> ConfigT:
-    """Validates the merged settings.
+    """Validates the merged settings and returns them as a config of the class `kind`.
 
     Raises:
-        ConfigError: a key or value is wrong; names the file or flag, the key and the remedy.
+        ConfigError: a key or value is wrong; the message names the file or flag, the key and the remedy.
     """
     try:
         return kind.model_validate(sources.data)
@@ -142,7 +146,7 @@ def build(kind: type[ConfigT], sources: Sources) -> ConfigT:
 
 
 def dump(config: BaseModel) -> str:
-    """The resolved config as JSON."""
+    """Returns the config, with all defaults filled in, as JSON text."""
     return json.dumps(config.model_dump(mode="json"), indent=2)
 
 
@@ -156,7 +160,7 @@ def _merge_file(sources: Sources, path: Path, below: tuple[str, ...]) -> None:
 
 
 def _or_shipped(path: Path) -> Path:
-    """`path`, or the shipped file of that name if `path` does not exist: `configs/…` from any folder."""
+    """Returns `path`, or, if it does not exist and begins with `configs/`, the shipped file of that name."""
     if path.exists() or path.is_absolute() or path.parts[:1] != ("configs",):
         return path
     shipped = paths.shipped("configs").joinpath(*path.parts[1:])
@@ -200,14 +204,14 @@ def _set_flag(sources: Sources, flag: str, values: list[str], kind: type[BaseMod
     else:
         raise ConfigError("leads below a value", where=f"--{flag}", remedy="check the dotted path")
     sources.origin = {k: v for k, v in sources.origin.items() if k[: len(path)] != path}
-    # A flag wins over files, so a look-up must meet it first.
+    # The flag goes first, so that `Sources.where` finds it before the files.
     sources.origin = {path: f"--{flag}", **sources.origin}
 
 
 def _read_flag(
     flag: str, values: list[str], kind: type[BaseModel]
 ) -> tuple[tuple[str, ...], object]:
-    """The key that a flag names, and its value."""
+    """Returns the path of the key that a flag names, and the flag's value."""
     clears = flag.startswith("no-") and not _types_at(kind, _path(flag))[0]
     name = flag.removeprefix("no-") if clears else flag
     path = _path(name)
@@ -226,17 +230,17 @@ def _read_flag(
 
 
 def _typed(raw: Any) -> Any:
-    """Converts texts to the TOML values that they spell."""
+    """Converts a text, or each text of a list, to the TOML value that it spells."""
     if isinstance(raw, list):
         return [_typed(one) for one in raw]
     return _value(raw) if isinstance(raw, str) else raw
 
 
 def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
-    """Reads one flag with `prime-pydantic-config`; returns nested tables down to its key, not validated."""
+    """Reads one flag with `prime-pydantic-config`; returns its value inside nested tables, not validated."""
 
     class Unchecked(kind):  # type: ignore[valid-type, misc]
-        """The schema without validation: that follows when everything is merged."""
+        """The schema without validation; `build` validates later, after all files and flags are merged."""
 
         @classmethod
         def model_validate(cls, obj: Any, **_: Any) -> Any:
@@ -254,10 +258,10 @@ def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
 def _types_at(
     kind: type[BaseModel], path: tuple[str, ...]
 ) -> tuple[list[Any], type[BaseModel], int]:
-    """The types that the schema allows at `path`, none if it does not know the key.
+    """Returns the types that the schema allows at `path`; no types if the schema does not have the key.
 
-    If the path leads through elements of lists, it also returns the schema of the last element and the
-    number of parts of the path up to that element.
+    Also returns the schema of the last list element on the path, and the number of parts of the path up to
+    that element; `kind` and 0 if the path names no list element.
     """
     here: list[Any] = [kind]
     within, start = kind, 0
@@ -278,7 +282,7 @@ def _types_at(
 
 
 def _unpacked(annotation: Any, *, elements: bool = False) -> list[Any]:
-    """The alternatives of a union; with `elements`, the element types of the lists among them."""
+    """Returns the members of a union type; with `elements`, the element types of the lists among them."""
     origin, inner = getattr(annotation, "__origin__", None), get_args(annotation)
     if hasattr(annotation, "__metadata__"):
         return _unpacked(inner[0], elements=elements)

@@ -1,7 +1,9 @@
-"""The run file of the embedded engine: a subset of prime-rl 0.8's `RLConfig`, with the same names and
-meanings, plus the table `[embedded]`, which only this engine reads.
+"""The run file of the embedded training engine.
 
-A key outside the subset is refused, so no setting of a run file is ignored silently.
+Its keys are a subset of prime-rl 0.8's `RLConfig`, with the same names and meanings, plus the table
+`[embedded]`, which prime-rl does not read.
+
+Every other key is refused, so no setting of a run file is ignored silently.
 """
 
 from __future__ import annotations
@@ -31,97 +33,97 @@ Inference = Literal["auto", "vllm", "transformers"]
 
 
 class ModelConfig(BaseConfig):
-    """`[model]`"""
+    """`[model]`: the model that is trained."""
 
     name: str = "Qwen/Qwen3-0.6B"
-    """Hub id or folder of the policy."""
+    """The model to train: a Hugging Face hub id, or a folder."""
 
 
 class RunNameConfig(BaseConfig):
-    """`[run]`"""
+    """`[run]`: the name of the run."""
 
     name: str | None = None
-    """The run's name; its folder is `output_dir / name`. None: a new random name."""
+    """The name of the run; its folder is `output_dir / name`. None: a new name with a random part."""
 
 
 class CheckpointConfig(BaseConfig):
-    """`[ckpt]`"""
+    """`[ckpt]`: when checkpoints are written and how many are kept."""
 
     interval: int | None = Field(None, ge=1)
-    """Steps between checkpoints. None: only at the end."""
+    """Number of steps between two checkpoints. None: only one, at the end."""
     keep_last: int | None = Field(None, ge=1)
-    """Number of the latest checkpoints to keep. None: all."""
+    """How many of the latest checkpoints are kept. None: all."""
 
 
 class ResumeConfig(BaseConfig):
-    """`[resume]`: continue the run named `run.name` from a checkpoint."""
+    """`[resume]`: continue the run named `run.name` from one of its checkpoints."""
 
     step: int | None = Field(None, ge=1)
-    """Step of the checkpoint; None: the latest."""
+    """The step of the checkpoint to continue from. None: the latest checkpoint."""
 
 
 class TrainerConfig(BaseConfig):
-    """`[trainer]`"""
+    """`[trainer]`: how the weights are updated."""
 
     optim: OptimizerConfig = AdamWConfig()
     """The optimiser."""
     scheduler: SchedulerConfig = ConstantSchedulerConfig()
     """The learning-rate schedule."""
     loss: DefaultLossConfig = DefaultLossConfig()
-    """The policy loss."""
+    """The loss that is minimised."""
 
 
 class GRPOConfig(BaseConfig):
-    """`[orchestrator.algo]`"""
+    """`[orchestrator.algo]`: how rewards become advantages."""
 
     type: Literal["grpo"] = "grpo"
-    """The advantage estimator: reward minus the group's mean."""
+    """The advantage estimator. `grpo`: the reward minus the mean reward of the group."""
 
 
 class SamplingConfig(BaseConfig):
-    """`[orchestrator.train.sampling]`"""
+    """`[orchestrator.train.sampling]`: how the model's replies are sampled."""
 
     temperature: float = Field(1.0, gt=0, le=2.0)
-    """Sampling temperature; the trainer divides the logits by it too."""
+    """Sampling temperature; the trainer divides the logits by it, too."""
     max_completion_tokens: int | None = Field(None, ge=1)
-    """Longest reply in tokens; a longer one is cut, which ends the episode."""
+    """Longest reply in tokens; a longer reply is cut, and the episode then ends. None: no such limit."""
 
 
 class SourceConfig(EnvSource, BaseConfig):
-    """`[[orchestrator.train.source]]`"""
+    """`[[orchestrator.train.source]]`: a source of prompts, with the environment that plays them."""
 
 
 class TrainConfig(BaseConfig):
-    """`[orchestrator.train]`"""
+    """`[orchestrator.train]`: the sources of prompts, and how replies are sampled."""
 
     source: list[SourceConfig] = Field(min_length=1)
-    """Sources of prompts."""
+    """The sources of prompts; each has an environment and a weight."""
     sampling: SamplingConfig = SamplingConfig()
-    """How replies are sampled."""
+    """How the model's replies are sampled."""
 
 
 class OrchestratorConfig(BaseConfig):
-    """`[orchestrator]`"""
+    """`[orchestrator]`: the episodes of a step, and how their rewards become advantages."""
 
     batch_size: int = Field(32, ge=1)
-    """Episodes a step."""
+    """Number of episodes in one step; a multiple of every `group_size`."""
     group_size: int = Field(8, ge=1)
-    """Episodes of one prompt."""
+    """Number of episodes played for each prompt; together they are a group."""
     algo: GRPOConfig = GRPOConfig()
-    """The advantage estimator."""
+    """How the rewards of a group become advantages."""
     train: TrainConfig
-    """Prompts and sampling."""
+    """The sources of prompts, and how replies are sampled."""
     renderer: RendererConfig | None = None
-    """How messages become tokens. None: by the model's family."""
+    """The renderer, which turns messages into tokens. None: the one of the model's family."""
 
 
 class EstimatorConfig(BaseConfig):
-    """`[embedded.estimator]`: an advantage estimator from outside the package."""
+    """`[embedded.estimator]`: an advantage estimator of your own."""
 
     import_path: str
-    """A function that this Python can import, as `module:name`, such as `my_lab:leave_one_out`."""
+    """The function, as `module:name`, such as `my_lab:leave_one_out`; Python must be able to import it."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Further arguments: the function is called as `function(rewards, **kwargs)`."""
+    """Keyword arguments of the function, which is called as `function(rewards, **kwargs)`."""
 
     @field_validator("import_path")
     @classmethod
@@ -136,64 +138,65 @@ class EstimatorConfig(BaseConfig):
 
 
 class EmbeddedConfig(BaseConfig):
-    """`[embedded]`: settings of the embedded engine alone."""
+    """`[embedded]`: settings that only the embedded training engine has."""
 
     threads: int | None = Field(None, ge=1)
-    """CPU threads of torch. None: half the cores, because boxes use the same cores; on busy cores, several
-    threads that wait for each other are many times slower than one."""
+    """Number of CPU threads that torch uses. None: half the number of cores, because boxes use the same
+    cores; on busy cores, threads that wait for each other are many times slower than one thread."""
     inference: Inference = "auto"
-    """Who samples: a vLLM process, or this process with transformers. auto: vLLM if it is installed and
-    there is a GPU. `--inference` on the command line."""
+    """What samples replies: `vllm`, a vLLM process, or `transformers`, this process. `auto`: vLLM if it is
+    installed and there is a GPU. The flag `--inference` sets the same."""
     inference_start_seconds: float = Field(600.0, gt=0)
-    """Longest time until vLLM is ready, in seconds."""
+    """Time limit, in seconds, until vLLM is ready."""
     port: int = Field(0, ge=0, le=65535)
-    """Port of the inference server on loopback; 0: a free one."""
+    """Port of the inference server on the loopback interface. 0: any free port."""
     max_batch: int = Field(64, ge=1)
-    """Replies generated at once."""
+    """Largest number of replies that are generated at once."""
     micro_batch_tokens: int = Field(8192, ge=1)
-    """Tokens, padding included, in one forward and backward pass."""
+    """Largest number of tokens, including padding, in one forward and backward pass."""
     shuffle_rewards: bool = False
-    """Control experiment: rewards are shuffled within their group, so that nothing can be learnt."""
+    """Control experiment: shuffles the rewards within each group, so that nothing can be learnt."""
     reward_to_go: bool = False
-    """Pay each turn by the rewards from that turn on, compared with the same turn of the group's other
-    episodes; off: pay each trace by its whole reward. Needs `credit = "episode"`."""
+    """true: the advantage of each turn comes from the rewards of that turn and later ones, compared with the
+    same turn in the other episodes of the group. false: all tokens of a trace get the advantage of its whole
+    reward. true needs `credit = "episode"`."""
     estimator: EstimatorConfig | None = None
-    """Your own advantage estimator, in place of the one that `orchestrator.algo` names."""
+    """An advantage estimator of your own, used instead of `orchestrator.algo`. None: `orchestrator.algo`."""
     max_failed_steps: int = Field(3, ge=1)
-    """The run stops after this many consecutive steps without an episode that ended well."""
+    """The run stops after this many consecutive steps in which every episode failed."""
     seed: int = 0
-    """Seed of the order of prompts and of `shuffle_rewards`."""
+    """Seed of the order of prompts, and of `shuffle_rewards`."""
 
     def set_threads(self) -> None:
-        """Sets torch's number of threads; call it before any other thread uses torch."""
+        """Sets the number of CPU threads that torch uses. Call it before any other thread uses torch."""
         import torch
 
         torch.set_num_threads(self.threads or max(1, (os.cpu_count() or 2) // 2))
 
 
 class RunConfig(BaseConfig):
-    """A whole run file."""
+    """A whole run file of the embedded training engine."""
 
     max_steps: int = Field(ge=1)
-    """Updates of the weights."""
+    """Number of steps; each step updates the weights once."""
     seq_len: int = Field(2048, ge=64)
-    """Longest episode in tokens; a longer one is ended before that, and graded."""
+    """Longest episode in tokens; an episode ends, and is graded, before it exceeds this."""
     output_dir: Path = Path("outputs")
-    """Folder of runs."""
+    """The folder in which each run gets its own folder."""
     run: RunNameConfig = RunNameConfig()
-    """The run's name."""
+    """The name of the run."""
     model: ModelConfig = ModelConfig()
-    """The policy."""
+    """The model to train."""
     ckpt: CheckpointConfig | None = None
-    """Checkpoints during the run; None: only the final one."""
+    """When checkpoints are written. None: only one, at the end."""
     resume: ResumeConfig | None = None
-    """Continue from a checkpoint."""
+    """Continue an earlier run from a checkpoint. None: a new run."""
     trainer: TrainerConfig = TrainerConfig()
-    """Optimiser and loss."""
+    """Optimiser, learning-rate schedule and loss."""
     orchestrator: OrchestratorConfig
-    """Episodes and advantages."""
+    """The episodes of a step, and how their rewards become advantages."""
     embedded: EmbeddedConfig = EmbeddedConfig()
-    """The embedded engine's own settings."""
+    """Settings that only the embedded training engine has."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -215,7 +218,7 @@ class RunConfig(BaseConfig):
         return self
 
     def named(self) -> RunConfig:
-        """The same run with a name."""
+        """Returns this config with a name of the run; makes one with a random part if the config has none."""
         if self.run.name is not None:
             return self
         names = "-".join(s.resolved_name for s in self.orchestrator.train.source)
@@ -223,12 +226,12 @@ class RunConfig(BaseConfig):
         return self.model_copy(update={"run": RunNameConfig(name=name)})
 
     def with_inference(self, inference: Inference) -> RunConfig:
-        """The same run with this inference server."""
+        """Returns a copy of this config with another inference server."""
         embedded = self.embedded.model_copy(update={"inference": inference})
         return self.model_copy(update={"embedded": embedded})
 
     def estimator(self) -> Estimator:
-        """The advantage estimator of the run."""
+        """Returns the function that turns the rewards of a group into advantages."""
         own = self.embedded.estimator
         if own is not None:
             return imported.load(own.import_path, own.kwargs)
@@ -236,6 +239,6 @@ class RunConfig(BaseConfig):
 
     @property
     def folder(self) -> Path:
-        """The run's folder; the run must be named."""
+        """The folder of the run; the config must have a name (see `named`)."""
         assert self.run.name is not None
         return self.output_dir.expanduser() / self.run.name

@@ -1,4 +1,7 @@
-"""The run file of `sft`: a subset of prime-rl 0.8's `SFTConfig`, same names and meanings."""
+"""The run file of the command `sft` (supervised training on demonstrations).
+
+Its keys are a subset of prime-rl 0.8's `SFTConfig`, with the same names and meanings.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,20 @@ from air.train.config.run_config import EmbeddedConfig, ModelConfig, RunNameConf
 
 
 class SFTRunConfig(SFTConfig):
-    """A whole run file of `sft`."""
+    """A whole run file of the command `sft`."""
 
     output_dir: Path = Path("outputs")
-    """Folder of runs; the policy is written to `output_dir / run.name`."""
+    """The folder in which each run gets its own folder; the trained model goes to `output_dir / run.name`."""
     run: RunNameConfig = RunNameConfig(name="sft")
-    """The run's name."""
+    """The name of the run."""
     model: ModelConfig = ModelConfig()
-    """The policy to start from."""
+    """The model to train."""
     renderer: RendererConfig | None = None
-    """How messages become tokens. None: by the model's family."""
+    """The renderer, which turns messages into tokens. None: the one of the model's family."""
     embedded: EmbeddedConfig = Field(EmbeddedConfig(), exclude=True)
-    """The embedded engine's own settings."""
+    """Settings that only the embedded training engine has."""
 
     @property
     def folder(self) -> Path:
-        """The folder of the trained policy."""
+        """The folder to which the trained model is written."""
         return self.output_dir.expanduser() / (self.run.name or "sft")

@@ -1,1 +1,1 @@
-"""The policy: model, tokenizer, optimizer, checkpoints and warm start."""
+"""The policy (the model that is trained): model, tokenizer, optimiser, checkpoints, supervised training."""

@@ -1,8 +1,8 @@
-"""Checkpoints: `checkpoints/step_N/`, each a Hugging Face folder plus the state of the training.
+"""Writes and reads checkpoints `checkpoints/step_N/`: a Hugging Face folder plus the state of training.
 
-A checkpoint is written to a temporary folder and renamed, so it is complete or absent. Earlier
-checkpoints are removed only afterwards. No state of a random generator is saved: training draws none
-from the global generators.
+A checkpoint is written to a temporary folder, which is then renamed, so it is complete or absent. Earlier
+checkpoints are removed only afterwards. The states of random generators are not saved, because training
+does not use the global generators.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from air.train.model.policy import Policy
 
 STATE_FILE = "training.pt"
 _MARGIN = 1 << 20
-"""Free bytes beyond the estimated size that a checkpoint asks for."""
+"""Free disk space, in bytes, that must remain beyond the estimated size of a checkpoint."""
 
 
 def save(
@@ -33,16 +33,16 @@ def save(
     *,
     keep_last: int | None = None,
 ) -> Path:
-    """Writes the checkpoint of `step`, replacing one of the same step; returns its folder.
+    """Writes the checkpoint of `step`, replaces an existing one of the same step, and returns its folder.
 
     Args:
-        root: the `checkpoints` folder; made if missing.
-        state: what `load_state` returns later, such as `Trainer.state_dict()`.
-        keep_last: number of the newest checkpoints to keep; None keeps all.
+        root: the `checkpoints` folder of the run; created if missing.
+        state: the training state that `load_state` will return, such as `Trainer.state_dict()`.
+        keep_last: how many of the newest checkpoints are kept; None keeps all.
 
     Raises:
-        UsageError: it could not be written (disk full, no permission); the earlier checkpoints are
-            as they were and nothing half-written is left.
+        UsageError: the checkpoint could not be written (disk full, no permission). Earlier checkpoints are
+            unchanged, and no incomplete files remain.
     """
     target = step_folder(root, step)
     unfinished = root / f".{target.name}.{os.getpid()}"
@@ -63,10 +63,10 @@ def save(
 def load_state(checkpoint: Path) -> tuple[int, dict[str, Any]]:
     """Returns the step and the training state of a checkpoint.
 
-    The weights are loaded by `air.train.model.policy.load(checkpoint)`.
+    `air.train.model.policy.load(checkpoint)` loads the weights.
 
     Raises:
-        MissingError: the folder holds no training state.
+        MissingError: the folder contains no training state.
     """
     path = checkpoint / STATE_FILE
     if not path.is_file():

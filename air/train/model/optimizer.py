@@ -1,4 +1,4 @@
-"""The optimiser and its learning-rate schedule."""
+"""Builds the optimiser, computes its learning-rate schedule, and updates the weights."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from air.train.config.model_options import (
 )
 
 _NEARLY_ZERO = 1e-8
-"""Factor of the learning rate at both ends of a linear schedule with `min_lr` 0, as in prime-rl."""
+"""If `min_lr` is 0, the rise starts, and a linear fall ends, at this share of the peak learning rate, as in
+prime-rl."""
 
 
 def optimizer(
     parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig
 ) -> torch.optim.Optimizer:
-    """The optimiser of `config` over all `parameters`."""
+    """Returns the optimiser that `config` describes, for all `parameters`."""
     if isinstance(config, SGDConfig):
         return torch.optim.SGD(
             parameters,
@@ -46,12 +47,13 @@ def learning_rate(
 ) -> float:
     """Returns the learning rate of update `step`, counted from 0.
 
-    Linear: rises from `min_lr` over `warmup_steps` updates, stays at `lr`, falls to `min_lr` over
-    the last `decay_steps` updates. Cosine: the same rise, then half a cosine to `min_lr`.
+    A linear schedule rises from `min_lr` to `lr` over `warmup_steps` updates, stays there, and falls to
+    `min_lr` over the last `decay_steps` updates. A cosine schedule rises in the same way, then falls to
+    `min_lr` like half a cosine.
 
     Args:
-        lr: the peak.
-        max_steps: updates of the whole run; needed by schedules that decay.
+        lr: the highest learning rate.
+        max_steps: number of updates of the whole run; required if the schedule has a fall.
     """
     if isinstance(config, ConstantSchedulerConfig):
         return lr
@@ -82,7 +84,10 @@ def _linear_fall(
 def update(
     optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], config: OptimizerConfig
 ) -> float:
-    """Clips the gradients, takes one step, clears them; returns their norm before clipping.
+    """Updates the weights once: clips the gradients, applies them and clears them.
+
+    Returns:
+        The norm of the gradients before clipping.
 
     Raises:
         InfrastructureError: the gradients are not finite; the weights are unchanged.

@@ -1,7 +1,7 @@
-"""The policy: a causal language model with its tokenizer, loaded or built small and untrained.
+"""The policy: the causal language model that is trained, with its tokenizer.
 
-`build` writes an ordinary Hugging Face folder; `load` takes such a folder or a hub id. The model always stays
-in evaluation mode, so that sampling and training agree (no dropout).
+`build` writes a small untrained model as a Hugging Face folder; `load` takes such a folder or a hub id. The
+model always stays in evaluation mode (no dropout), so that sampling and training give the same probabilities.
 """
 
 from __future__ import annotations
@@ -25,42 +25,43 @@ FULL_ATTENTION = "full_attention"
 
 @dataclass
 class Policy:
-    """A model and its tokenizer."""
+    """The causal language model that is trained, and its tokenizer."""
 
     model: Any
     """A transformers causal language model, in evaluation mode."""
     tokenizer: Any
-    """Its fast tokenizer."""
+    """The fast tokenizer of the model."""
     name: str
-    """The folder or hub id of the model; also its name on the inference server."""
+    """The folder or hub id of the model; the inference server serves the model under this name, too."""
     renderer_config: Any = None
-    """A `renderers` config; None picks `default_renderer`."""
+    """Config of the renderer (package `renderers`), which turns messages into tokens. None:
+    `default_renderer`."""
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
+        """The torch device on which the weights are."""
         device: torch.device = next(self.model.parameters()).device
         return device
 
     @property
     def max_length(self) -> int:
-        """The longest sequence in tokens that the architecture allows."""
+        """The longest sequence, in tokens, that the model allows."""
         return int(self.model.config.max_position_embeddings)
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """The tokens that end a reply, by the generation config."""
+        """The ids of the tokens that end a reply, from the generation config."""
         ids = self.model.generation_config.eos_token_id
         if ids is None:
             ids = self.tokenizer.eos_token_id
         return frozenset([ids] if isinstance(ids, int) else ids or [])
 
     def parameters(self) -> int:
-        """The number of weights."""
+        """Returns the number of weights."""
         return sum(p.numel() for p in self.model.parameters())
 
     def renderer(self) -> Any:
-        """A new renderer with a tokenizer of its own: rendering is not safe between threads."""
+        """Returns a new renderer with its own copy of the tokenizer; a renderer is not thread-safe."""
         from renderers import create_renderer
 
         config = self.renderer_config or default_renderer(self.model.config.model_type)
@@ -74,10 +75,10 @@ class Policy:
 
 
 def default_renderer(model_type: str) -> Any:
-    """The renderer config for a family: `qwen3` without thinking for Qwen3, automatic for others.
+    """Returns the default renderer config of a model type: Qwen3's without thinking, automatic for others.
 
-    Only renderers that can bridge turns keep an episode one token-exact sample; Qwen3's does so
-    across user messages only with thinking disabled.
+    A renderer must append new messages without changing the tokens of earlier ones, so that an episode is one
+    training sample. Qwen3's renderer does so across user messages only if thinking is disabled.
     """
     from renderers import AutoRendererConfig, Qwen3RendererConfig
 
@@ -99,17 +100,17 @@ def build(
     max_length: int = 4096,
     seed: int = 0,
 ) -> Path:
-    """Builds an untrained Qwen3 policy with a tokenizer trained on `texts`; returns `folder`.
+    """Writes an untrained Qwen3 model, with a tokenizer trained on `texts`, to `folder`; returns `folder`.
 
-    Deterministic in `texts` and `seed`. The folder is complete or absent.
+    The same arguments give the same model. After an error, no incomplete folder remains.
 
     Args:
-        folder: the new folder; must not exist, or be empty.
-        vocab: largest number of tokens, special ones included.
+        folder: the new folder; must not exist, or must be empty.
+        vocab: largest size of the vocabulary, including special tokens.
         max_length: longest sequence in tokens.
 
     Raises:
-        UsageError: the folder has content.
+        UsageError: the folder is not empty.
         ConfigError: `vocab` is too small.
     """
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
@@ -159,9 +160,10 @@ def load(name_or_path: str | Path, *, dtype: str = "float32", device: str = "cpu
     """Loads a policy from a folder or, by id, from the Hugging Face hub (or its local cache).
 
     Raises:
-        MissingError: the folder does not exist, the hub has no such model, or cannot be reached.
-        UsageError: the folder has no model that can be loaded, or the model has attention layers that
-            the embedded engine cannot sample from.
+        MissingError: the folder does not exist or holds no model, or the hub has no such model or cannot be
+            reached.
+        UsageError: the model in the folder cannot be loaded, or has attention layers that the embedded
+            training engine does not support.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -1,9 +1,9 @@
-"""Warm start: supervised training of replies in recorded conversations.
+"""Supervised training on the replies of recorded conversations (demonstrations).
 
-A conversation becomes the same tokens as in a rollout: the renderer makes the prompt before each reply and
-bridges to the next turn. Only the tokens that the policy would have to sample are trained: a reply's text and
-the stop token, but not the role or the empty think block, which are in the prompt (a plain render marks that
-block as sampled, too).
+A conversation is turned into the same tokens as in a rollout: the renderer makes the prompt before each reply
+and appends the next turn without changing earlier tokens (it "bridges" turns). Only the tokens that the
+policy would have to sample are trained: the text of a reply and the stop token. The role and the empty think
+block are part of the prompt and not trained.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ OnStep = Callable[[dict[str, float]], None]
 
 @dataclass(frozen=True)
 class Example:
-    """A conversation as tokens; both lists have the same length."""
+    """A conversation as tokens, with a mask of the tokens to train; both lists have the same length."""
 
     token_ids: list[int]
-    """All tokens."""
+    """The ids of all tokens of the conversation."""
     mask: list[bool]
-    """True at the tokens of replies, stop tokens included."""
+    """True for each token of a reply, including its stop token."""
 
     def cut(self, length: int) -> Example:
-        """The first `length` tokens."""
+        """Returns the example cut to its first `length` tokens."""
         return Example(self.token_ids[:length], self.mask[:length])
 
 
 def read_examples(path: Path) -> list[list[Message]]:
-    """Reads JSON lines of {"messages": [...]}.
+    """Reads conversations from a file of JSON lines, each {"messages": [...]}.
 
     Raises:
-        MissingError: no such file.
-        UsageError: a line is malformed or has no reply; names the line.
+        MissingError: the file does not exist.
+        UsageError: a line is malformed or contains no reply; the message names the line.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -73,15 +73,15 @@ def read_examples(path: Path) -> list[list[Message]]:
 
 
 def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Example:
-    """Renders a conversation up to its last reply, with the tokens that a rollout would have.
+    """Turns a conversation, up to its last reply, into the tokens that a rollout would have.
 
     Args:
-        renderer: the policy's renderer; must be able to bridge turns.
+        renderer: the policy's renderer; must be able to append a turn without changing earlier tokens.
         tokenizer: the renderer's tokenizer.
-        messages: system and user messages and replies; at least one reply.
+        messages: the conversation; it contains at least one reply (role `assistant`).
 
     Raises:
-        ValueError: there is no reply, or the renderer cannot bridge from one turn to the next.
+        ValueError: there is no reply, or the renderer cannot append a turn without changing earlier tokens.
     """
     stop = renderer.get_stop_token_ids()[0]
     ids: list[int] = []
@@ -119,12 +119,13 @@ def train_sft(
 ) -> dict[str, float]:
     """Trains `policy` in place on demonstrations for `config.max_steps` steps.
 
-    The loss is the cross-entropy in nats, averaged over the trained tokens of a step. Rows are
-    padded, not packed; a step takes whole demonstrations up to `batch_size * seq_len` tokens.
+    The loss is the cross-entropy in nats, averaged over the trained tokens of a step. A step takes whole
+    demonstrations, up to `batch_size * seq_len` tokens.
 
     Args:
-        on_step: called after each step with `step` (from 1), `loss`, `lr`, `grad_norm`, `tokens`
-            (trained), `train_tokens` (all), `seconds`, and `val_loss` at steps with an evaluation.
+        on_step: called after each step with its metrics: `step` (from 1), `loss`, `lr`, `grad_norm`, `tokens`
+            (number of trained tokens), `train_tokens` (number of all tokens), `seconds`, and `val_loss` if
+            the step is followed by an evaluation.
         held_out: demonstrations for `val_loss`, used when `config.val` is set.
 
     Returns:
@@ -132,7 +133,7 @@ def train_sft(
         and `val_loss_before` if `eval_on_start`.
 
     Raises:
-        UsageError: there are no demonstrations, or a batch cannot hold any.
+        UsageError: there are no demonstrations, or all are cut before their first reply.
         InfrastructureError: the gradients are not finite.
     """
     start = time.perf_counter()
@@ -181,7 +182,7 @@ def train_sft(
 
 @torch.no_grad()
 def evaluate(policy: Policy, examples: Sequence[Example], micro_batch_tokens: int = 8192) -> float:
-    """Cross-entropy in nats per reply token."""
+    """Returns the mean cross-entropy of the reply tokens, in nats."""
     return _loss(policy, examples, micro_batch_tokens, backward=False)[0]
 
 
@@ -195,7 +196,7 @@ def _examples(
 
 
 def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, list[Example]]]:
-    """Yields batches of whole examples without end, each with the number of its epoch (from 1)."""
+    """Yields (number of the epoch from 1, batch of whole examples) without end."""
     budget = config.data.batch_size * config.data.seq_len
     batch: list[Example] = []
     size, epoch = 0, 0
@@ -216,7 +217,7 @@ def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, 
 def _loss(
     policy: Policy, batch: Sequence[Example], micro_batch_tokens: int, *, backward: bool
 ) -> tuple[float, int]:
-    """Returns the mean cross-entropy over trained tokens and their number; `backward` adds gradients."""
+    """Returns the mean cross-entropy over trained tokens, and their number; `backward` adds gradients."""
     tokens = sum(sum(e.mask) for e in batch)
     total = 0.0
     for group in micro_batches([len(e.token_ids) for e in batch], micro_batch_tokens):

@@ -1,9 +1,9 @@
-"""Trains a small byte-level BPE tokenizer like Qwen's on given texts.
+"""Trains a small byte-level BPE tokenizer on given texts, in the style of Qwen's tokenizer.
 
-Every text can be encoded and decodes to itself: the base alphabet is all 256 bytes and nothing is
-normalised. Special tokens, pre-tokenizer pattern and names are Qwen's, as Qwen3 renderers need. The chat
-template is ChatML with thinking disabled. Earlier replies keep the empty think block that Qwen3's generation
-prompt puts before a reply, so the tokens of a conversation do not change when it grows.
+Every text can be encoded, and decoding gives the same text: the base alphabet is all 256 bytes, and texts are
+not normalised. The special tokens and the pre-tokenizer pattern are Qwen's, because Qwen3 renderers need
+them. The chat template is ChatML with thinking disabled. Qwen3 puts an empty think block before each reply;
+the template keeps it in earlier replies, so that the tokens of a conversation do not change when it grows.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ MARKER_TOKENS = (
     "<tool_response>",
     "</tool_response>",
 )
-"""Single tokens of the chat format that a decoder keeps when it skips special tokens, as in Qwen3."""
+"""Single tokens of the chat format that are not special tokens, so a decoder that skips special tokens keeps
+them; as in Qwen3."""
 SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""Qwen's pre-tokenizer (letters with one leading character, single digits, punctuation, blanks)."""
+"""The pattern by which Qwen's pre-tokenizer splits a text: words with one leading character, single digits,
+punctuation, white space."""
 SCAFFOLD = "system\nuser\nassistant\n\n"
-"""Added to every training text, so that the text around each message becomes few tokens."""
+"""Text that is added after every training text, so that the text around each message becomes few tokens."""
 SMALLEST_VOCAB = 256 + len(SPECIAL_TOKENS) + len(MARKER_TOKENS)
 
 CHAT_TEMPLATE = (
@@ -48,12 +50,12 @@ CHAT_TEMPLATE = (
 
 
 def build_tokenizer(texts: Iterable[str], vocab: int, *, max_length: int) -> Any:
-    """Trains a tokenizer with at most `vocab` tokens; fewer when the texts give no more merges.
+    """Trains a tokenizer with at most `vocab` tokens; with fewer if the texts are too short for more.
 
-    Returns a transformers `PreTrainedTokenizerFast`. Deterministic for given texts.
+    Returns a transformers `PreTrainedTokenizerFast`. The same texts give the same tokenizer.
 
     Raises:
-        ConfigError: `vocab` is smaller than the bytes and special tokens need.
+        ConfigError: `vocab` is smaller than the 256 bytes and the special tokens together.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast

@@ -1,1 +1,1 @@
-"""The hand-over to prime-rl: its schema, GPU placement and throughput plan."""
+"""Hands runs over to prime-rl: checks its run files, plans GPUs and throughput, and starts its launcher."""

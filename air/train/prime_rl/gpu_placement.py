@@ -1,6 +1,6 @@
-"""Places inference, trainer and boxes on the GPUs of a machine. Pure functions.
+"""Decides which GPUs of a machine the inference servers, the trainer and the boxes get; pure functions.
 
-prime-rl counts GPUs by position among the visible ones: first those of inference, then the trainer's.
+prime-rl gives the first of the GPUs that it can see to inference and the next ones to the trainer.
 """
 
 from __future__ import annotations
@@ -14,31 +14,32 @@ from air.sandbox.pool.gpus import Gpu, Wanted, listed, select
 
 @dataclass(frozen=True)
 class Wish:
-    """The GPU settings of a run file."""
+    """The settings of a run file that concern GPUs."""
 
     num_infer: int
-    """`deployment.num_infer_gpus`."""
+    """Number of GPUs for inference: `deployment.num_infer_gpus`; 0 if the run starts no inference server."""
     num_train: int
-    """`deployment.num_train_gpus`."""
+    """Number of GPUs for the trainer: `deployment.num_train_gpus`."""
     inference: tuple[str, ...] = ()
-    """`inference_gpus` of the environments; empty: the first visible ones."""
+    """The GPUs that the environments name as `inference_gpus`; empty: the first GPUs that prime-rl can
+    see."""
     trainer: tuple[str, ...] = ()
-    """`trainer_gpus` of the environments."""
+    """The GPUs that the environments name as `trainer_gpus`; empty: the next GPUs that prime-rl can see."""
     boxes: tuple[Wanted, ...] = ()
-    """`gpus` of each source that sets it."""
+    """The setting `gpus` (GPUs of boxes) of each source that sets it."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The users of each GPU."""
+    """The GPUs of a machine, by what uses them."""
 
     inference: tuple[Gpu, ...]
     trainer: tuple[Gpu, ...]
     boxes: tuple[Gpu, ...]
     left: tuple[Gpu, ...]
-    """The GPUs without a user."""
+    """The GPUs that the run does not use."""
     visible: tuple[Gpu, ...]
-    """The GPUs that prime-rl sees, in its order."""
+    """The GPUs that prime-rl can see, in the order in which it counts them."""
 
     @property
     def shared(self) -> bool:
@@ -46,7 +47,7 @@ class Placement:
         return bool(set(self.inference) & set(self.trainer))
 
     def lines(self) -> list[str]:
-        """The plan, for people."""
+        """Returns lines of text that say which GPUs inference, trainer and boxes use."""
         rows = {
             "inference": self.inference,
             "trainer": self.trainer,
@@ -57,7 +58,7 @@ class Placement:
 
 
 def assumed(count: int) -> list[Gpu]:
-    """Stand-ins for the GPUs of another machine: `count` of them, by index."""
+    """Returns `count` made-up GPUs, for a plan of a run on another machine."""
     return [Gpu(index, f"GPU-{index}") for index in range(count)]
 
 
@@ -68,17 +69,18 @@ def place(
     given: Sequence[str] | None = None,
     visible: Sequence[str] | None = None,
 ) -> Placement:
-    """Assigns the machine's GPUs.
+    """Assigns the GPUs of a machine to inference, trainer and boxes.
 
     Args:
-        wish: the settings of the run file.
-        found: the machine's GPUs.
-        given: `--gpus`: the GPUs that prime-rl sees, in this order; a GPU named twice is shared.
-        visible: the GPUs of `CUDA_VISIBLE_DEVICES`; used if neither `given` nor the file names GPUs.
+        wish: the GPU settings of the run file.
+        found: all GPUs of the machine.
+        given: the GPUs that the flag `--gpus` names, which prime-rl will see in this order; a GPU that is
+            named twice is shared. None: no flag.
+        visible: the GPUs in `CUDA_VISIBLE_DEVICES`; used if neither `--gpus` nor the run file names GPUs.
 
     Raises:
-        ConfigError: there are too few GPUs; a named one does not exist; `given` and the file disagree; or
-            boxes would get a GPU of vLLM or the trainer (the message has the plan).
+        ConfigError: there are too few GPUs; a named GPU does not exist; `--gpus` and the run file disagree;
+            or boxes would get a GPU of inference or of the trainer (the message contains the plan).
     """
     shown = _visible(wish, found, given, visible)
     need = wish.num_infer + wish.num_train
@@ -143,9 +145,10 @@ def _agree(declared: Sequence[Gpu], actual: Sequence[Gpu], where: str) -> None:
 
 
 def _auto(wish: Wish, rest: Sequence[Gpu]) -> list[Gpu]:
-    """The GPUs that `auto` means: visible, and of neither vLLM nor the trainer.
+    """Returns the GPUs that `gpus = "auto"` means: `rest`, the visible GPUs that the run itself does not use.
 
-    The process of the boxes knows those two by their names only, so the run file must name them.
+    The process that starts boxes sees only the run file, so the run file must name the GPUs of inference and
+    of the trainer.
     """
     if not (wish.inference and wish.trainer):
         problem = '"auto" would take those of vLLM and the trainer'

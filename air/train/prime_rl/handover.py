@@ -1,8 +1,10 @@
-"""Hands a run over to prime-rl: finds its interpreter, plans, runs its launcher on the unchanged file.
+"""Hands a run over to prime-rl: finds prime-rl's Python, plans the run, and starts prime-rl's launcher.
 
-The launcher starts `inference`, `orchestrator`, `env-server` and `torchrun` from the PATH, so the folder of
-its interpreter comes first there. The launcher is asked to end when this process is, or when an environment
-opens the failure breaker. The rest of its process group is killed after a grace period.
+The launcher gets the run file unchanged. It starts `inference`, `orchestrator`, `env-server` and `torchrun`
+from the PATH, so the folder of prime-rl's Python comes first in PATH. If this process is asked to end, or too
+many consecutive episodes fail (the failure breaker, `air.env.failure_breaker`), the launcher is asked to end.
+After a grace period, its whole process group is killed. Processes of the group that outlive the launcher are
+killed, too.
 """
 
 from __future__ import annotations
@@ -49,17 +51,17 @@ print(json.dumps({"prime_rl": there("prime_rl.entrypoints.rl"), "air": there("ai
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a run on prime-rl, made before anything starts."""
+    """The plan of a run on prime-rl, made before anything is started."""
 
     view: run_file_view.PrimeView
     gpus: gpu_placement.Placement | None
-    """The users of each GPU; None under SLURM, which uses other machines' GPUs."""
+    """Which GPUs inference, trainer and boxes use; None under SLURM, which uses GPUs of other machines."""
     real: bool
-    """Whether `gpus` are this machine's; else they are assumed."""
+    """Whether `gpus` are real GPUs of this machine; if not, they are made up for a dry run."""
     load: throughput.Throughput
 
     def lines(self) -> list[str]:
-        """The plan, for people."""
+        """Returns the plan as lines of text, for people."""
         head = ["engine prime-rl"]
         if self.gpus is None:
             head.append("GPUs: SLURM's nodes have them")
@@ -74,19 +76,20 @@ class Plan:
         """Checks that the planned GPUs exist.
 
         Raises:
-            MissingError: the run would start here, and this machine has no GPU.
+            MissingError: the run would start on this machine, which has no GPU.
         """
         if self.gpus is not None and not self.real:
             raise MissingError(NO_GPU, remedy="`nvidia-smi` must list some; --dry-run needs none")
 
 
 def interpreter() -> Path | None:
-    """A Python that has prime-rl; None if there is none.
+    """Returns the path of a Python interpreter that has prime-rl, or None if there is none.
 
-    `AIR_PRIME_RL` names the interpreter, or a checkout with a `.venv`; without it, this Python is taken.
+    The variable `AIR_PRIME_RL` names the interpreter, or a checkout of prime-rl with a `.venv`. If it is not
+    set, the interpreter of this process is used.
 
     Raises:
-        MissingError: `AIR_PRIME_RL` names no interpreter, or one that lacks prime-rl or air.
+        MissingError: `AIR_PRIME_RL` does not name an interpreter, or the interpreter lacks prime-rl or air.
     """
     named = os.environ.get(PLACE_ENV, "")
     if not named:
@@ -115,15 +118,17 @@ def interpreter() -> Path | None:
 
 
 def make_plan(sources: Sources, given: Sequence[str] | None) -> Plan:
-    """Reads the run file and plans.
+    """Checks the run file and plans the run: its GPUs, boxes and duration.
 
     Args:
-        sources: the merged run file.
-        given: `--gpus`; None: the GPUs that the file or `CUDA_VISIBLE_DEVICES` name.
+        sources: the merged run files and flags.
+        given: the GPUs that the flag `--gpus` names. None: those that the run file or `CUDA_VISIBLE_DEVICES`
+            names.
 
     Raises:
-        ConfigError: as `run_file_view.read` and `gpu_placement.place`; or the plan is absurd.
-        MissingError: a task or a SLURM template that does not exist.
+        ConfigError: the run file is wrong (see `run_file_view.read`), the GPUs do not suffice (see
+            `gpu_placement.place`), an episode could never start, or the run would take far too long.
+        MissingError: a task or a SLURM template does not exist.
     """
     view = run_file_view.read(sources)
     placed, found = None, gpus.inventory()
@@ -148,7 +153,7 @@ def make_plan(sources: Sources, given: Sequence[str] | None) -> Plan:
 
 
 def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[str]:
-    """prime-rl's arguments: those of `rl`, but `@ FILE` for `@FILE`, and shipped files by full path."""
+    """Returns prime-rl's arguments: those of `rl`, with files as `@ FILE` and shipped files by full path."""
     files, out, words = iter(sources.files), [], list(rest)
     while words:
         word = words.pop(0)
@@ -162,22 +167,22 @@ def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[s
 
 
 def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
-    """The launcher's environment: its programs first on the PATH, its GPUs by index, the breaker file."""
+    """Returns the environment variables of prime-rl's launcher: PATH, GPUs, file of the failure breaker."""
     env = dict(os.environ)
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env |= fresh(breaker)
     if plan.gpus is not None and plan.real:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu.index) for gpu in plan.gpus.visible)
-        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order in which NVML counts
     return env
 
 
 def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
-    """Runs prime-rl's launcher to its end.
+    """Runs prime-rl's launcher and waits until it has ended.
 
     Returns:
-        The launcher's exit code; 128 + N if signal N ended it; 130 if this process was asked to end; 1 if
-        the breaker ended it.
+        The launcher's exit code; 128 + N if signal N ended the launcher; 130 if this process was asked to
+        end; 1 if the failure breaker stopped the run, because too many consecutive episodes failed.
     """
     folder = Path(plan.view.output_dir).expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -193,11 +198,12 @@ def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
 def supervise(
     command: Sequence[str], env: Mapping[str, str], breaker: Path, *, grace: float = 150.0
 ) -> int:
-    """Runs a command in a process group of its own; see `hand_over`.
+    """Runs a command in its own process group and passes signals on; returns the same as `hand_over`.
 
     Args:
-        grace: seconds from the first SIGTERM until the group is killed; prime-rl takes up to a minute for
-            each of its processes.
+        breaker: the file of the failure breaker; the command is ended when the breaker opens.
+        grace: seconds from the first request to end until the process group is killed; prime-rl takes up to a
+            minute for each of its processes.
     """
     received: list[int] = []
 
@@ -237,7 +243,7 @@ def _wait(child: subprocess.Popen[bytes]) -> None:
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """Kills the rest of the launcher's group: trainers and servers would keep their GPUs."""
+    """Kills the rest of the launcher's process group, because trainers and servers would keep their GPUs."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -276,7 +282,7 @@ def _check_template(slurm: run_file_view.SlurmView) -> None:
 
 
 def table_note() -> str:
-    """Says what a dry run without prime-rl has checked."""
+    """Returns a sentence that says what a dry run checks if prime-rl is not installed."""
     return (
         f"{NOT_INSTALLED}: keys were compared with {schema.origin()}, rules between them were not"
     )

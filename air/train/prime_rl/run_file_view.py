@@ -1,7 +1,7 @@
-"""Reads, without prime-rl, the keys of its run file that concern GPUs, boxes and time.
+"""Reads a run file of prime-rl without prime-rl: the keys that concern GPUs, boxes and time.
 
-Keys are compared with the schema table (`air.train.prime_rl.schema`). Environments are validated by their own
-classes. prime-rl itself checks the rules between keys.
+All keys are compared with a recorded schema (`air.train.prime_rl.schema`). The settings of environments are
+validated by their own classes. Rules between several keys are checked only by prime-rl itself.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from air.train.prime_rl.gpu_placement import Wish
 
 
 class _Part(BaseModel):
-    """The keys that air reads; other keys are ignored here."""
+    """Base class for the parts of a run file that air reads; keys that air does not read are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
 
 
 class DeploymentView(_Part):
-    """`[deployment]`"""
+    """`[deployment]`: the number of machines and GPUs."""
 
     type: Literal["single_node", "multi_node"] = "single_node"
     gpus_per_node: int = 8
@@ -37,79 +37,79 @@ class DeploymentView(_Part):
 
 
 class WeightsView(_Part):
-    """`[weight_broadcast]`"""
+    """`[weight_broadcast]`: how new weights reach the inference servers."""
 
     type: str
 
 
 class TrainerModelView(_Part):
-    """`[trainer.model]`"""
+    """`[trainer.model]`: settings of the trained model."""
 
     lora: dict[str, Any] | None = None
 
 
 class TrainerView(_Part):
-    """`[trainer]`"""
+    """`[trainer]`: settings of the trainer."""
 
     model: TrainerModelView = TrainerModelView()
 
 
 class VllmView(_Part):
-    """`[inference.vllm]`"""
+    """`[inference.vllm]`: settings of vLLM."""
 
     max_model_len: int | None = None
 
 
 class InferenceView(_Part):
-    """`[inference]`"""
+    """`[inference]`: settings of the inference servers."""
 
     vllm: VllmView = VllmView()
 
 
 class SlurmView(_Part):
-    """`[slurm]`"""
+    """`[slurm]`: settings of a run on a SLURM cluster."""
 
     template_path: str | None = None
 
 
 class SourceView(EnvSource, _Part):
-    """`[[orchestrator.train.source]]` or `[[orchestrator.eval.source]]`"""
+    """A source of prompts: `[[orchestrator.train.source]]` or `[[orchestrator.eval.source]]`."""
 
     serve: vf.ServeConfig = vf.ServeConfig()
 
     @property
     def elsewhere(self) -> bool:
-        """Whether its env server runs on another machine."""
+        """Whether the env server of this source (`serve.address`) runs on another machine."""
         return self.serve.address is not None
 
 
 class SamplingView(_Part):
-    """`[orchestrator.train.sampling]`"""
+    """`[orchestrator.train.sampling]`: how replies are sampled."""
 
     max_completion_tokens: int | None = None
 
 
 class TrainView(_Part):
-    """`[orchestrator.train]`"""
+    """`[orchestrator.train]`: sources of prompts, and sampling, for training."""
 
     source: list[SourceView] = Field(min_length=1)
     sampling: SamplingView = SamplingView()
 
 
 class EvalView(_Part):
-    """`[orchestrator.eval]`"""
+    """`[orchestrator.eval]`: sources of prompts for evaluation."""
 
     source: list[SourceView] = []
 
 
 class ConcurrencyView(_Part):
-    """`[orchestrator.concurrency]`"""
+    """`[orchestrator.concurrency]`: limits of episodes at the same time."""
 
     max_inflight: int | None = 1024
 
 
 class OrchestratorView(_Part):
-    """`[orchestrator]`"""
+    """`[orchestrator]`: sizes of steps and groups, and the sources of prompts."""
 
     train: TrainView
     eval: EvalView | None = None
@@ -121,7 +121,7 @@ class OrchestratorView(_Part):
 
 
 class PrimeView(_Part):
-    """A run file of prime-rl."""
+    """The keys that air reads of a run file of prime-rl."""
 
     max_steps: int | None = None
     seq_len: int | None = None
@@ -135,13 +135,13 @@ class PrimeView(_Part):
 
     @property
     def sources(self) -> list[SourceView]:
-        """All sources, of training and evaluation."""
+        """All sources of prompts, for training and for evaluation."""
         evaluated = self.orchestrator.eval.source if self.orchestrator.eval else []
         return [*self.orchestrator.train.source, *evaluated]
 
     @property
     def broadcast(self) -> str:
-        """The way of weights to inference; prime-rl's default if the file does not set it."""
+        """How new weights reach the inference servers: `weight_broadcast.type`, or prime-rl's default."""
         if self.weight_broadcast is not None:
             return self.weight_broadcast.type
         lora = self.trainer.model.lora is not None
@@ -149,11 +149,12 @@ class PrimeView(_Part):
 
 
 def read(sources: Sources) -> PrimeView:
-    """Reads a merged run file.
+    """Checks a merged run file and returns the keys that air reads.
 
     Raises:
-        ConfigError: a key or type that prime-rl does not know, an unusable setting of an environment, or
-            limits that contradict one another; names file and key.
+        ConfigError: prime-rl does not have a key or does not accept a value's type, a setting of an
+            environment cannot be used, or limits contradict each other. The message names the file and the
+            key.
     """
     shown = str(sources.files[-1]) if sources.files else "command line"
     schema.check(sources.data, "rl", where=shown)
@@ -170,10 +171,10 @@ def read(sources: Sources) -> PrimeView:
 
 
 def wish(view: PrimeView) -> Wish:
-    """The GPU settings of a run file, for this machine.
+    """Returns the settings of a run file that concern the GPUs of this machine.
 
     Raises:
-        ConfigError: sources disagree on the GPUs of inference or of the trainer.
+        ConfigError: the sources name different GPUs for inference, or for the trainer.
     """
     here = [s.env for s in view.sources if not s.elsewhere]
     envs = [env for env in here if isinstance(env, ResearchEnvConfig)]
@@ -187,7 +188,7 @@ def wish(view: PrimeView) -> Wish:
 
 
 def _same(key: str, settings: list[list[str]]) -> tuple[str, ...]:
-    """The one value of a setting over all sources; an empty one agrees with every other."""
+    """Returns the value that a setting has in all sources that set it; refuses different values."""
     different = {tuple(names) for names in settings if names}
     if len(different) > 1:
         raise ConfigError(
@@ -217,6 +218,6 @@ def _check_lengths(view: PrimeView, where: str) -> None:
 
 
 def visible_devices() -> list[str] | None:
-    """The names in `CUDA_VISIBLE_DEVICES`; None if it is not set."""
+    """Returns the GPU names in `CUDA_VISIBLE_DEVICES`, or None if it is not set."""
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

@@ -1,15 +1,16 @@
-"""Plans a run before it starts: boxes at once, seconds of a step, age of episodes. Pure functions.
+"""Estimates a run before it starts: boxes at once, seconds per step, age of episodes; pure functions.
 
-The plan is the steady state in which every episode takes its whole time limit. A stream is a task of a
-source: it has n_i episodes in a step, each of L_i seconds. Episodes need places: boxes of a source, GPU
-slots, boxes of the host, episodes in flight. Then:
+The plan is the steady state in which every episode takes its whole time limit. A stream is one task of one
+source: it has n_i episodes in a step, each of L_i seconds. A place is what an episode occupies while it runs,
+such as one of a source's boxes, a GPU slot, one of the host's boxes, or one of the allowed episodes in
+flight. Then:
 
     seconds of a step     S = max over places r of  sum_{i in r} n_i L_i u_i / places_r
     busy episodes         sum_i n_i L_i / S;  the rest of those in flight, w, wait for the fullest place r*
     age of an episode     L_i / S, plus w / sum_{j in r*} n_j if it waits (Little's law), in steps
 
-u_i is 1; for GPU slots it is the number of GPUs of a box. Ages depend only on ratios: they also hold if all
-episodes are faster than their limits by the same factor.
+u_i is 1, except for GPU slots, where it is the number of GPUs of a box. Ages depend only on ratios of times,
+so they also hold if all episodes are faster than their time limits by the same factor.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ LONGEST_RUN = 365 * 86_400.0
 
 @dataclass(frozen=True)
 class Task:
-    """The time and the GPUs that a task takes."""
+    """The time limit of a task's episodes, and the number of GPUs that each needs."""
 
     name: str
     seconds: float
-    """The time limit of its episodes."""
+    """The time limit of an episode, in seconds."""
     gpus: int = 0
-    """GPUs of one box."""
+    """Number of GPUs of one box."""
 
 
 @dataclass(frozen=True)
@@ -44,65 +45,67 @@ class Source:
     ratio: float = 1.0
     group_size: int = 1
     boxes: int | None = None
-    """Boxes at once, over all its processes; None: unknown, taken as one for each episode in flight."""
+    """Largest number of boxes at once, over all processes of the source. None: unknown; the plan then assumes
+    one box for each episode in flight."""
     gpus: tuple[str, ...] | None = ()
-    """The GPUs of agents' boxes; None: unknown, because another machine has them."""
+    """The GPUs that agents' boxes may use. None: unknown, because they are on another machine."""
     slots_per_gpu: int = 1
     elsewhere: bool = False
-    """Whether its boxes are on another machine."""
+    """Whether the boxes of this source are on another machine."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """The demand of a run for boxes and time."""
+    """What a run needs and what it may use: sources, episodes, boxes and steps."""
 
     sources: tuple[Source, ...]
     batch_size: int
-    """Episodes of a step."""
+    """Number of episodes in one step."""
     in_flight: int
-    """Most episodes at once."""
+    """Largest number of episodes at once."""
     host_boxes: int
-    """Most boxes at once on this machine."""
+    """Largest number of boxes at once on this machine."""
     bound: int | None
-    """`max_off_policy_steps`; None: each step waits for its own episodes, so none is off-policy."""
+    """`max_off_policy_steps`, the oldest age of an episode in steps. None: each step waits for its own
+    episodes, so no episode is off-policy."""
     max_steps: int | None = None
-    """Steps of the run; None: no limit."""
+    """Number of steps of the run. None: no limit."""
 
 
 @dataclass(frozen=True)
 class Age:
-    """The age of a stream's episodes at their end."""
+    """The age that the episodes of one stream (a task of a source) have when they end."""
 
     name: str
     steps: float
-    """The age, in steps."""
+    """The number of steps that the trainer takes while an episode waits and runs."""
     share: float
-    """The stream's share of all episodes."""
+    """The share of this stream's episodes among all episodes, from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """The plan of a run."""
+    """The estimate of a run: boxes, duration of a step, and age of episodes."""
 
     boxes: int
-    """Boxes at once."""
+    """Largest number of boxes at once."""
     gpu_slots: int | None
-    """Boxes at once that have GPUs; None: unknown."""
+    """Largest number of boxes with GPUs at once. None: unknown."""
     step_seconds: float
-    """Seconds of a step."""
+    """Estimated duration of a step, in seconds."""
     fullest: str
-    """The kind of place that limits the step."""
+    """What limits the duration of a step, in words, such as the boxes of a source."""
     ages: tuple[Age, ...]
     bound: int | None
     max_steps: int | None = None
 
     @property
     def outliving(self) -> tuple[Age, ...]:
-        """Streams whose episodes are older than the bound at their end and are therefore dropped."""
+        """The ages that exceed `bound`; episodes of these streams are dropped because they end too old."""
         return () if self.bound is None else tuple(a for a in self.ages if a.steps > self.bound)
 
     def lines(self) -> list[str]:
-        """The plan, for people."""
+        """Returns the estimate as lines of text, for people."""
         slots = "unknown" if self.gpu_slots is None else str(self.gpu_slots)
         rows = [
             f"boxes at once {self.boxes}, with a GPU {slots}",
@@ -124,7 +127,8 @@ class Throughput:
         return rows
 
     def absurd(self) -> str:
-        """The reason to refuse the plan; empty if there is none."""
+        """Returns the reason to refuse the run (it takes far too long, or most of its episodes would be
+        dropped), or an empty string."""
         run = self.step_seconds * (self.max_steps or 1)
         if self.step_seconds > LONGEST_STEP or run > LONGEST_RUN:
             return (
@@ -164,7 +168,7 @@ class _Place:
 
 
 def impossible(load: Load) -> str:
-    """The reason why some episode could never start; empty if all can."""
+    """Returns the reason why some episode could never start, or an empty string if all episodes can start."""
     for source in load.sources:
         for task in source.tasks:
             if source.gpus is not None and task.gpus > len(source.gpus):
@@ -176,7 +180,7 @@ def impossible(load: Load) -> str:
 
 
 def plan(load: Load) -> Throughput:
-    """The steady state of a load for which `impossible` returns no reason."""
+    """Estimates the steady state of a run; `impossible(load)` must be empty."""
     streams = _streams(load)
     places = _places(load, streams)
     fullest = max(places, key=_Place.seconds)
@@ -200,10 +204,11 @@ def plan(load: Load) -> Throughput:
 
 
 def check(load: Load) -> Throughput:
-    """Plans a run.
+    """Estimates a run and refuses it if it cannot work.
 
     Raises:
-        ConfigError: an episode could never start, or the plan is absurd; gives the reason.
+        ConfigError: an episode could never start, the run would take far too long, or most episodes would be
+            dropped; the message gives the reason.
     """
     if reason := impossible(load) or (throughput := plan(load)).absurd():
         raise ConfigError(reason, where="plan")
@@ -211,17 +216,24 @@ def check(load: Load) -> Throughput:
 
 
 def workers(*, most: int | None, multiplex: int, in_flight: int) -> int:
-    """The processes of an elastic pool, which adds one when each has 90 % of `multiplex` episodes.
+    """Returns how many processes an elastic pool of environment workers will have.
+
+    The pool adds a process when each of its processes has 90 % of `multiplex` episodes.
 
     Args:
         most: the largest number of processes; None: no limit.
+        multiplex: the largest number of episodes of one process.
+        in_flight: the number of episodes at once.
     """
     wanted = max(1, math.ceil(in_flight / (0.9 * multiplex)))
     return wanted if most is None else min(wanted, most)
 
 
 def _streams(load: Load) -> list[_Stream]:
-    """One stream for each task: ratios weigh the prompts, and a source plays its tasks in turn."""
+    """Returns one stream for each task of each source, with its number of episodes in a step.
+
+    Sources share the prompts by their ratios, and a source plays its tasks in turn.
+    """
     weights = [source.ratio * source.group_size for source in load.sources]
     return [
         _Stream(

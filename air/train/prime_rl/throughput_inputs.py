@@ -1,4 +1,4 @@
-"""Reads the inputs of `air.train.prime_rl.throughput` from the run files of both engines."""
+"""Reads the inputs of `air.train.prime_rl.throughput` from the run files of both training engines."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from air.train.prime_rl.run_file_view import PrimeView, SourceView
 from air.train.prime_rl.throughput import Load, Source, Task, workers
 
 DEFAULT_BATCH = 128
-"""prime-rl's default, for a file with neither `batch_size` nor `token_batch_size`."""
+"""prime-rl's batch size for a run file with neither `batch_size` nor `token_batch_size`."""
 
 
 def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
-    """The load of a run on prime-rl. With `token_batch_size` all episodes in flight count as one step.
+    """Returns the input of the estimate for a run on prime-rl.
+
+    If the run file sets `token_batch_size`, all episodes in flight count as one step.
 
     Args:
-        boxes: the number of GPUs that `gpus = "auto"` means here; None: unknown.
+        boxes: the number of GPUs that `gpus = "auto"` means on this machine; None: unknown.
 
     Raises:
-        MissingError: a task that does not exist.
+        MissingError: a task does not exist.
         ConfigError: `AIR_MAX_BOXES` cannot be read.
     """
     orchestrator = view.orchestrator
@@ -46,11 +48,13 @@ def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
 
 
 def of_embedded(config: RunConfig) -> Load:
-    """The load of a run on the embedded engine: one process, and a step waits for its own episodes.
+    """Returns the input of the estimate for a run on the embedded training engine.
+
+    That training engine is one process, and each of its steps waits for its own episodes.
 
     Raises:
-        MissingError: a task that does not exist.
-        ConfigError: a GPU that this machine lacks, or `AIR_MAX_BOXES` cannot be read.
+        MissingError: a task does not exist.
+        ConfigError: this machine lacks a GPU that the run file names, or `AIR_MAX_BOXES` cannot be read.
     """
     orchestrator = config.orchestrator
     return Load(
@@ -119,7 +123,8 @@ def _source(
 
 
 def _names(env: ResearchEnvConfig, auto: int | None, kept: int) -> tuple[str, ...] | None:
-    """The GPUs of agents' boxes, without those kept for graders; None: unknown."""
+    """Returns the GPUs that agents' boxes may use, without the `kept` GPUs reserved for graders; None if
+    unknown."""
     if env.gpus == "auto":
         if auto is None:
             return None

@@ -1,1 +1,1 @@
-"""The research world: a box, a task, and the tools that act in it."""
+"""The research world: a task in a box, and the tools with which the agent works in the box."""

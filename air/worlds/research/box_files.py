@@ -1,7 +1,7 @@
-"""Files of a box as the agent's tools work on them: text, with the permissions that it must keep.
+"""Reads and writes text files of a box for the agent's tools; a file keeps its permissions.
 
-Everything goes through the box's own `read` and `write`, which follow no link and stay in the box's
-writable folders; a name that leads through links is resolved in the box first.
+All access goes through the methods `read` and `write` of the box, which follow no symbolic links and stay in
+the box's writable folders. So `resolve` first follows the links of a path, by a command in the box.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from air.worlds.base import Refusal
 from air.worlds.research.window import split
 
 FILE_BYTES = 16_000_000
-"""Longest file that the tools work on."""
+"""The largest file, in bytes, that the tools open."""
 LOOK_SECONDS = 30.0
-"""Longest that a look around the box may take."""
+"""The time limit, in seconds, of one command that inspects the box."""
 _NOT_RUN = 125
-"""The lowest exit status with which `env` and the box say that a program did not run."""
+"""The lowest exit status that means that `env` or the box could not run a program."""
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file as it was read."""
+    """The content of a text file at the time when it was read."""
 
     path: str
-    """Absolute, without links, as commands see it."""
+    """The absolute path without symbolic links, as commands in the box see it."""
     text: str
     exact: bool
-    """Whether `text` is all of it: bytes that are not UTF-8 are shown as U+FFFD."""
+    """Whether the file is valid UTF-8; if not, wrong bytes appear as U+FFFD in `text`."""
 
     @property
     def lines(self) -> list[str]:
-        """Its lines, without line ends."""
+        """The lines of the file, without line ends."""
         return split(self.text)
 
 
 class BoxFiles:
-    """The files of one box."""
+    """Gives access to the files of one box."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
 
     async def look(self, *argv: str, at: str = "/", max_bytes: int = 64_000) -> ExecResult:
-        """Runs a program that only looks, in the folder `at`.
+        """Runs a program that only inspects the box, in the folder `at`, and returns its result.
 
         Raises:
-            Refusal: it could not run there, or took too long.
+            Refusal: the program could not run in that folder, or took too long.
         """
         command = ["env", "-C", at, *argv]
         done = await self._box.exec(command, timeout=LOOK_SECONDS, cwd="/", max_bytes=max_bytes)
@@ -60,10 +60,10 @@ class BoxFiles:
         return done
 
     async def resolve(self, path: str, cwd: str) -> str:
-        """The absolute path that `path` names, links followed; it need not exist.
+        """Returns the absolute path that `path` names, without symbolic links; it need not exist.
 
         Raises:
-            Refusal: it names nothing that can be.
+            Refusal: the path cannot be resolved.
         """
         path = posixpath.join(cwd, path)
         done = await self.look("realpath", "-mz", "--", path)
@@ -72,15 +72,16 @@ class BoxFiles:
         return done.stdout.decode("utf-8", "surrogateescape").rstrip("\0")
 
     async def mode(self, path: str) -> int | None:
-        """What `path` is and who may do what with it, as in `os.stat`; None where nothing is there."""
+        """Returns file type and permission bits of `path`, as in `os.stat_result.st_mode`, or None if `path`
+        does not exist."""
         done = await self.look("stat", "-c", "%f", "--", path)
         return int(done.stdout, 16) if done.ok else None
 
     async def folder(self, path: str, cwd: str) -> str:
-        """The absolute path of an existing folder.
+        """Returns the absolute path of the existing folder `path`, without symbolic links.
 
         Raises:
-            Refusal: there is none.
+            Refusal: there is no such folder.
         """
         found = await self.resolve(path, cwd)
         mode = await self.mode(found)
@@ -89,10 +90,10 @@ class BoxFiles:
         return found
 
     async def read(self, path: str) -> TextFile:
-        """A text file by its resolved path.
+        """Reads a text file, given the path that `resolve` returned.
 
         Raises:
-            Refusal: it cannot be read, or is no text.
+            Refusal: the file cannot be read, or is not text.
         """
         try:
             data = await self._box.read(path, max_bytes=FILE_BYTES)
@@ -106,15 +107,16 @@ class BoxFiles:
             return TextFile(path, data.decode("utf-8", "replace"), exact=False)
 
     async def write(self, path: str, text: str) -> None:
-        """Writes a file by its resolved path; one that is there keeps its permissions.
+        """Writes a file, given the path that `resolve` returned. An existing file keeps its permissions.
 
         Raises:
-            Refusal: it is read-only, or cannot be written.
+            Refusal: the file is read-only, or cannot be written.
         """
         mode = await self.mode(path)
         if mode is not None:
             writable = await self.look("test", "-w", path)
-            # The process box may run as root, which may write anything: its permissions count too.
+            # A process box (a plain process, not a container) may run as root, which may write any file:
+            # so the file's permission bits count, too.
             if not mode & 0o222 or not writable.ok:
                 raise Refusal(f"{path} is read-only.")
         try:

@@ -1,8 +1,7 @@
-"""Papers, for tasks that open the network: a search, and the text of a PDF.
+"""Searches for papers and extracts the text of PDFs, for tasks that give the box network access.
 
-Both run in the agent's box, so they reach what the box reaches and no more; beyond that only the hosts
-that the task names are asked for. The text of a PDF is taken out by `pdftotext`, which the task's image
-must have.
+Both run in the agent's box, so they cannot reach more than the box can. They also refuse every host that the
+task does not list. The program `pdftotext` extracts the text of a PDF; the task's image must contain it.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ except (OSError, ValueError) as error:
 
 
 def offered(hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> tuple[str, ...]:
-    """The tools that a task's hosts allow."""
+    """Returns the names of the tools that are available if the task opens only `hosts`."""
     search = ("literature_search",) if _is_on(search_url, hosts) else ()
     return (*search, "parse_pdf_url") if hosts else ()
 
 
 class Library:
-    """What one box can look up.
+    """Searches for papers and reads PDFs from inside one box.
 
     Args:
-        hosts: those that the task opens.
-        search_url: where papers are searched for, by Semantic Scholar's interface.
+        hosts: the hosts that the task opens.
+        search_url: the address of the search service; it must have Semantic Scholar's interface.
     """
 
     def __init__(self, box: Box, hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> None:
@@ -58,10 +57,10 @@ class Library:
         self._search_url = search_url
 
     async def search(self, query: str, count: str = str(_PAPERS)) -> str:
-        """Papers that fit `query`, best first.
+        """Returns `count` papers that fit `query`, as text, best first.
 
         Raises:
-            Refusal: the host is not open, does not answer, or `count` is no number from 1 to 20.
+            Refusal: the search host is not open or does not answer, or `count` is not a number from 1 to 20.
         """
         if not count.isascii() or not count.isdigit() or not 1 <= int(count[:4]) <= MOST_PAPERS:
             raise Refusal(f"{count:.40} is no number from 1 to {MOST_PAPERS}.")
@@ -77,10 +76,10 @@ class Library:
         return "\n\n".join(rows) or "Nothing was found."
 
     async def pdf(self, url: str) -> str:
-        """The text of a PDF.
+        """Returns the text of the PDF at `url`.
 
         Raises:
-            Refusal: its host is not open, or it cannot be had or read.
+            Refusal: the host is not open, or the PDF cannot be downloaded or read.
         """
         done = await self._fetch(url, "pdf")
         return done.text if done.stdout.strip() else "It holds no text."

@@ -1,4 +1,4 @@
-"""What an edit does to a Python file: which errors of lint it brings.
+"""Finds the lint errors that an edit adds to a Python file.
 
 Codes: undefined names (F821), undefined names in `__all__` (F822), duplicate arguments (F831), indentation
 (E111, E112, E113), syntax (E999) and tokens (E902), by pyflakes, pycodestyle and Python's own parser, in
@@ -17,7 +17,7 @@ from pathlib import Path
 from air.errors import InfrastructureError
 
 MAX_BYTES = 500_000
-"""Longer texts are not linted."""
+"""The largest size of the texts before and after an edit together; larger ones are not linted."""
 SECONDS = 30.0
 _BROKEN = {"E902", "E999"}
 _PROGRAM = Path(__file__).with_name("lint_program.py")
@@ -25,7 +25,7 @@ _PROGRAM = Path(__file__).with_name("lint_program.py")
 
 @dataclass(frozen=True)
 class Finding:
-    """One error of lint."""
+    """One error that the linter reports."""
 
     code: str
     line: int
@@ -37,21 +37,21 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an edit brings."""
+    """The linter's result for one edit."""
 
     new: tuple[Finding, ...] = ()
-    """Errors that were not there before; a reason to refuse."""
+    """Errors that the edit adds; they are a reason to refuse the edit."""
     rest: tuple[Finding, ...] = ()
-    """Errors that are there afterwards and no reason to refuse."""
+    """The other errors after the edit; they are no reason to refuse the edit."""
     given_up: str = ""
-    """Why nothing is known; empty where something is."""
+    """The reason why the text was not linted; empty if it was."""
 
 
 async def judge(before: str, after: str) -> Verdict:
-    """Compares a file's text before and after an edit.
+    """Lints a file's text before and after an edit, and returns the new and the other errors.
 
-    A text that did not parse hides all but its first error, so nothing that shows after an edit of
-    it counts as new: it can be repaired step by step.
+    In a text that does not parse, the linter sees only the first error. If the text before the edit does not
+    parse, no error counts as new, so that the agent can repair the file step by step.
 
     Raises:
         InfrastructureError: the linter itself does not work.
@@ -69,7 +69,8 @@ async def judge(before: str, after: str) -> Verdict:
 
 
 def _beyond(was: list[Finding], now: list[Finding]) -> list[Finding]:
-    """What there is more of than before; lines move, so only code and message are compared."""
+    """Returns the findings of `now` that `was` lacks or has fewer times. Only code and message are compared,
+    because an edit moves lines."""
     left = Counter((one.code, one.message) for one in was)
     new = []
     for one in now:
@@ -81,7 +82,7 @@ def _beyond(was: list[Finding], now: list[Finding]) -> list[Finding]:
 
 
 async def _ask(texts: list[str]) -> list[list[Finding]] | str:
-    """The findings in each text, or why there are none."""
+    """Runs the linter; returns the findings in each text, or a string with the reason why it gave up."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", str(_PROGRAM)),
         stdin=asyncio.subprocess.PIPE,

@@ -1,7 +1,7 @@
-"""The linter, as a program of its own: an agent's text may exhaust or crash a parser, never the harness.
+"""The linter, run as a separate process: an agent's text may crash this parser, but not the harness.
 
 Reads `{"texts": [...]}` from standard input and writes `{"found": [[[code, line, message], ...], ...]}`,
-or `{"given_up": reason}` where a text is too much for the parser. It reads text, and runs none of it.
+or `{"given_up": reason}` if a text exceeds the parser's limits. It parses the texts and never executes them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOKENS = "E901 TokenError: "
 
 
 class _Report(pycodestyle.BaseReport):  # type: ignore[misc]  # it ships no types
-    """Keeps what is found."""
+    """Collects the findings of pycodestyle."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -45,10 +45,10 @@ class _Report(pycodestyle.BaseReport):  # type: ignore[misc]  # it ships no type
 
 
 def lint(text: str) -> list[Found]:
-    """What is found in one text, by line.
+    """Returns the findings in one text, sorted by line.
 
     Raises:
-        RecursionError, MemoryError: it is too much for the parser.
+        RecursionError, MemoryError: the text exceeds the parser's limits.
     """
     text = text.removeprefix("\ufeff")  # a byte order mark is no error
     found = _indentation(text)
@@ -56,7 +56,7 @@ def lint(text: str) -> list[Found]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:  # ValueError: a NUL, or digits without end
         line = getattr(error, "lineno", None) or 1
-        found = [one for one in found if one[0] != "E902"]  # says the same, at the text's end
+        found = [one for one in found if one[0] != "E902"]  # the same error, at the end
         found.append(("E999", line, getattr(error, "msg", None) or str(error)))
     else:
         for message in checker.Checker(tree, filename="file").messages:
@@ -75,11 +75,11 @@ def _indentation(text: str) -> list[Found]:
 
 
 def main() -> None:
-    """Answers one request."""
+    """Reads one request from standard input and writes the answer to standard output."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     warnings.simplefilter("ignore")
-    pycodestyle.USER_CONFIG = None  # nobody's settings but ours
+    pycodestyle.USER_CONFIG = None  # ignore the settings of the user
     request = json.load(sys.stdin)
     try:
         answer: dict[str, Any] = {"found": [lint(text) for text in request["texts"]]}

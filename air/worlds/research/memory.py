@@ -1,4 +1,4 @@
-"""Notes that an agent keeps for itself during one episode; they live on the host, and no other sees them."""
+"""Notes that an agent writes for itself during one episode; they stay on the host, invisible to others."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from air.worlds.base import Refusal
 NOTE_BYTES = 4_000
 NOTES_BYTES = 100_000
 SHOWN = 3
-"""How many notes an answer holds at most."""
+"""The largest number of notes that `Memory.read` returns."""
 _WORD = re.compile(r"\w+")
 
 
 class Memory:
-    """Notes in the order in which they were written."""
+    """The notes of one episode, in the order in which they were written."""
 
     def __init__(self) -> None:
         self._notes: list[str] = []
 
     def write(self, text: str) -> int:
-        """Keeps a note; returns how many there are.
+        """Adds a note and returns the number of notes.
 
         Raises:
-            Refusal: it is too long, or there are too many.
+            Refusal: the note is too long, or all notes together would be.
         """
         size = len(text.encode("utf-8", "replace"))
         if size > NOTE_BYTES:
@@ -36,7 +36,8 @@ class Memory:
         return len(self._notes)
 
     def read(self, query: str) -> str:
-        """The notes that share the rarest words with `query`, best first; the later of equals first."""
+        """Returns the notes that share words with `query`, best first, as text. Rare words count more; of
+        equally good notes, the later comes first."""
         if not self._notes:
             return "There are no notes."
         words = [set(_WORD.findall(note.lower())) for note in self._notes]

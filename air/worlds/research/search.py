@@ -1,7 +1,7 @@
-"""The agent's searches: for text in files, and for files by name. Over 100 hits ask to be narrowed.
+"""The agent's search tools: for text in files, and for files by name. More than 100 hits are refused.
 
-Text is searched for as it stands, no pattern. Hidden files and folders and binary files are left out;
-links are not followed.
+Text is searched for literally, not as a pattern. Hidden files and folders are skipped; a search for text
+also skips binary files. Symbolic links are not followed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _VISIBLE = ("--exclude=.?*", "--exclude-dir=.?*")
 
 
 async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
-    """The files below a folder that hold `text`, with how often.
+    """Returns the files below a folder that contain `text`, each with its number of matching lines.
 
     Raises:
-        Refusal: more than 100 files do, or it took too long.
+        Refusal: more than 100 files contain the text, or the search took too long.
     """
     recursive = (*_GREP, *_VISIBLE, "-rl")
     listed = await files.look(*recursive, "-e", text, ".", at=folder, max_bytes=_LIST_BYTES)
@@ -36,10 +36,10 @@ async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
 
 
 def in_file(file: TextFile, text: str) -> str:
-    """The lines of a file that hold `text`, with their numbers.
+    """Returns the lines of a file that contain `text`, with their numbers.
 
     Raises:
-        Refusal: more than 100 do.
+        Refusal: more than 100 lines contain the text.
     """
     hits = [(n, line) for n, line in enumerate(file.lines, start=1) if text in line]
     if len(hits) > MOST:
@@ -51,10 +51,10 @@ def in_file(file: TextFile, text: str) -> str:
 
 
 async def by_name(files: BoxFiles, name: str, folder: str) -> str:
-    """The files below a folder whose name matches.
+    """Returns the files below a folder whose name matches `name`, in which `*` and `?` are wildcards.
 
     Raises:
-        Refusal: more than 100 do, or it took too long.
+        Refusal: more than 100 names match, or the search took too long.
     """
     hidden = ("-name", ".?*", "-prune", "-o")
     test = ("-type", "f", "-name", name, "-print0")
@@ -67,7 +67,7 @@ async def by_name(files: BoxFiles, name: str, folder: str) -> str:
 
 
 def _names(listed: bytes, truncated: bool, what: str) -> list[str]:
-    """File names that were printed with a NUL after each."""
+    """Splits a program's output into file names, each ended by a NUL; refuses more than 100."""
     names = listed.decode("utf-8", "surrogateescape").split("\0")[:-1]
     if truncated or len(names) > MOST:
         raise Refusal(f"More than {MOST} {what}. Narrow it down.")

@@ -1,8 +1,8 @@
-"""The tools of MLGym's interface, for one agent in one box.
+"""The tools of the `mlgym` action format, for one agent in one box.
 
-The tools run outside the box: the open file, the view, the working directory and the notes are kept here.
-They act on the box only through `read`, `write` and `exec`, and end with the episode. A mistake of the agent
-is shown to it (`Refusal`); only an infrastructure failure raises.
+The tools run in the harness, outside the box. Until the episode ends they remember the open file, the lines
+in view, the working directory and the notes. They act on the box only through its methods `read`, `write` and
+`exec`. A mistake of the agent becomes an observation; only an infrastructure failure raises.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from air.worlds.research.memory import Memory
 from air.worlds.research.window import around, bounded, clamp, join, numbered, one_line
 
 MARGIN = 5
-"""Lines shown above and below an edit."""
+"""Number of lines that are shown above and below the edited lines."""
 MOST_FINDINGS = 10
 
 
 @dataclass(frozen=True)
 class ToolSettings:
-    """A run's settings of the tools."""
+    """The settings of the tools in one episode."""
 
     window: int = 1000
-    """Lines in view at once."""
+    """The number of lines of a file that are in view at once."""
     overlap: int = 2
-    """Lines that stay in view when the agent scrolls; fewer than `window`."""
+    """Number of lines that stay in view when the agent scrolls; fewer than `window`."""
     memory: bool = False
     """Whether the agent can keep notes."""
     hosts: tuple[str, ...] = ()
-    """Hosts that the task opens; without them there is no search for papers."""
+    """The hosts that the task opens; without hosts, papers can be neither searched for nor read."""
     search_url: str = SEARCH_URL
-    """The search service for papers."""
+    """The address of the search service for papers."""
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """The optional tools that are on offer."""
+        """The names of the optional tools that the agent may use."""
         memory = ("memory_write", "memory_read") if self.memory else ()
         return (*memory, *offered(self.hosts, self.search_url))
 
 
 @dataclass
 class View:
-    """The open file and its lines in view, as last shown."""
+    """The open file: its path, the first line in view, and its number of lines when it was last shown."""
 
     path: str
     first: int = 1
@@ -59,7 +59,7 @@ class View:
 
 
 class Tools:
-    """One episode's tools and shell. Use within one task at a time."""
+    """The tools and the shell of one episode. Use it from one asyncio task at a time."""
 
     def __init__(self, box: Box, settings: ToolSettings | None = None) -> None:
         self.settings = settings or ToolSettings()
@@ -87,7 +87,7 @@ class Tools:
         }
 
     def standing(self, left: int | None) -> Standing:
-        """Where the agent stands, with `left` turns left."""
+        """Returns the working directory and the open file, with `left` turns left."""
         shown = ""
         if (view := self._view) is not None:
             last = min(view.first + self.settings.window - 1, view.total)
@@ -95,8 +95,10 @@ class Tools:
         return Standing(left=left, cwd=one_line(self.shell.cwd), open_file=shown)
 
     def carried(self, box: Box) -> Tools:
-        """Returns the same tools in a box whose workspace is a copy of this one's, with the same working
-        directory, exported variables, view and notes."""
+        """Returns a copy of the tools for `box`, whose workspace is a copy of the present box's workspace.
+
+        The copy has the same working directory, exported variables, open file and notes.
+        """
         other = Tools(box, self.settings)
         other.shell = self.shell.carried(box)
         other._memory = copy.deepcopy(self._memory)
@@ -106,7 +108,7 @@ class Tools:
         return other
 
     async def call(self, call: ToolCall) -> Observation:
-        """Carries out the call; returns its result, or why it was refused.
+        """Carries out a tool call; returns its result, or the reason why the call was refused.
 
         Raises:
             BoxDiedError: the box is gone.
@@ -152,7 +154,7 @@ class Tools:
         return self._shown(view, file, around(line, len(file.lines), self.settings.window))
 
     def _shown(self, view: View, file: TextFile, first: int) -> str:
-        """Moves the window to `first` and returns its lines."""
+        """Moves the view so that it begins at line `first`, and returns the lines in view."""
         lines = file.lines
         view.first, view.total = first, len(lines)
         if not lines:
@@ -193,14 +195,15 @@ class Tools:
     async def _replace(
         self, view: View, file: TextFile, first: int, last: int, body: tuple[str, ...]
     ) -> str:
-        """Replaces lines `first` to `last` (none if last < first) by `body`, unless the linter objects."""
+        """Replaces lines `first` to `last` by `body`, unless that adds lint errors; only inserts `body` if
+        `last` < `first`."""
         if not file.exact:
             raise Refusal(f"{file.path} is not UTF-8 text: it can be shown, but not edited.")
         old = file.lines
         new = [*old[: first - 1], *body, *old[last:]]
         text = join(new)
         if last < len(old) and not file.text.endswith("\n"):
-            text = text.removesuffix("\n")  # the last line is as it was, without a line end
+            text = text.removesuffix("\n")  # the last line still has no line end
         end = first + len(body) - 1
         verdict = lint.Verdict()
         if file.path.endswith(".py"):
@@ -266,7 +269,7 @@ def _wanted(call: ToolCall) -> str:
 
 
 def _line(word: str, file: TextFile) -> int:
-    """A line of the file, by its number."""
+    """Returns the line number that `word` spells, after a check that the file has that line."""
     total = max(1, len(file.lines))
     if not word.isascii() or not word.isdigit() or not 1 <= int(word[:10]) <= total:
         raise Refusal(f"{word:.40} is no line of {file.path}, which has {total} lines.")

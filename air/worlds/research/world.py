@@ -1,9 +1,9 @@
-"""The research world: a box, a task, and a grader that pays by the delta.
+"""The research world: an agent works on a task in a box, and a grader scores its artefact.
 
-The agent's scripts and tools act in the box. `validate` copies the artefact out, grades it on the validation
-split in a grader box, and pays by how far the normalised score moved. `submit` does the same and ends the
-episode. A problem of the artefact is shown to the agent; an infrastructure failure raises
-`InfrastructureError` and is never an observation.
+The agent's scripts and tools act in the box. `validate` copies the artefact out of the box and grades it on
+the validation split in a grader box; its reward is the change of the normalised score. `submit` does the same
+and ends the episode. If the artefact is missing or malformed, the agent is told so. An infrastructure failure
+raises `InfrastructureError` and is never an observation.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ OUTPUT_BYTES = 16_000
 
 @dataclass
 class Times:
-    """The times of an episode, in seconds."""
+    """The times that an episode spent on each activity, in seconds."""
 
     queue: float = 0.0
     box: float = 0.0
-    """From the request for a box to the end of the task's layout: waiting, starting and copying."""
+    """From the request for a box until the task's files are in it: waiting, starting and copying."""
     exec: float = 0.0
     grading: float = 0.0
     recording: float = 0.0
-    """Time for the record, e.g. to find what a step changed; it does not count as the agent's."""
+    """Time spent on recording, e.g. to find what a step changed; it does not count as the agent's time."""
     agent: float = 0.0
-    """From the end of the task's layout to the agent's end, without `grading` and `recording`; set at the
-    end of the episode."""
+    """The agent's own time: from when the task's files are in the box to the agent's end, without `grading`
+    and `recording`. Set at the end of the episode."""
 
     @contextmanager
     def as_recording(self) -> Iterator[None]:
@@ -56,39 +56,40 @@ class Times:
 
 @dataclass
 class ResearchWorld:
-    """One episode of one task in one box. Use once."""
+    """One episode of one task in one box. Each object plays only one episode."""
 
     task: TaskSpec
     box: Box
     grader: Grader
     pay: DeltaReward
     tools: Tools | None = None
-    """The action format's tools with their shell; None: there are no tools, and every script begins in the
-    workspace."""
+    """The tools of the action format, with a shell that keeps its working directory. None: there are no
+    tools, and every script begins in the workspace."""
     seed: int = 0
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
     submitted: bool = False
     grading: bool = False
-    """Whether a grading is in progress; a timeout is then not the agent's fault."""
+    """Whether a grading is in progress; a timeout at that time is not the agent's fault."""
     test_score: float | None = None
-    """The primary metric on the test split, measured once, at the end; None if not gradable."""
+    """The primary metric on the test split, measured once, at the end. None before, or if the artefact is
+    missing or malformed."""
     test_stderr: float | None = None
-    """The standard error of `test_score`; None if the artefact was graded once."""
+    """The standard error of `test_score`; None if the artefact was graded only once, with one seed."""
     on_validated: Callable[[], None] | None = None
-    """Called after every validate."""
+    """A function that is called after every validate. None: none is called."""
     finished: bool = False
-    """Whether the test split was graded, so that nothing more can be earned."""
+    """Whether the artefact was graded on the test split, so that nothing more can be earned."""
     keep: Callable[[str, Mapping[str, bytes]], str] | None = None
-    """Called in a thread before each grading with the artefact's digest and files; returns where the artefact
-    was kept."""
+    """Stores a copy of the artefact before each grading. It is called in a thread with the artefact's digest
+    and files, and returns the place of the copy. None: no copies are stored."""
     test_artefact: tuple[str, str] = ("", "")
-    """The digest of the artefact that was graded on the test split, and where it was kept."""
+    """The digest of the artefact that was graded on the test split, and the place of its copy."""
     _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
     async def reset(self, seed: int) -> Observation:
-        """Lays out the task in the fresh box."""
+        """Copies the task's files into the new box; returns the task's description."""
         self.seed = seed
         asked = time.monotonic()
         await stage(self.task, self.box)
@@ -97,11 +98,11 @@ class ResearchWorld:
         return Observation(text=describe(self.task))
 
     def standing(self, left: int | None) -> Standing:
-        """Returns where the agent stands, with `left` turns left."""
+        """Returns the agent's situation (working directory, open file), with `left` turns left."""
         return Standing(left=left) if self.tools is None else self.tools.standing(left)
 
     async def step(self, action: Action) -> Step:
-        """Uses the tool or runs the script, then grades if asked to."""
+        """Carries out the action's tool call or script, then grades the artefact if the action says so."""
         answer = None if action.tool is None else await self._use(action.tool)
         result = await self._run(action.script) if action.script else None
         validation = None
@@ -121,9 +122,13 @@ class ResearchWorld:
         )
 
     async def validate(self, *, automatic: bool = False) -> Validation:
-        """Grades the present artefact on the validation split, and pays for it."""
+        """Grades the present artefact on the validation split and returns the score with its reward.
+
+        Args:
+            automatic: whether the end of the episode causes it, not the agent.
+        """
         began = time.monotonic()
-        self.grading = True  # stays so if we are cancelled
+        self.grading = True  # stays True if this task is cancelled
         validation = await self._grade(began, automatic)
         self.grading = False
         self.times.grading += validation.seconds
@@ -133,7 +138,8 @@ class ResearchWorld:
         return validation
 
     async def finish(self) -> None:
-        """Ends an episode: a last validate unless the agent submitted, then the test split, once."""
+        """Ends the episode: makes a last validate unless the agent submitted, then grades the artefact once
+        on the test split."""
         if self._closed:
             return
         self.times.agent = self.agent_seconds
@@ -152,13 +158,14 @@ class ResearchWorld:
         self.finished = True
 
     async def close(self) -> dict[str, Any]:
-        """Finishes and returns the facts of the episode."""
+        """Ends the episode and returns its last, best and test score."""
         await self.finish()
         return {"score": self.score, "best": self.best, "test_score": self.test_score}
 
     @property
     def agent_seconds(self) -> float:
-        """The agent's own time so far: since the layout's end, without `grading` and `recording`."""
+        """The agent's own time so far, in seconds: since the task's files are in the box, without grading and
+        recording."""
         if self._closed:
             return self.times.agent
         others = self.times.grading + self.times.recording
@@ -166,17 +173,18 @@ class ResearchWorld:
 
     @property
     def reward(self) -> float:
-        """The sum of the deltas paid so far."""
+        """The sum of the rewards of all validates so far."""
         return sum(v.delta for v in self.validations)
 
     @property
     def score(self) -> float | None:
-        """The score of the last validate; None if its artefact was missing or malformed."""
+        """The score of the last validate; None if there was no validate, or its artefact was missing or
+        malformed."""
         return self.validations[-1].score if self.validations else None
 
     @property
     def best(self) -> float | None:
-        """The best score so far, by the metric's direction."""
+        """The best score so far (the task says if higher or lower is better); None if there is no score."""
         scores = [v.score for v in self.validations if v.score is not None]
         if not scores:
             return None
@@ -202,7 +210,7 @@ class ResearchWorld:
     def _observe(
         self, answer: Observation | None, result: ExecResult | None, validation: Validation | None
     ) -> str:
-        """Returns the observation of a step."""
+        """Returns the text of a step's observation."""
         parts = [] if answer is None else [answer.text]
         if result is not None:
             if text := result.text.strip("\n"):
@@ -263,7 +271,7 @@ class ResearchWorld:
 
 
 def describe(task: TaskSpec) -> str:
-    """Returns the task's description for the agent."""
+    """Returns the text that describes the task to the agent."""
     return (
         f"{task.name}: {task.description.strip()}\n"
         f"Score: {task.metric}, {task.direction} is better; baseline {task.baseline:.4g}. "

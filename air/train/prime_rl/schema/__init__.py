@@ -1,8 +1,8 @@
-"""The schema table of prime-rl's run files: every key, the types that it takes, and prime-rl's version.
+"""Checks prime-rl's run files against a recorded schema (`prime_rl.json`), without prime-rl.
 
-`make schema PRIME_RL=DIR` reads `prime_rl.json` from a checkout, so run files can be checked without
-prime-rl. The table lacks rules between keys, bounds of numbers, and the keys under `env`, which belong to
-verifiers and air.
+The schema table lists every key, the types that it accepts, and prime-rl's version. `make schema
+PRIME_RL=DIR` writes it from a checkout of prime-rl. It does not contain rules between keys, bounds of
+numbers, or the keys under `env`, which belong to verifiers and air.
 """
 
 from __future__ import annotations
@@ -23,33 +23,36 @@ ANY = "any"
 
 @cache
 def table() -> dict[str, Any]:
-    """The table: `source`, `version`, `commit`, `verifiers`, and under `keys`, for each kind of file, the
-    dotted path of every key and its types. `[]` stands for an element of a list, `*` for any key."""
+    """Returns the schema table: `source`, `version`, `commit`, `verifiers` and `keys`.
+
+    `keys` maps, for each kind of run file, the dotted path of every key to its types. In a path `[]` stands
+    for an element of a list, and `*` for any key.
+    """
     content: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
     return content
 
 
 def origin() -> str:
-    """The version of prime-rl in the table, for people."""
+    """Returns the version of prime-rl from which the schema table was made, for people."""
     return f"{table()['source']} {table()['version']} ({table()['commit'][:7]})"
 
 
 def keys(root: Root) -> dict[str, list[str]]:
-    """Every key of a kind of file, and the types that it takes."""
+    """Returns every key of one kind of run file, with the types that it accepts."""
     types: dict[str, list[str]] = table()["keys"][root]
     return types
 
 
 def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yields (name in the table, name in the file, value) for every key of a run file, also for tables.
+    """Yields (name in the schema table, name in the file, value) for every key of a run file.
 
-    Keys under an environment are left out.
+    Tables are keys, too. Keys below an environment are skipped.
     """
     yield from _leaves(data, "", "")
 
 
 def problems(data: Mapping[str, Any], root: Root) -> list[str]:
-    """Compares a run file with the table; returns one line for each unknown key or value of a wrong type."""
+    """Compares a run file with the schema; returns one message for each unknown key and each wrong type."""
     known, found = keys(root), []
     below = ""
     for path, shown, value in leaves(data):
@@ -68,10 +71,11 @@ def problems(data: Mapping[str, Any], root: Root) -> list[str]:
 
 
 def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
-    """Compares a run file with the table.
+    """Checks a run file against the schema.
 
     Raises:
-        ConfigError: names the file and the first key that does not fit.
+        ConfigError: a key is unknown or a value has a wrong type; the message names the file and the first
+            such key.
     """
     found = problems(data, root)
     if found:
@@ -80,7 +84,7 @@ def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
 
 
 def fits(value: Any, kind: str) -> bool:
-    """Whether a TOML value is of a type of the table; `"None"` is prime-rl's way of writing null."""
+    """Whether a TOML value has the type `kind` of the schema table; prime-rl writes null as `"None"`."""
     if kind.startswith("'"):
         return isinstance(value, str) and value == kind.strip("'")
     if kind == "none":
@@ -112,7 +116,8 @@ def _leaves(value: Any, path: str, shown: str) -> Iterator[tuple[str, str, Any]]
 
 
 def _wildcard(known: Mapping[str, list[str]], path: str) -> list[str] | None:
-    """The types of a key below a table of free keys, such as `env_vars`."""
+    """Returns the types of a key below a table with arbitrary keys (such as `env_vars`), or None if the key
+    is not below such a table."""
     parts = path.split(".")
     for index in range(len(parts) - 1, 0, -1):
         free = ".".join([*parts[:index], "*", *parts[index + 1 :]])

@@ -1,8 +1,7 @@
-"""Reads prime-rl's schema from a checkout into `prime_rl.json`.
+"""Reads the schema of prime-rl's run files from a checkout of prime-rl, and writes it to `prime_rl.json`.
 
-`python -m air.train.prime_rl.schema.read DIR`.
-
-It imports only prime-rl's package of pydantic models, from its sources, and installs nothing.
+Usage: `python -m air.train.prime_rl.schema.read DIR`. It imports only prime-rl's package of pydantic models,
+from the source code in the checkout, and installs nothing.
 """
 
 from __future__ import annotations
@@ -41,14 +40,15 @@ _NAMES: dict[Any, str] = {
 
 
 def walk(model: type[BaseModel]) -> dict[str, list[str]]:
-    """Maps the dotted path of every key of a pydantic model, also nested ones, to the types it takes."""
+    """Maps the dotted path of every key of a pydantic model, including nested keys, to the types it
+    accepts."""
     found: dict[str, set[str]] = {}
     _model(model, "", found, ())
     return {path: sorted(types) for path, types in sorted(found.items())}
 
 
 def read(checkout: Path) -> dict[str, Any]:
-    """Reads the whole table from a checkout of prime-rl.
+    """Reads and returns the whole schema table from a checkout of prime-rl.
 
     Raises:
         MissingError: the folder is not a checkout of prime-rl.
@@ -76,7 +76,7 @@ def read(checkout: Path) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """Writes the table; returns 2 if no checkout is named, or the folder is none."""
+    """Writes the schema table and returns 0; returns 2 if `argv` does not name a checkout of prime-rl."""
     if len(argv) != 1 or not argv[0]:
         print("error: PRIME_RL names no checkout — make schema PRIME_RL=DIR", file=sys.stderr)
         return 2
@@ -143,7 +143,7 @@ def _kind(kind: Any, path: str, found: dict[str, set[str]], above: tuple[Any, ..
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """The members of a union, without type aliases and `Annotated`."""
+    """Yields the members of a union type, after resolving type aliases and `Annotated`."""
     while True:
         if hasattr(annotation, "__value__"):  # `type X = …` of Python 3.12
             annotation = annotation.__value__
