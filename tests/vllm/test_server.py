@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Iterator
@@ -55,8 +56,8 @@ def server(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 async def played(source: Source, policy: Policy, server: VllmServer) -> Group:
     """Groups until one has something to learn."""
     ctx = context(policy, server.url, temperature=TEMPERATURE, max_tokens=96)
-    for _ in range(6):
-        group = await play_group(source, ctx)
+    for _, task in zip(range(6), itertools.cycle(source.tasks), strict=False):
+        group = await play_group(source, task, ctx)
         assert all(r.ok for r in group.rollouts), [r.error for r in group.rollouts]
         if group.has_spread:
             return group

@@ -99,14 +99,6 @@ class Source:
     group_size: int
     env: vf.Env[Any]
     tasks: list[vf.Task]
-    _next: Iterator[vf.Task] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._next = itertools.cycle(self.tasks)
-
-    def prompt(self) -> vf.Task:
-        """The next prompt, in turn."""
-        return next(self._next)
 
 
 def context(
@@ -175,22 +167,40 @@ async def serving(configs: Sequence[SourceConfig], group_size: int) -> AsyncIter
         yield sources
 
 
-def draw(sources: Sequence[Source], episodes: int, rng: random.Random) -> list[Source]:
-    """Draws the sources of one step's groups by their ratios, until the groups have `episodes` episodes."""
-    chosen: list[Source] = []
-    remaining = episodes
-    while remaining > 0:
-        source = rng.choices(sources, [s.ratio for s in sources])[0]
-        chosen.append(source)
-        remaining -= source.group_size
-    return chosen
+Prompt = tuple[Source, vf.Task]
+"""What one group plays."""
+
+
+def prompts(
+    sources: Sequence[Source], episodes: int, seed: int, *, after: int = 0
+) -> Iterator[list[Prompt]]:
+    """Yields the prompts of each step, for ever: sources drawn by their ratios, each source's tasks in turn.
+
+    Args:
+        episodes: the groups of a step have at least so many episodes.
+        after: the steps that were done before. A resumed run goes on as if it had never stopped.
+    """
+    rng = random.Random(seed)
+    cycles = [itertools.cycle(source.tasks) for source in sources]
+    ratios = [source.ratio for source in sources]
+    for step in itertools.count(1):
+        chosen: list[Prompt] = []
+        remaining = episodes
+        while remaining > 0:
+            number = rng.choices(range(len(sources)), ratios)[0]
+            chosen.append((sources[number], next(cycles[number])))
+            remaining -= sources[number].group_size
+        if step > after:
+            yield chosen
 
 
 async def play_group(
-    source: Source, ctx: vf.ModelContext, on_done: Callable[[Rollout], None] | None = None
+    source: Source,
+    task: vf.Task,
+    ctx: vf.ModelContext,
+    on_done: Callable[[Rollout], None] | None = None,
 ) -> Group:
     """Plays one prompt `group_size` times concurrently."""
-    task = source.prompt()
     plays = [play(source, task, ctx, on_done) for _ in range(source.group_size)]
     return Group(await together(plays))
 

@@ -29,11 +29,12 @@ from air.train.loop.metrics import StepRow
 from air.train.loop.progress import Progress
 from air.train.loop.rollout import (
     Group,
+    Prompt,
     Rollout,
     Source,
     context,
-    draw,
     play_group,
+    prompts,
     serving,
     settled,
 )
@@ -84,7 +85,6 @@ class EmbeddedRun:
         self.config, self.progress = config, progress
         self.folder = config.folder
         self.outcome = Outcome(self.folder)
-        self._rng = random.Random(config.embedded.seed)
         self._failed_steps = 0
         self._done = 0
         """The last step that was done."""
@@ -157,7 +157,7 @@ class EmbeddedRun:
         trainer.load_state_dict(state)
         self.outcome.rows = _read_rows(self.folder / run_folder.METRICS_FILE, self._done)
         _read_rows(self.folder / group_log.FILE, self._done)
-        self.progress.say(f"going on after step {self._done}")
+        self.progress.say(f"resuming after step {self._done}")
 
     def _settled(self, source: SourceConfig, model: Policy, gpu: Gpu | None) -> SourceConfig:
         """`source` with the settings that it leaves to the run; boxes do not get vLLM's GPU."""
@@ -176,24 +176,26 @@ class EmbeddedRun:
         return min(self.config.seq_len, model.max_length)
 
     async def _steps(self, resources: Resources) -> None:
+        size, seed = self.config.orchestrator.batch_size, self.config.embedded.seed
+        drawn = prompts(resources.sources, size, seed, after=self._done)
         try:
             for step in range(self._done + 1, self.config.max_steps + 1):
-                await self._step(step, resources)
+                await self._step(step, next(drawn), resources)
         except InferenceError as error:
             raise InferenceError(f"{error}; {self.how_to_resume}") from error
         finally:
             self._save(resources, final=True)
 
-    async def _step(self, step: int, resources: Resources) -> None:
+    async def _step(self, step: int, drawn: Sequence[Prompt], resources: Resources) -> None:
         began = time.monotonic()
         await asyncio.to_thread(self._update_server, resources.server)
         updated = time.monotonic()
-        groups = await self._play(step, resources)
+        groups = await self._play(step, drawn, resources)
         played = time.monotonic()
         # A server that is gone stops the run before the weights change.
         await asyncio.to_thread(resources.server.ready)
         self._count_failures([r for g in groups for r in g.rollouts])
-        samples = self._samples(groups)
+        samples = self._samples(step, groups)
         group_log.append(self.folder, step, groups)
         report = await to_the_end(asyncio.to_thread(self._learn, step, samples, resources))
         row = StepRow(
@@ -218,9 +220,8 @@ class EmbeddedRun:
             self._served = self._done
         server.ready()
 
-    async def _play(self, step: int, resources: Resources) -> list[Group]:
-        sources = draw(resources.sources, self.config.orchestrator.batch_size, self._rng)
-        self.progress.phase(f"step {step}", sum(s.group_size for s in sources))
+    async def _play(self, step: int, drawn: Sequence[Prompt], resources: Resources) -> list[Group]:
+        self.progress.phase(f"step {step}", sum(source.group_size for source, _ in drawn))
         sampling = self.config.orchestrator.train.sampling
         ctx = context(
             resources.policy,
@@ -230,7 +231,7 @@ class EmbeddedRun:
             renderer=self.config.orchestrator.renderer,
         )
         tick = self.progress.episode
-        return await together([play_group(source, ctx, lambda _: tick()) for source in sources])
+        return await together([play_group(*prompt, ctx, lambda _: tick()) for prompt in drawn])
 
     def _count_failures(self, rollouts: Sequence[Rollout]) -> None:
         failures = [r.error for r in rollouts if not r.ok]
@@ -243,14 +244,15 @@ class EmbeddedRun:
                 f"{failures[-1][:300]} — fix this, then {self.how_to_resume}"
             )
 
-    def _samples(self, groups: Sequence[Group]) -> list[Sample]:
+    def _samples(self, step: int, groups: Sequence[Group]) -> list[Sample]:
         embedded = self.config.embedded
+        rng = random.Random(f"{embedded.seed} {step}")
         return make_samples(
             groups,
             self.config.estimator(),
             self.config.orchestrator.train.sampling.temperature,
             by_turn=embedded.reward_to_go,
-            shuffle=self._rng if embedded.shuffle_rewards else None,
+            shuffle=rng if embedded.shuffle_rewards else None,
         )
 
     def _learn(
