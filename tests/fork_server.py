@@ -204,6 +204,8 @@ def _play(request: dict[str, object], out: int, err: int, given: int | None = No
     os.environ.update(env)
     os.chdir(str(request["cwd"]))
     sys.argv = argv
+    path = str(env.get("PYTHONPATH", ""))
+    sys.path[:0] = [str(Path(part).absolute()) for part in path.split(os.pathsep) if part]
     code: object = 1
     try:
         code = main(argv[1:] if argv[0] == "air" else argv)

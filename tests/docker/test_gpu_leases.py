@@ -27,7 +27,8 @@ from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.gpu_leases import GpuPool
 from air.sandbox.pool.gpus import INVENTORY_ENV, Gpu
 
-pytestmark = pytest.mark.docker
+# Containers say which GPUs they have, on the whole machine: one worker runs these tests.
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("containers with GPUs")]
 GPUS = [Gpu(0, "GPU-airtest-a"), Gpu(1, "GPU-airtest-b")]
 RUN = "gpu-leases"
 IMAGE = "air-test-rebuilt"

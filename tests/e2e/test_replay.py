@@ -419,7 +419,7 @@ def test_the_command_says_by_its_exit_code_whether_all_matched(
     assert main(["replay", "--rules"]) == 0
     rules = capsys.readouterr().out
     assert "seconds since 1970" in rules
-    assert "why the episode ended" in rules
+    assert "the reason of the end" in rules
 
 
 @pytest.mark.docker

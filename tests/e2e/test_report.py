@@ -63,7 +63,7 @@ def test_recorded_runs_are_reported_as_they_were_played(
     for view in report["profiles"].values():
         assert set(view["aup"]) == {"first", "second", "baseline"}
         assert len(view["tau"]) == len(view["rho"]["first"]) == 500
-        assert view["ratios"]["prisonersDilemma"]["infeasible"] >= ["second"]
+        assert "second" in view["ratios"]["prisonersDilemma"]["infeasible"]
     check_text(runs, capsys)
 
 

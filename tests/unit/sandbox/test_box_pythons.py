@@ -61,6 +61,12 @@ async def _guest(python: str, folder: Path) -> AsyncIterator[Connection]:
         await asyncio.wait_for(process.wait(), 60)
 
 
+async def _pieces(data: bytes, count: int) -> AsyncIterator[tuple[bytes, bool]]:
+    """Yields `data` `count` times, each time with whether it is the last."""
+    for number in range(count):
+        yield data, number == count - 1
+
+
 @pytest.mark.parametrize("python", _pythons(8, 9, 10, 11, 12, 13, 14) or [sys.executable])
 async def test_the_guest_works_under_it(python: str, tmp_path: Path) -> None:
     async with _guest(python, tmp_path) as guest:
@@ -72,7 +78,7 @@ async def test_the_guest_works_under_it(python: str, tmp_path: Path) -> None:
         assert (header["timed_out"], body) == (True, b"bash\n")
         header, body = await guest.request({**request, "script": "printf %s " + "x" * 200_000})
         assert header["truncated"]
-        await guest.upload({"path": "a/b", "mode": 0o755}, b"1" * 300_000, piece=1 << 16)
+        await guest.upload({"path": "a/b", "mode": 0o755}, _pieces(b"1" * 100_000, 3))
         got = [part async for part in guest.stream({"op": "get", "path": "a", "max_bytes": 1 << 20,
                                                     "tree": True})]  # fmt: skip
         assert b"".join(data for _, data in got) == b"1" * 300_000

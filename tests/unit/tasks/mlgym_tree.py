@@ -8,7 +8,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-SECONDS = 60
+SECONDS = 600
 """`training_timeout` of the tasks that work, unless a test asks for less."""
 ANSWERS = {str(number): str(number * 7 % 3) for number in range(1, 41)}
 

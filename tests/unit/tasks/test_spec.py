@@ -70,7 +70,7 @@ def test_roots_replace_the_shipped_tasks(make_task: MakeTask) -> None:
         ('name = "Tiny"', 'name = "Tiny"\nnormalise = "none"', "needs phi_clip"),
         ('name = "Tiny"', 'name = "Tiny"\nphi_clip = [1, -1]', "low < high"),
         ('name = "Tiny"', 'name = "Tiny"\nfolder = "/etc"', "folder"),
-        ('name = "Tiny"', 'name = "Tiny"\nnetwork = ["1.2.3.4"]', "hosts are listed by name"),
+        ('name = "Tiny"', 'name = "Tiny"\nnetwork = ["1.2.3.4"]', "list hosts by name"),
         ('name = "Tiny"', 'name = "Tiny"\nnetwork = ["https://a.org"]', "`network`"),
     ],
 )
