@@ -1,8 +1,8 @@
 """The conformance suite: checks that every provider of boxes must pass, run against a real box.
 
 `CHECKS` lists all checks; `run` runs one check in a fresh box. A check that fails raises `Unmet`. Checks
-marked `container` test isolation. A process box (a plain process, not a container) isolates less;
-`KNOWN_GAPS` names the checks that each provider is known to fail, with the reason.
+marked `container` test isolation. A box that is a plain process, not a container, isolates less, so it fails
+some of them. `KNOWN_GAPS` lists the checks that each provider is known to fail, with the reason.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
 }
 """Maps each provider to the checks that it is known to fail, with the reason.
 
-`process/…` is a process box (a plain process, not a container) in one of its modes; see `process.namespaces`.
+`process/…` is a box that is a plain process, not a container, in one of its modes; see `process.namespaces`.
 `podman` is the Docker provider over the socket of rootless Podman. Do not run a check on a provider that is
-known to fail it: some would harm the host."""
+known to fail it, because some checks would then harm the host."""
 
 __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]
 

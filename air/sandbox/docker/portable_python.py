@@ -34,7 +34,7 @@ LABEL = "air.python"
 _COPY_SECONDS = 600.0
 _LOG = logging.getLogger(__name__)
 _WITHOUT: set[str] = set()
-"""The ids of the images that are known to have no usable Python."""
+"""The ids of images that have no usable Python, known from boxes that did not start."""
 _READY: set[tuple[str, str]] = set()
 """The copies that are known to be complete: pairs of `DOCKER_HOST` and the digest that names the volume."""
 _LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
@@ -42,7 +42,7 @@ _LOCKS = weakref.WeakKeyDictionary()
 
 
 async def interpreter_of(image: str, run: str) -> Python | None:
-    """Returns the Python to mount if `image` is known to have no usable one, else None.
+    """Returns the Python to mount in a box, or None if the image is not known to lack a usable Python.
 
     Args:
         image: the image of the box.
@@ -128,7 +128,7 @@ def _mount(volume: str, base: str, *, read_only: bool) -> Mount:
 
 
 async def _digest(image: str) -> str:
-    """Returns the container engine's id of an image, or "" if it has no such image or the request fails."""
+    """Returns the container engine's id of an image, or "" if there is no such image or the request fails."""
     try:
         return str((await engine.in_thread(lambda: engine.client().inspect_image(image)))["Id"])
     except engine.FOREIGN:
