@@ -28,11 +28,12 @@ async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
     Args:
         spec: what the box consists of.
         run: the id of the run that the box belongs to, for its labels; this process's own run if empty.
-        gpus: the lease of exactly `spec.gpus` GPUs; the caller gives it back after closing the box.
+        gpus: the lease (exclusive right to named GPUs) of exactly `spec.gpus` GPUs; the caller releases it
+            after closing the box.
 
     Raises:
         ConfigError: `gpus` holds more or fewer GPUs than `spec.gpus`.
-        MissingError: Docker or the image is missing; the error says what to do.
+        MissingError: Docker or the image is missing; the error contains the remedy.
         BoxStartError: the box did not start.
     """
     box = await start_box(spec, run=run, gpus=gpus)

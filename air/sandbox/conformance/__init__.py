@@ -52,7 +52,8 @@ LIMITS = frozenset(
 )
 """Names of the checks that need a container engine (Docker or Podman) which enforces all limits of a box.
 
-A rootless engine enforces them only if its user may use the controllers of cgroup v2; see `limit_check`."""
+A rootless container engine enforces them only if its user may use the controllers of cgroup v2; see
+`limit_check`."""
 
 _PODMAN = {
     "empty-files-are-bounded": "its tmpfs takes no `nr_inodes`",

@@ -35,14 +35,14 @@ NOT_ISOLATED = (
 
 
 class BoxLimits(BaseConfig):
-    """The resource limits of a box. A command that exceeds one is killed or gets an error.
+    """The resource limits of a box. A command that exceeds a limit is killed or gets an error.
 
-    Exception: `cpus` only slows commands down."""
+    Exception: the limit `cpus` only slows commands down."""
 
     cpus: float = Field(1.0, gt=0)
-    """CPU cores."""
+    """Number of CPU cores that commands may use, e.g. 0.5."""
     memory_mb: int = Field(1024, ge=32)
-    """Memory in MiB; swap is not added."""
+    """Maximum memory in MiB; there is no swap in addition."""
     pids: int = Field(128, ge=8)
     """Maximum number of processes and threads that exist at once."""
     shm_mb: int = Field(64, ge=1)
@@ -203,7 +203,7 @@ class Box(ABC):
 
     @abstractmethod
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Writes a file and creates its missing folders. Replaces an existing file; follows no links.
+        """Writes a file and creates its missing folders. Replaces an existing file and follows no links.
 
         Raises:
             BoxFileError: the path leads out of the box or names a folder, or the disk is full.
@@ -212,7 +212,7 @@ class Box(ABC):
 
     @abstractmethod
     async def put(self, source: Path, dest: str = ".") -> None:
-        """Copies a host file, or the contents of a host folder, to the path `dest` in the box.
+        """Copies a file of this machine, or the contents of a folder, to the path `dest` in the box.
 
         Raises:
             BoxFileError: `dest` cannot be written (see `write`), or `source` is absent, is a link, or
@@ -222,7 +222,7 @@ class Box(ABC):
 
     @abstractmethod
     async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
-        """Copies a file of the box, or the contents of a folder, to the host folder `dest`.
+        """Copies a file of the box, or the contents of a folder, into the folder `dest` of this machine.
 
         Raises:
             BoxFileError: the path is absent, is larger than `max_bytes` in total, or holds anything but
@@ -263,7 +263,7 @@ class Box(ABC):
 
     @abstractmethod
     async def restore(self, snapshot: Snapshot) -> None:
-        """Replaces the workspace of this box, which must be unused, by a copy of the frozen workspace.
+        """Replaces the workspace of this box, which must be unused, by a copy of the workspace in `snapshot`.
 
         `BoxLimits.disk_mb` limits what commands write to the copy. Neither the snapshot nor other boxes that
         start from it see such writes.

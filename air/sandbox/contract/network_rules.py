@@ -3,7 +3,7 @@
 An entry of the list is a host name, or `*.` and a domain, which allows all names below that domain but not
 the domain itself. `:port` allows that port instead of 80 and 443. The name must resolve to public addresses.
 For a server of an intranet, write its full name, its port and the word `private`, as in
-`"mirror.example.org:8080 private"`: that name may also resolve to private and loopback addresses. The
+`"mirror.example.org:8080 private"`. That name may also resolve to private and loopback addresses. The
 metadata services of clouds, link-local addresses and multicast are never reachable.
 """
 

@@ -83,7 +83,7 @@ def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes the folder of a box, if it exists. Blocks.
+    """Removes the folder of a box, if it exists. Blocks the calling thread.
 
     Raises:
         BoxDiedError: the folder cannot be removed.

@@ -40,7 +40,7 @@ def find_base(wanted: str, *, say: Say) -> str:
     Otherwise returns `BOOTSTRAP_TAG`, the tag of a Debian image, which is bootstrapped if it is missing.
 
     Raises:
-        BoxStartError: the image can be neither pulled nor bootstrapped; the error gives both reasons.
+        BoxStartError: the image can be neither pulled nor bootstrapped; the error contains both reasons.
     """
     if _here(wanted):
         return wanted
@@ -179,7 +179,7 @@ def _keyring() -> list[str]:
 
 
 def _mirror() -> list[str]:
-    """Returns a list of one URL, from which this machine's apt takes `SUITE`; empty if there is none."""
+    """Returns a list of the one URL from which this machine's apt takes `SUITE`; empty if there is none."""
     argv = ["apt-get", "indextargets", "--format", "$(SITE)"]
     argv += ["Created-By: Packages", f"Codename: {SUITE}", "Component: main"]
     try:

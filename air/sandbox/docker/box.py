@@ -92,7 +92,7 @@ class DockerBox(GuestBox):
             await self.forward(egress_proxy.PORT, egress_proxy.Proxy(self.spec.network).serve)
 
     async def snapshot(self) -> Snapshot:
-        """Freezes the workspace and returns it; see `Box.snapshot`. This takes equally long for any size."""
+        """Freezes the workspace and returns it; see `Box.snapshot`. This is equally fast for any size."""
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
             keeper = await snapshot_service.hold(self._run)

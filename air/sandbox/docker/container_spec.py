@@ -1,9 +1,9 @@
 """Translates a `BoxSpec` into the arguments of the Docker SDK's `create_container`.
 
-A box's container has no network, no capabilities, no new privileges, a read-only root, one non-root user,
-and limits on processes, memory, CPU and every writable folder. The writable folders lie in memory (tmpfs).
-The container's memory limit is `memory_mb` plus the sizes of these folders, so full folders take no memory
-from the processes. No swap is added.
+A container that is a box has no network, no capabilities, no new privileges, a read-only root, one non-root
+user, and limits on processes, memory, CPU and every writable folder. The writable folders lie in memory
+(tmpfs). The container's memory limit is `memory_mb` plus the sizes of these folders, so full folders take no
+memory from the processes. No swap is added.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ def container(
 
 
 def labels(run: str, seconds: float) -> dict[str, str]:
-    """Returns a container's labels: its run, its owner, and when it expires.
+    """Returns the labels of a container: its run, its owner (this process), and the time at which it expires.
 
     Args:
         run: the id of the run; this process's own run if empty.
-        seconds: how long the container may be used.
+        seconds: how long the container may be used after it is handed to its user.
     """
     return {
         ownership.RUN_LABEL: run or ownership.run_id(),

@@ -1,4 +1,4 @@
-"""`Attached`: a container of a box or a helper; this process talks with its first process over a stream."""
+"""`Attached`: a container whose first process talks with this process over a stream: a box or a helper."""
 
 from __future__ import annotations
 

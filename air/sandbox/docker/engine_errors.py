@@ -1,6 +1,6 @@
 """Pure functions that translate failures of the container engine (Docker or Podman) into air's errors.
 
-`classify` looks only at the HTTP status and the text of an error. It tells whether the user must act,
+`classify` looks only at the HTTP status and the text of an error. Its result shows whether the user must act,
 another attempt may help, or the failure is final.
 """
 
@@ -54,7 +54,7 @@ class EngineAwayError(TransientStartError):
 
 
 def classify(status: int | None, text: str) -> Kind:
-    """Returns the kind of a failure of the container engine.
+    """Returns the kind of a failed request to the container engine.
 
     `transient` means that another attempt may succeed, `final` that it would fail too.
 

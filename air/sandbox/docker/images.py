@@ -1,4 +1,4 @@
-"""Builds and describes container images: from `images/<name>/Dockerfile`, tagged `air-<name>`.
+"""Builds container images from `images/<name>/Dockerfile`, with the tag `air-<name>`, and describes them.
 
 The `name` of an image is the name of a shipped folder (`base`, or its tag `air-base`) or, with a slash, the
 path of a user's own folder. An image carries the digest of its folder as the label `air.recipe`; `ensure`
@@ -182,8 +182,8 @@ def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:
 def trusted() -> Path | None:
     """Returns the file of certificate authorities that a build trusts, or None if there is none.
 
-    It is the file that `AIR_CA_BUNDLE` or else `SSL_CERT_FILE` names, or else the system's (on Debian and
-    Red Hat).
+    It is the file that the environment variable `AIR_CA_BUNDLE` names, otherwise the file that
+    `SSL_CERT_FILE` names, otherwise the file of the system (on Debian and Red Hat).
     """
     if bundle := os.environ.get("AIR_CA_BUNDLE"):
         return Path(bundle).expanduser()

@@ -34,7 +34,7 @@ def unheld(container: Mapping[str, Any]) -> list[str]:
 async def say_once(container: str) -> None:
     """Logs a warning if the container engine ignores a limit of a box.
 
-    Does this only once per process and container engine.
+    Checks only the first box of this process on each container engine.
 
     Args:
         container: the container engine's id of the container of a box.

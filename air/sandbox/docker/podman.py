@@ -5,8 +5,8 @@ set `DOCKER_HOST` to its socket. Everything else is as with Docker, except that 
 (`conformance.KNOWN_GAPS` lists the conformance checks that fail):
 
 - The limits of memory, CPU and processes, unless these controllers of cgroup v2 are delegated to the user.
-  If they are not, one warning says so; see `limit_check`.
-- The number of files in a folder of a box, since Podman's tmpfs has no option `nr_inodes`.
+  If they are not, air logs one warning; see `limit_check`.
+- The number of files in a folder of a box, because Podman's tmpfs has no option `nr_inodes`.
 - The ban on user namespaces: Podman's seccomp profile lets any process make one. That gives the process no
   privilege outside of its namespace.
 """

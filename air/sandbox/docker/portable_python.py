@@ -1,11 +1,11 @@
 """Provides a Python for boxes whose image has none, or one older than 3.8: a copy of the base image's Python.
 
-The copy lies in a named volume of the container engine, so it also works with a remote engine. A helper
-container makes it once for each build of the base image (see `air.sandbox.guest.copy_python`). Boxes see it
-read-only, at the same path in every image. The copy brings its own loader and libraries, so it needs nothing
-from the image, and no environment variable, which commands would inherit.
+The copy lies in a named volume of the container engine, so it also works with a remote container engine. A
+helper container makes it once for each build of the base image (see `air.sandbox.guest.copy_python`). Boxes
+see it read-only, at the same path in every image. The copy brings its own loader and libraries, so it needs
+nothing from the image, and no environment variable, which commands would inherit.
 
-The first box of an image without Python fails to start; this process then remembers the image's id and tries
+The first box of an image without Python fails to start. This process then stores the image's id and tries
 again with the copy. Boxes of other images start as fast as before.
 """
 
@@ -79,7 +79,7 @@ async def mounted(run: str) -> Python:
 
 
 async def learn(image: str, python: Python | None, failure: str) -> bool:
-    """Learns from a failed start whether `image` has a usable Python; returns whether a new attempt may help.
+    """Records, from a failed start, that an image lacks a usable Python; returns whether to try again.
 
     Args:
         image: the image of the box that did not start.

@@ -2,8 +2,8 @@
 
 The keeper holds frozen workspaces and mounts copies of them into boxes; see `air.sandbox.guest.snapshots`. It
 mounts in the namespaces of other containers, so it runs in the host's process namespace and with SYS_ADMIN.
-It never runs or reads an agent's files. Each event loop has one keeper, while snapshots need it. When this
-process ends, the stream to the keeper closes, and the keeper ends too.
+It never runs or reads an agent's files. Each event loop has at most one keeper, which exists while snapshots
+need it. When this process ends, the stream to the keeper closes, and the keeper ends too.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ CAPABILITIES = [
     "MKNOD",
 ]
 """The keeper's capabilities: SYS_ADMIN and SYS_CHROOT for mounts in another namespace, SYS_PTRACE for access
-to a guest, which is not dumpable, and the other five for the overlay, which acts on files with the rights of
-the process that mounted it."""
+to the guest (the program in a box), which is not dumpable, and the other five for the overlay, which acts on
+files with the rights of the process that mounted it."""
 _LIFE_SECONDS = 30 * 86_400.0
 
 

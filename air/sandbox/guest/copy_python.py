@@ -34,7 +34,7 @@ _LISTED = re.compile(r"^\s*(\S+) => (/\S+)", re.MULTILINE)
 
 
 def keep(home: str) -> None:
-    """Makes the copy of Python in the folder `home`, unless it exists."""
+    """Makes the copy of Python in the folder `home`, unless the copy exists already."""
     with open(os.path.join(home, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done, new = os.path.join(home, "python"), os.path.join(home, "new")

@@ -75,7 +75,7 @@ def holds(folder: str, path: str) -> bool:
 
 
 def deepest(folders: Iterable[str], path: str) -> str | None:
-    """Returns the deepest of `folders` that contains `path`, or None if none does."""
+    """Returns the deepest of `folders` that contains `path`, or None if no folder contains it."""
     return max((folder for folder in folders if holds(folder, path)), key=len, default=None)
 
 

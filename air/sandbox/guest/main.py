@@ -53,7 +53,7 @@ PATIENCE = 2.0
 
 
 class Guest:
-    """The guest's event loop: one epoll over the harness's streams, commands' pipes and relayed ports."""
+    """The guest's event loop: one epoll over the streams to the harness, pipes of commands and ports."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         bound(config.get("bounds", []))
@@ -186,7 +186,7 @@ class Guest:
             self.epoll.modify(1, select.EPOLLOUT if self.writing else 0)
 
     def _join(self) -> None:
-        """Merges small queued frames, because each write wakes every process on its way to the host."""
+        """Merges small queued frames, because each write wakes all processes between guest and harness."""
         small: list[memoryview] = []
         size = 0
         while self.outbox and (size := size + len(self.outbox[0])) <= READ_BYTES:
@@ -216,7 +216,7 @@ class Guest:
     # Requests: each method takes a frame and returns the answer, or None to send no answer (or a later one)
 
     def handle(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles one frame of the harness, and sends the answer or the error."""
+        """Handles one frame from the harness, and sends the answer or the error to the harness."""
         try:
             operation = self.operations.get(header["op"])
             if operation is None:
@@ -282,7 +282,8 @@ class Guest:
     # Commands
 
     def _freeze(self, *_frame: object) -> dict[str, Any]:
-        """Kills every process of the box and refuses new commands, so that nothing writes to it any more."""
+        """Kills every process of the box and refuses new commands, so that nothing writes to the workspace
+        any more."""
         self.frozen = True
         for command in list(self.commands.values()):
             command.cancelled = True

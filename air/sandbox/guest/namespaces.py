@@ -3,8 +3,8 @@
 The launcher reads its own configuration frame, before the guest's, and forks. The child enters namespaces of
 users, mounts, processes, network, IPC and host name. It builds a root file system from the host's system
 folders, read-only, and writable folders of bounded size, gives up every privilege, and becomes the guest, as
-process 1. The parent stays outside the box: it waits until all processes inside are dead, and removes the
-box's folder. If either process dies, so does the other.
+process 1. The parent stays outside the box. It waits until all processes inside are dead, and removes the
+box's folder. If the parent or the child dies, the other one dies too.
 
 If the launcher runs as root, it sets everything up before it creates the box's user namespace, in which no
 user is root of the host. Otherwise it first makes a user namespace of its own, which contains the box's.

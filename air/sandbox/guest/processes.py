@@ -47,7 +47,7 @@ class Output:
         self.cut = 0
 
     def add(self, data: bytes) -> None:
-        """Adds output, and drops bytes from its middle: memory stays below about twice the cap."""
+        """Adds output, and drops bytes from its middle, so that memory stays below about twice `cap`."""
         room = self.head_cap - len(self.head)
         self.head += data[:room]
         self.tail += data[room:]
@@ -83,7 +83,7 @@ class Command:
         self.drain_most = 0.0
 
     def result(self, now: float, began: bool) -> tuple[dict[str, Any], bytes]:
-        """Returns the header and body of the answer to the harness; the first process must be dead.
+        """Returns header and body of the answer to the harness; the command's first process must be dead.
 
         Args:
             now: the time of `time.monotonic()`.
@@ -106,7 +106,7 @@ class Command:
 
 
 def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes]:
-    """Returns the answer for a command that did not start, for example at the limit of processes.
+    """Returns the answer (header and body) for a command that did not start, e.g. at the limit of processes.
 
     Args:
         ident: the id of the request.

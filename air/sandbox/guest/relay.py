@@ -69,8 +69,9 @@ class Relay:
         """Opens a loopback port and returns its number.
 
         Args:
-            header: the request: `port` (0 takes any free port), `key`, by which the harness knows the port,
-                and the bounds `window` and `most`.
+            header: the request: `port` (0 takes any free port), `key` (the port's id in the harness),
+                `window` (bytes that the harness accepts before it grants credit), `most` (maximum number
+                of connections).
         """
         import socket  # too slow to import at every start of a box
 
@@ -92,7 +93,7 @@ class Relay:
         return port
 
     def event(self, fd: int, events: int) -> bool:
-        """Handles an epoll event of the descriptor `fd`; returns False if `fd` is no socket of the relay."""
+        """Handles an epoll event of the descriptor `fd`; returns False if `fd` is not its socket."""
         if fd in self.listeners:
             self._accept(*self.listeners[fd])
             self._arm_listeners()
@@ -191,7 +192,7 @@ class Relay:
             self.epoll.modify(stream.fd, events | select.EPOLLONESHOT)
 
     def _write(self, stream: Stream) -> None:
-        """Writes what the program's socket accepts; after the last byte, ends it if asked to."""
+        """Writes what the program's socket accepts; after all bytes, does the requested `eof` or `close`."""
         sock = stream.sock
         assert sock is not None
         try:

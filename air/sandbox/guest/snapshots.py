@@ -3,9 +3,9 @@
 The keeper runs as root in its own mount namespace, enters a box's mount namespace by process id, and answers
 frames one at a time. A frozen workspace is the tmpfs of its box, which a mount of the keeper holds after
 that box has ended. A fork, a writable copy in another box, is an overlay whose upper layer is a new tmpfs.
-Nothing is copied, so both take the same time for any workspace.
+Nothing is copied, so a snapshot and a fork are equally fast for any size of workspace.
 
-All mounts belong to the keeper's namespace: when the keeper ends, for any reason, nothing remains. It ends
+All mounts belong to the keeper's namespace, so when the keeper ends, for any reason, nothing remains. It ends
 when its standard input closes or brings nothing for `SILENCE_SECONDS`, because a container engine that is
 killed leaves the input open.
 
@@ -70,7 +70,7 @@ def _attach(mount: int, path: str) -> None:
 class Keeper:
     """Holds frozen workspaces and forks (copies in boxes) by name, with their overlay layers, newest first.
 
-    A layer is named by the folder that contains its files; `mounts` maps it to the mount that contains it.
+    A layer is named by the folder of its files; `mounts` maps a layer to the mount that contains it.
     """
 
     def __init__(self) -> None:
