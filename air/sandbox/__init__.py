@@ -1,6 +1,7 @@
-"""Boxes: isolated places to run commands. `open_box` starts one box; `pool.Pool` lends many.
+"""Boxes: isolated places to run commands. `open_box` starts one box, `pool.Pool` manages many.
 
-Importing this package is cheap: the module of a provider is loaded when its first box starts.
+Importing this package is cheap, because the module of a provider (`docker` or `process`) is imported only
+when the first box of that provider starts.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ PROVIDERS = {
     "docker": ("air.sandbox.docker.box", "DockerBox"),
     "process": ("air.sandbox.process.box", "ProcessBox"),
 }
-"""Maps a provider's name to its module and class, which has `async start(spec, *, run, gpus) -> GuestBox`."""
+"""Maps a provider's name to the module and the class that implement it. Each of these classes has the method
+`async start(spec, *, run, gpus) -> GuestBox`."""
 
 
 async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> Box:
-    """Starts a box, starts its time to live, and returns it. Use the box through `async with`.
+    """Starts a box, starts its time to live, and returns it. Use the box with `async with`, which closes it.
 
     Args:
-        spec: the kind of box.
+        spec: what the box consists of.
         run: the id of the run that the box belongs to, for its labels; this process's own run if empty.
-        gpus: the lease of exactly `spec.gpus` GPUs; the caller gives it back after closing the box.
+        gpus: the lease (exclusive right to named GPUs) of exactly `spec.gpus` GPUs; the caller releases it
+            after closing the box.
 
     Raises:
         ConfigError: `gpus` holds more or fewer GPUs than `spec.gpus`.
-        MissingError: Docker or the image is missing; the error says what to do.
+        MissingError: Docker or the image is missing; the error contains the remedy.
         BoxStartError: the box did not start.
     """
     box = await start_box(spec, run=run, gpus=gpus)
@@ -39,7 +42,10 @@ async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
 
 
 async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> GuestBox:
-    """Starts a box and returns it. Its time to live begins only when the caller calls `hand_out`."""
+    """Starts a box as `open_box` does and returns it, but does not start its time to live.
+
+    The time to live begins when the caller calls the box's method `hand_out`.
+    """
     gpus = gpus or GpuLease()
     if len(gpus.uuids) != spec.gpus:
         raise ConfigError(

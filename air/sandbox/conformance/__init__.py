@@ -1,8 +1,8 @@
 """The conformance suite: checks that every provider of boxes must pass, run against a real box.
 
 `CHECKS` lists all checks; `run` runs one check in a fresh box. A check that fails raises `Unmet`. Checks
-marked `container` test isolation. A process box (a plain process, not a container) isolates less;
-`KNOWN_GAPS` names the checks that each provider is known to fail, with the reason.
+marked `container` test isolation. A box that is a plain process, not a container, isolates less, so it fails
+some of them. `KNOWN_GAPS` lists the checks that each provider is known to fail, with the reason.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ LIMITS = frozenset(
 )
 """Names of the checks that need a container engine (Docker or Podman) which enforces all limits of a box.
 
-A rootless engine enforces them only if its user may use the controllers of cgroup v2; see `limit_check`."""
+A rootless container engine enforces them only if its user may use the controllers of cgroup v2; see
+`limit_check`."""
 
 _PODMAN = {
     "empty-files-are-bounded": "its tmpfs takes no `nr_inodes`",
@@ -99,9 +100,9 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
 }
 """Maps each provider to the checks that it is known to fail, with the reason.
 
-`process/…` is a process box (a plain process, not a container) in one of its modes; see `process.namespaces`.
+`process/…` is a box that is a plain process, not a container, in one of its modes; see `process.namespaces`.
 `podman` is the Docker provider over the socket of rootless Podman. Do not run a check on a provider that is
-known to fail it: some would harm the host."""
+known to fail it, because some checks would then harm the host."""
 
 __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]
 

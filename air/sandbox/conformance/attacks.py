@@ -1,7 +1,7 @@
 """Conformance checks that hostile commands cannot break a box: it stays alive and still answers.
 
-Most of these checks need a container. No command may end its box: a dead box counts as an infrastructure
-failure, which masks the episode (excludes it from training), so an agent must not be able to cause one.
+Most of these checks need a container. No command may end its box, because a dead box counts as an
+infrastructure failure, which excludes the episode from training. An agent must not be able to cause that.
 """
 
 from __future__ import annotations

@@ -14,15 +14,15 @@ Play = Callable[[Box], Awaitable[None]]
 
 
 class Unmet(AssertionError):
-    """A box does not keep a promise of the contract (see `air.sandbox.contract.box`)."""
+    """Error: a box breaks a promise of the interface `Box` (see `air.sandbox.contract.box`)."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A conformance check: tests in a real box that one promise of the contract holds."""
+    """A conformance check: a function that tests one promise of the interface `Box` in a real box."""
 
     name: str
-    """The promise, as words joined by `-`."""
+    """The promise in words, joined by `-`."""
     play: Play
     """The function that tests the promise in a fresh box; it raises `Unmet` if the promise is broken."""
     container: bool = False
@@ -30,7 +30,7 @@ class Check:
     second_user: bool = False
     """Whether the check needs a grader's box, in which programs may run as a second user."""
     limits: Mapping[str, Any] = field(default_factory=dict)
-    """The limits of the check's box that differ from the defaults of `BoxLimits`."""
+    """The limits that the check sets for its box, by the field names of `BoxLimits`."""
 
 
 class Checks(list[Check]):
@@ -39,7 +39,10 @@ class Checks(list[Check]):
     def add(
         self, *, container: bool = False, second_user: bool = False, **limits: Any
     ) -> Callable[[Play], Play]:
-        """Returns a decorator that appends a function as a check of that name; `limits` apply to its box."""
+        """Returns a decorator that appends the decorated function to this list as a check.
+
+        The function's name becomes the name of the check. For the other arguments see the fields of `Check`.
+        """
 
         def register(play: Play) -> Play:
             name = play.__name__.replace("_", "-")
@@ -62,7 +65,10 @@ def same(actual: object, wanted: object) -> None:
 
 @contextmanager
 def refused(*words: str) -> Iterator[None]:
-    """Raises `Unmet` unless the `with` block raises a BoxFileError whose text contains one of `words`."""
+    """Context manager: raises `Unmet` unless the `with` block raises a BoxFileError with one of `words`.
+
+    If `words` is empty, any BoxFileError is accepted.
+    """
     try:
         yield
     except BoxFileError as error:
@@ -79,5 +85,5 @@ async def sh(box: Box, script: str, *, timeout: float = 20.0) -> ExecResult:  # 
 
 
 async def line(box: Box, script: str) -> str:
-    """Runs a shell script in the box, which must succeed, and returns its stripped standard output."""
+    """Runs a shell script in the box and returns its stripped standard output; raises `Unmet` if it fails."""
     return (await sh(box, script)).stdout.decode().strip()

@@ -1,4 +1,4 @@
-"""Conformance checks of `Box.exec`: a command's input and result, and that none of its processes remains."""
+"""Conformance checks of `Box.exec`: input and result of a command; a killed command leaves no process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from air.sandbox.contract.box import Box
 
 CHECKS = Checks()
 _NAP = secrets.randbelow(80_000) + 10_000
-"""A random number of seconds, by which the checks recognise their own `sleep` processes.
+"""A random number of seconds for the `sleep` processes of these checks, which recognise them by it.
 
-A box without a process namespace also sees the processes of other runs."""
+Otherwise, in a box without a process namespace, the checks would find `sleep` processes of other runs."""
 
 
 @CHECKS.add()
@@ -247,7 +247,7 @@ async def _died(use: object, word: str = "") -> None:
 
 
 async def _sleepers(box: Box) -> str:
-    """Returns the arguments of the `sleep` processes of these checks that still run in the box, sorted."""
+    """Returns the arguments of these checks' `sleep` processes that still run in the box, as sorted lines."""
     script = (
         "for p in /proc/[0-9]*; do [ $(cat $p/comm 2>/dev/null)x = sleepx ] && "
         f"tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null | grep -o '{_NAP}[.0-9]*' | sort -u"

@@ -22,7 +22,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _tree(folder: Path) -> dict[str, tuple[bytes | None, bool]]:
-    """Maps every path below `folder` to its contents (None for a folder) and whether it is executable."""
+    """Returns a dict: path below `folder` -> (contents or None for a folder, whether it is executable)."""
     tree = {}
     for path in folder.rglob("*"):
         data = path.read_bytes() if path.is_file() else None

@@ -1,4 +1,4 @@
-"""Conformance checks of a box's resource limits, and of the state in which a command starts."""
+"""Conformance checks of a box's resource limits, and of the signals and open files of a new command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from air.sandbox.contract.box import Box
 CHECKS = Checks()
 MIB = 1 << 20
 _INTERNAL = 0b111 << 31
-"""Mask of the signals 32 to 34, which C libraries reserve; programs that glibc spawns ignore two of them."""
+"""Bit mask of the signals 32 to 34. C libraries reserve them, and programs that glibc starts ignore two of
+them, so the checks do not test them."""
 _CGROUP = """
 cd /sys/fs/cgroup
 for f in cpu.max memory.max memory.swap.max pids.max cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us \\

@@ -1,4 +1,4 @@
-"""Conformance checks of `Box.read` and `Box.write`: which files they accept; no path leads out of the box."""
+"""Conformance checks of `Box.read` and `Box.write`: which files they accept. No path leads out of the box."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance checks of `Box.forward`, which opens loopback ports in a box that the harness answers."""
+"""Conformance checks of `Box.forward`, which forwards connections to a port of a box to this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def program(port: int, script: str) -> list[str]:
 
 
 async def output_of(box: Box, port: int, script: str) -> str:
-    """Runs `program(port, script)` in the box, which must succeed, and returns its stripped output."""
+    """Runs `program(port, script)` in the box and returns its stripped output; raises `Unmet` if it fails."""
     result = await box.exec(program(port, script), timeout=_SECONDS)
     expect(result.ok, result)
     return result.text.strip()
@@ -86,7 +86,10 @@ print(up.hexdigest(), down.hexdigest())
 
 @CHECKS.add()
 async def ten_megabytes_pass_each_way_while_commands_answer(box: Box) -> None:
-    """Both directions pause halfway. They go on after a command, run during the pause, has ended."""
+    """Sends 10 MB in each direction through a forwarded port while commands run in the box.
+
+    Both directions pause halfway, and continue after a command that runs during the pause has ended.
+    """
     halfway, go_on, got = asyncio.Event(), asyncio.Event(), hashlib.sha256()
     sent = [os.urandom(1 << 16) for _ in range(160)]
 

@@ -1,4 +1,4 @@
-"""Conformance checks of `Shell`, which keeps directory and exported variables between commands."""
+"""Conformance checks of `Shell`: directory and exported variables carry over to the next command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CHECKS = Checks()
 
 
 async def _says(shell: Shell, script: str) -> str:
-    """Runs a script in the shell, which must succeed, and returns its stripped output."""
+    """Runs a script in the shell and returns its stripped output; raises `Unmet` if the script fails."""
     result = await shell.exec(script, timeout=30)
     expect(result.ok, (script, result))
     return result.text.strip()

@@ -19,7 +19,7 @@ _SHOW = r"find . -mindepth 1 -printf '%y %m %u %l %P\0' | sort -z | tr '\0' '|'"
 
 @asynccontextmanager
 async def _fork(box: Box, snapshot: Snapshot) -> AsyncIterator[Box]:
-    """Opens another box of the same spec, restores the snapshot in it, and yields it."""
+    """Context manager: opens another box like `box`, restores the snapshot in it, and yields the new box."""
     async with await open_box(box.spec) as fork:
         await fork.restore(snapshot)
         yield fork

@@ -1,1 +1,1 @@
-"""The contract that every provider of boxes keeps: `Box`, `BoxSpec`, shells, owners and network rules."""
+"""The interface `Box`, which every provider of boxes implements; settings, shells, owners, network rules."""

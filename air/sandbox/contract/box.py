@@ -1,4 +1,4 @@
-"""The contract of a box: an isolated place to run commands, with one writable workspace.
+"""The interface of a box: an isolated place to run commands, with one writable workspace.
 
 Every provider (`docker`, `process`) implements `Box` and passes the same conformance suite. Each command
 runs in a new process group, in the workspace; only files remain from earlier commands. A command that
@@ -35,14 +35,14 @@ NOT_ISOLATED = (
 
 
 class BoxLimits(BaseConfig):
-    """The resource limits of a box. A command that exceeds one is killed or gets an error.
+    """The resource limits of a box. A command that exceeds a limit is killed or gets an error.
 
-    Exception: `cpus` only slows commands down."""
+    Exception: the limit `cpus` only slows commands down."""
 
     cpus: float = Field(1.0, gt=0)
-    """CPU cores."""
+    """Number of CPU cores that commands may use, e.g. 0.5."""
     memory_mb: int = Field(1024, ge=32)
-    """Memory in MiB; swap is not added."""
+    """Maximum memory in MiB; there is no swap in addition."""
     pids: int = Field(128, ge=8)
     """Maximum number of processes and threads that exist at once."""
     shm_mb: int = Field(64, ge=1)
@@ -50,11 +50,11 @@ class BoxLimits(BaseConfig):
     disk_mb: int = Field(256, ge=1)
     """Size of the workspace in MiB."""
     seconds: float = Field(7200, gt=0)
-    """Time to live in seconds after the box is handed to its user; then the box ends by itself."""
+    """Time to live: seconds, counted from when the box is handed to its user, after which the box ends."""
 
 
 class BoxSpec(BaseConfig):
-    """What a box consists of: provider, image, limits, GPUs, network. Equal specs give equivalent boxes."""
+    """Settings of a box: provider, image, limits, GPUs and network. Equal settings give equivalent boxes."""
 
     provider: Literal["docker", "process"] = "docker"
     """`docker`: the box is a container. `process`: it is a plain process, for machines without Docker."""
@@ -65,17 +65,18 @@ class BoxSpec(BaseConfig):
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of every command."""
     gpus: int = Field(0, ge=0)
-    """The number of GPUs of the box. The pool chooses them when it leases the box."""
+    """The number of GPUs that the box gets. The box pool chooses free ones."""
     scratch: tuple[str, ...] = ()
-    """Additional writable folders by absolute path (e.g. `/grader`); see `Box.path`."""
+    """Absolute paths of writable folders in addition to the workspace, such as `/grader`; see `Box.path`."""
     network: Names = ()
     """The hosts that commands may reach over HTTP and HTTPS (see `air.sandbox.contract.network_rules`).
-    The box itself has no network: commands use an egress proxy of the harness, named by `http_proxy` and
-    similar variables. Exception: a box of provider `process` without namespaces has the machine's network,
-    whatever this field lists."""
+    The box itself has no network. Its commands use a proxy, which runs in the process that started the box
+    and is named by `http_proxy` and similar environment variables. Exception: a box of provider `process`
+    without namespaces has the machine's network, whatever this field lists."""
     second_user: bool = False
-    """For grader boxes only: commands run as root with the capabilities SETUID, SETGID and KILL, so that a
-    grader can run an agent's code as the uid in `AIR_SECOND_UID`. Never set it for an agent's own box."""
+    """For grader boxes (which compute scores) only. If set, commands run as root with the capabilities
+    SETUID, SETGID and KILL, so that a grader can run an agent's code as another user, whose uid is in the
+    environment variable `AIR_SECOND_UID`. Never set this field for an agent's own box."""
 
     @model_validator(mode="after")
     def _closed_graders(self) -> BoxSpec:
@@ -97,9 +98,9 @@ class ExecResult:
     timed_out: bool = False
     """Whether the command ran past its timeout and was killed, with all that it had started."""
     truncated: bool = False
-    """Whether `stdout` or `stderr` was cut; a line in it marks the cut."""
+    """Whether the middle of `stdout` or `stderr` was left out; a line in the output marks the place."""
     seconds: float = 0.0
-    """Wall time inside the box, in seconds."""
+    """Wall time of the command in seconds, measured inside the box."""
     began: bool = True
     """Whether the command's program ran at all. False if the program cannot be executed or the limit of
     processes was reached; then `code` is 126 or 127 and `stderr` holds the reason."""
@@ -116,7 +117,7 @@ class ExecResult:
 
 
 class Snapshot(ABC):
-    """A frozen workspace, from which any number of boxes can start. Use it through `async with`.
+    """A frozen workspace, from which any number of boxes can start; `async with` closes it.
 
     Boxes that started from a snapshot stay alive after the snapshot is closed.
     """
@@ -135,10 +136,10 @@ class Snapshot(ABC):
 
 
 class Box(ABC):
-    """A live box. Use it through `async with`; closing twice is harmless.
+    """A running box. Use it with `async with`, which closes it; closing twice is harmless.
 
     Every method except `path` and `close` raises `BoxDiedError` if the box is gone, or dies during the call.
-    That is an infrastructure failure, not the agent's.
+    Such an error counts as a failure of the infrastructure, not of the agent.
     """
 
     id: str
@@ -150,7 +151,7 @@ class Box(ABC):
     """The shell that runs commands given as strings: `bash`, or `sh` if the box has no bash, or empty if it
     has neither."""
     queue_seconds: float = 0.0
-    """Seconds that the caller waited for a free slot on this host and for GPUs; set by the pool."""
+    """Seconds that the caller waited until this host had room for the box, and free GPUs. Set by the pool."""
     gpus: tuple[str, ...] = ()
     """UUIDs of the box's GPUs."""
     image_digest: str = ""
@@ -159,7 +160,8 @@ class Box(ABC):
     def path(self, absolute: str) -> str:
         """Returns the path at which commands in the box see `absolute`, a path in a writable folder.
 
-        For a container it is the same path. A process box (a plain process) may keep its folders elsewhere.
+        In a container the two paths are equal. A box that is a plain process may have its folders elsewhere
+        on the machine.
         """
         return absolute
 
@@ -177,9 +179,12 @@ class Box(ABC):
         """Runs one command and returns its result.
 
         Args:
-            command: a string runs by `bash -c`, or `sh -c` if the box has no bash; a sequence runs as it is.
-            timeout: seconds after which the command is killed, with all that it has started.
-            cwd: working directory, absolute or relative to the workspace.
+            command: a string is a script, run by `bash -c`, or by `sh -c` if the box has no bash; a sequence
+                is a program and its arguments, run without a shell.
+            timeout: seconds after which the command is killed, with all processes that it has started.
+            cwd: working directory, absolute or relative to the workspace; by default the workspace.
+            env: environment variables in addition to those of `BoxSpec.env`.
+            stdin: the bytes that the command reads from its standard input.
             max_bytes: the maximum size of standard output and of standard error, each.
 
         Raises:
@@ -198,7 +203,7 @@ class Box(ABC):
 
     @abstractmethod
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Writes a file and creates its missing folders. Replaces an existing file; follows no links.
+        """Writes a file and creates its missing folders. Replaces an existing file and follows no links.
 
         Raises:
             BoxFileError: the path leads out of the box or names a folder, or the disk is full.
@@ -207,7 +212,7 @@ class Box(ABC):
 
     @abstractmethod
     async def put(self, source: Path, dest: str = ".") -> None:
-        """Copies a host file, or the contents of a host folder, to the path `dest` in the box.
+        """Copies a file of this machine, or the contents of a folder, to the path `dest` in the box.
 
         Raises:
             BoxFileError: `dest` cannot be written (see `write`), or `source` is absent, is a link, or
@@ -217,7 +222,7 @@ class Box(ABC):
 
     @abstractmethod
     async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
-        """Copies a file of the box, or the contents of a folder, to the host folder `dest`.
+        """Copies a file of the box, or the contents of a folder, into the folder `dest` of this machine.
 
         Raises:
             BoxFileError: the path is absent, is larger than `max_bytes` in total, or holds anything but
@@ -227,15 +232,15 @@ class Box(ABC):
 
     @abstractmethod
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Opens a loopback port in the box whose connections the host answers while the box lives.
+        """Opens a loopback port in the box and forwards its connections to `target`, outside of the box.
 
-        The box needs no network for this. In a process box (a plain process) without namespaces it is a
-        loopback port of the machine.
+        The box needs no network for this. The port exists as long as the box. If the box is a plain process
+        without namespaces, the port is a loopback port of the machine.
 
         Args:
             port: the port's number; 0 takes any free port.
-            target: an async function of a reader and a writer, called for every connection, or the
-                host and port to connect to.
+            target: an async function that is called with a reader and a writer for every connection, or the
+                host and port of a server, to which every connection is passed on.
 
         Returns:
             The number of the opened port.
@@ -247,9 +252,10 @@ class Box(ABC):
 
     @abstractmethod
     async def snapshot(self) -> Snapshot:
-        """Freezes the workspace, and returns it as a snapshot. Ends this box and every process in it.
+        """Freezes the workspace and returns it as a snapshot. Ends this box and every process in it.
 
-        Other writable folders are lost. To continue, start another box and `restore` the snapshot in it.
+        The contents of other writable folders are lost. To continue the work, start another box and `restore`
+        the snapshot in it.
 
         Raises:
             BoxStartError: the snapshot service could not be started. The box is closed after any error.
@@ -257,10 +263,10 @@ class Box(ABC):
 
     @abstractmethod
     async def restore(self, snapshot: Snapshot) -> None:
-        """Replaces the workspace of this box, which must be unused, by a copy of the snapshot's.
+        """Replaces the workspace of this box, which must be unused, by a copy of the workspace in `snapshot`.
 
-        `BoxLimits.disk_mb` bounds later writes. Neither the snapshot nor other boxes that start from it
-        see these writes.
+        `BoxLimits.disk_mb` limits what commands write to the copy. Neither the snapshot nor other boxes that
+        start from it see such writes.
 
         Raises:
             ConfigError: the snapshot was taken from a box of another provider.
@@ -272,7 +278,7 @@ class Box(ABC):
         """Kills every process in the box at once and removes the box.
 
         Raises:
-            BoxDiedError: a part of the box could not be removed; none of its processes runs any more.
+            BoxDiedError: a part of the box could not be removed, although all its processes have ended.
         """
 
     async def __aenter__(self) -> Box:
@@ -284,7 +290,7 @@ class Box(ABC):
 
 @dataclass
 class BoxStats:
-    """Counts of a pool's boxes (started, failed, closed, live, by image), for metrics and leak tests."""
+    """Counters of a box pool: boxes started, failed, closed, live, by image; seconds that callers waited."""
 
     started: int = 0
     failed: int = 0

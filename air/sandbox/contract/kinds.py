@@ -12,7 +12,7 @@ from air.sandbox.contract.box import Isolation
 
 
 class Kind(NamedTuple):
-    """One kind of box: its names in run files, in `BoxSpec` and in recorded episodes."""
+    """One kind of box: the names by which run files, `BoxSpec` and recorded episodes call it."""
 
     runtime: Literal["docker", "subprocess"]
     provider: Literal["docker", "process"]

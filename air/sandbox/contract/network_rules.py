@@ -3,7 +3,7 @@
 An entry of the list is a host name, or `*.` and a domain, which allows all names below that domain but not
 the domain itself. `:port` allows that port instead of 80 and 443. The name must resolve to public addresses.
 For a server of an intranet, write its full name, its port and the word `private`, as in
-`"mirror.example.org:8080 private"`: that name may also resolve to private and loopback addresses. The
+`"mirror.example.org:8080 private"`. That name may also resolve to private and loopback addresses. The
 metadata services of clouds, link-local addresses and multicast are never reachable.
 """
 
@@ -58,13 +58,17 @@ class Rule:
     """Whether `name` may also resolve to addresses that are not public."""
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether the rule allows connections to `host` (as `normal` returns it) at `port`."""
+        """Whether the rule allows connections to `host`, in the form that `normal` returns, at `port`."""
         named = host.endswith(f".{self.name}") if self.below else host == self.name
         return named and port in self.ports
 
 
 def rule(entry: str) -> Rule:
-    """Parses one entry of a list of allowed hosts; raises ValueError with the fault and the remedy."""
+    """Parses one entry of a list of allowed hosts and returns it as a `Rule`.
+
+    Raises:
+        ValueError: the entry is invalid; the text of the error gives the fault and the remedy.
+    """
     match = _ENTRY.fullmatch(entry.strip())
     if match is None:
         raise ValueError(f"{entry!r} is not a host: write `name`, `*.name`, or either with `:port`")
@@ -85,7 +89,7 @@ def rule(entry: str) -> Rule:
 
 
 def checked(entries: Iterable[str]) -> tuple[str, ...]:
-    """Returns the entries of a list of allowed hosts; raises ValueError for the first invalid entry."""
+    """Checks the entries of a list of allowed hosts and returns them; raises ValueError if one is invalid."""
     entries = tuple(entries)
     for entry in entries:
         rule(entry)
@@ -108,10 +112,10 @@ def is_address(host: str) -> bool:
 
 
 def permits(address: str, *, private: bool) -> bool:
-    """Whether a box may connect to `address`, to which an allowed host name resolved.
+    """Whether a box may connect to the IP address `address`, to which the name of an allowed host resolved.
 
     Args:
-        private: whether the name's rule also allows addresses that are not public.
+        private: whether the host's rule also allows addresses that are not public; see `Rule.private`.
     """
     target = ipaddress.ip_address(address)
     if isinstance(target, ipaddress.IPv6Address):  # an embedded IPv4 address is checked as such

@@ -1,7 +1,8 @@
-"""Names the process that owns a box, in container labels and folder names, and tells whether it is dead.
+"""Owners of boxes: records in labels and folder names which process owns a box, and tests whether it is dead.
 
-The owner is the process that started the box. It counts as dead only if that is certain: it ran on this
-kernel in this process namespace, and no process has its pid and start time.
+The owner of a box is the process that started it. The owner counts as dead only if that is certain, that is,
+if it ran on this machine since its last boot and in this process namespace, and no process has its pid and
+start time.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
 GPU_LABEL = "air.gpu"
 FOLDER_PREFIX = "air-box-"
 OWNER_ENV = "AIR_OWNER"
-"""The environment variable that names the owner of a process that air started."""
+"""The environment variable in which child processes find their owner's label; see `mark_children`."""
 WARM_SECONDS = 3600.0
-"""Seconds that a started box may wait until it is handed to a user; its expiry label includes this time."""
+"""Seconds that a started box may wait in the pool until it is handed to a user; a box's expiry label includes
+this time."""
 
 
 def owner() -> str:
@@ -35,17 +37,17 @@ def owner() -> str:
 
 
 def mark_children() -> None:
-    """Sets the variable `OWNER_ENV`, which tells all later child processes that this process owns them."""
+    """Sets `OWNER_ENV` to this process's owner label in the environment, which child processes inherit."""
     os.environ[OWNER_ENV] = owner()
 
 
 def run_id() -> str:
-    """Returns the id of this process's run: the variable `AIR_RUN`, else one made of pid and start time."""
+    """Returns the id of this process's run: the variable `AIR_RUN`, or pid and start time if it is unset."""
     return os.environ.get("AIR_RUN") or f"{os.getpid()}-{_start_time(os.getpid())}"
 
 
 def is_dead(label: str) -> bool:
-    """Whether the process that an owner label names is certainly dead; never true for another machine's.
+    """Whether the process that an owner label names is certainly dead; False if it is on another machine.
 
     Args:
         label: an owner label, as `owner` returns it.
@@ -81,7 +83,7 @@ def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes the folder of a box, if it exists. Blocks.
+    """Removes the folder of a box, if it exists. Blocks the calling thread.
 
     Raises:
         BoxDiedError: the folder cannot be removed.
@@ -95,7 +97,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def box_folders() -> Iterator[tuple[Path, str]]:
-    """Yields the folder and the owner label of each process box (one without a container) on this machine."""
+    """Yields folder and owner label of each box of this machine that is a plain process, not a container."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         if label := folder_owner(folder.name):
             yield folder, label
@@ -113,12 +115,12 @@ def folder_owner(name: str) -> str:
 
 
 def folder_prefix() -> str:
-    """Returns the start of the folder names of this process's boxes; a box's id without `air-` follows it."""
+    """Returns the prefix of the folder names of this process's boxes; a box's id without `air-` follows."""
     return f"{FOLDER_PREFIX}{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
 
 
 def expires(seconds: float) -> str:
-    """Returns the expiry label, in seconds since the epoch, of a box that may be used for `seconds`."""
+    """Returns the expiry label (seconds since the epoch) of a box that may be used for `seconds`."""
     return f"{time.time() + seconds + WARM_SECONDS:.0f}"
 
 

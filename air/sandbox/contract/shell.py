@@ -1,13 +1,13 @@
-"""`Shell` runs commands in a box and keeps the working directory and exported variables between them.
+"""`Shell` runs commands in a box; directory and exported variables carry over to the next command.
 
 Each command runs in a fresh bash, or sh if the box has no bash. No process stays between two commands, so
-none can hang, end or garble the next one: a timeout kills one command, `exit` ends only its own script, and
-output is never searched for a marker.
+no command can disturb the next one. A timeout kills one command, `exit` ends only its own script, and output
+is never searched for a marker.
 
-When a command ends, it writes its state into a file in the box, which is read back as data. If it cannot
-write that file (after a timeout, `exec`, or a trap of its own), the earlier state remains. Not kept: aliases,
-options, and variables and functions that are not exported. A variable of the box's own environment that a
-command unsets is set again for the next command.
+When a command ends, it writes its directory and its exported variables into a file in the box, which is read
+back as data. If the command cannot write that file (because it timed out, used `exec`, or set its own EXIT
+trap), the earlier values remain. Aliases, options, and variables and functions that are not exported do not
+carry over. A variable of the box's own environment that a command unsets is set again for the next command.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STATE_BYTES = 256_000
 PATH_BYTES = 4096
 _OF_ONE_COMMAND = {"_", "SHLVL", "SHELLOPTS", "BASHOPTS", "AIR_COMMAND"}
 _AT_START = ("BASH_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
-"""Variables that change how a shell starts. They are set by the shell after its start, not before."""
+"""Variables that change how a shell starts. The shell therefore sets them itself after its start."""
 
 
 class Shell:
@@ -38,9 +38,10 @@ class Shell:
         """Absolute path of the working directory of the next command, as commands in the box see it."""
 
     def carried(self, box: Box) -> Shell:
-        """Returns a copy of this shell for another box, whose workspace began as a copy of this shell's.
+        """Returns a shell for another box, with the same working directory and variables as this shell.
 
-        Paths of the old workspace in the working directory and the variables become paths of the new one.
+        The workspace of `box` must have begun as a copy of this shell's workspace. Paths of the old workspace
+        in the working directory and in the variables are replaced by paths of the new one.
         """
         other, here, there = Shell(box), self._box.workspace, box.workspace
         other.cwd = self.cwd.replace(here, there)
@@ -57,7 +58,7 @@ class Shell:
         """Runs a script of any number of lines, with empty standard input, and returns its result.
 
         Args:
-            timeout: seconds after which the script is killed, with all that it started; its output is kept.
+            timeout: seconds after which the script is killed with all its processes; its output is returned.
             max_bytes: the maximum size of standard output and of standard error, each.
 
         Raises:
@@ -106,7 +107,7 @@ class Shell:
         return "\n".join(steps)
 
     async def _recall(self) -> None:
-        """Takes over the state that the last command wrote; keeps the earlier state if it is invalid."""
+        """Reads the directory and variables that the last command wrote; ignores invalid ones."""
         try:
             state = await self._box.read(self._state, max_bytes=STATE_BYTES)
         except BoxFileError:

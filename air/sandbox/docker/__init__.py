@@ -1,1 +1,1 @@
-"""Boxes that are containers, and their container engine (Docker or Podman), images and snapshots."""
+"""The provider `docker`: boxes that are containers of Docker or Podman, with their images and snapshots."""

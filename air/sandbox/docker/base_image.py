@@ -1,7 +1,8 @@
-"""Finds the base image of a build: one that is on this machine, or can be pulled, or a bootstrapped Debian.
+"""Finds the base image on which another image is built.
 
+It is the wanted image if that is on this machine or can be pulled, otherwise a bootstrapped Debian.
 Bootstrapping means installing Debian's packages into an empty folder. It needs root, `debootstrap` (installed
-with apt if possible) and a package server. The result is kept as the image `air-bootstrap`, so that later
+with apt if possible) and a package server. The result is stored as the image `air-bootstrap`, so that later
 builds start at once.
 """
 
@@ -34,10 +35,12 @@ _APT_ENV = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "LC
 
 
 def find_base(wanted: str, *, say: Say) -> str:
-    """Returns the image to build on: `wanted` if it exists or can be pulled, else a bootstrapped one.
+    """Returns the tag of the image to build on: `wanted` if it is on this machine or can be pulled.
+
+    Otherwise returns `BOOTSTRAP_TAG`, the tag of a Debian image, which is bootstrapped if it is missing.
 
     Raises:
-        BoxStartError: the image can be neither pulled nor bootstrapped; the error gives both reasons.
+        BoxStartError: the image can be neither pulled nor bootstrapped; the error contains both reasons.
     """
     if _here(wanted):
         return wanted
@@ -56,7 +59,7 @@ def apt_install(*packages: str) -> None:
     """Installs packages with apt-get, without asking questions. Needs root.
 
     Raises:
-        BoxStartError: apt-get failed; the error quotes its last message and, if known, says the remedy.
+        BoxStartError: apt-get failed; the error quotes its last message and, if known, gives a remedy.
     """
     run(["apt-get", "update", "-q"], "apt-get update")
     options = ["-qy", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"]
@@ -71,7 +74,7 @@ def run(argv: list[str], doing: str) -> None:
         doing: what the program does, for the error message.
 
     Raises:
-        BoxStartError: the program cannot be started, or failed; the error quotes the line that says why.
+        BoxStartError: the program cannot be started, or failed; the error quotes the line with the reason.
     """
     try:
         done = subprocess.run(
@@ -91,10 +94,11 @@ def run(argv: list[str], doing: str) -> None:
 
 
 def blame(tail: list[str], error: str) -> str:
-    """Returns `error` as one line, with the last error line of a build's output and, if known, a remedy.
+    """Returns one line with `error`, the last error line of a build's output and, if known, a remedy.
 
     Args:
         tail: the last lines that the build or the package manager printed.
+        error: the message of the failure.
     """
     text = " ".join(error.split())
     errors = [line for line in tail if re.match(r"(E:|Err|W: Failed|.*[Ee]rror|.*No space)", line)]
@@ -117,7 +121,7 @@ def _here(tag: str) -> bool:
 
 
 def _pull(tag: str) -> str:
-    """Pulls an image; returns the reason if that fails, or "" if the image was pulled."""
+    """Pulls an image. Returns "" if that succeeds, otherwise the reason for the failure."""
     from air.sandbox.docker import engine
 
     try:
@@ -169,13 +173,13 @@ def _made(folder: Path) -> Path:
 
 
 def _keyring() -> list[str]:
-    """Returns debootstrap's option for this machine's Debian keys, or an empty list if it has none."""
+    """Returns debootstrap's option for this machine's Debian keys, or an empty list if there are no keys."""
     keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     return [f"--keyring={keyring}"] if keyring.is_file() else []
 
 
 def _mirror() -> list[str]:
-    """Returns a list with the server from which this machine's apt takes `SUITE`, or an empty list."""
+    """Returns a list of the one URL from which this machine's apt takes `SUITE`; empty if there is none."""
     argv = ["apt-get", "indextargets", "--format", "$(SITE)"]
     argv += ["Created-By: Packages", f"Codename: {SUITE}", "Component: main"]
     try:

@@ -1,9 +1,10 @@
 """`DockerBox`: a box that is a container of Docker or Podman, isolated by default (see `container_spec`).
 
-The first process of the container is the guest, which reads the stream attached to it. When the harness
-dies, the stream closes, the guest ends and the container engine removes the container. If the image has no
-Python for the guest, one is mounted (see `portable_python`). Commands reach the hosts in `BoxSpec.network`
-through the harness's proxy (`egress_proxy`).
+The first process of the container is the guest, air's program in every box, which reads the stream attached
+to the container. When the process that started the box dies, the stream closes, the guest ends and the
+container engine removes the container. If the image has no Python for the guest, one is mounted (see
+`portable_python`). Commands reach the hosts in `BoxSpec.network` through a proxy outside of the box (see
+`egress_proxy`).
 
 Boxes with `second_user` run as root with the capabilities SETUID, SETGID and KILL only. Their workspace
 belongs to root; the second user may read it, but not enter the scratch folders.
@@ -91,7 +92,7 @@ class DockerBox(GuestBox):
             await self.forward(egress_proxy.PORT, egress_proxy.Proxy(self.spec.network).serve)
 
     async def snapshot(self) -> Snapshot:
-        """Freezes the workspace; see `Box.snapshot`. It takes the same time for a workspace of any size."""
+        """Freezes the workspace and returns it; see `Box.snapshot`. This is equally fast for any size."""
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
             keeper = await snapshot_service.hold(self._run)
@@ -102,7 +103,7 @@ class DockerBox(GuestBox):
                 raise
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Mounts a copy of a frozen workspace over the workspace of this box; see `Box.restore`."""
+        """Mounts a copy of the frozen workspace over the workspace of this box; see `Box.restore`."""
         if not isinstance(snapshot, snapshot_service.KeptSnapshot):
             raise ConfigError("a container starts only from a snapshot of a container")
         self._keeper = snapshot.keeper.again()

@@ -1,9 +1,9 @@
 """Translates a `BoxSpec` into the arguments of the Docker SDK's `create_container`.
 
-A box's container has no network, no capabilities, no new privileges, a read-only root, one non-root user,
-and limits on processes, memory, CPU and every writable folder. The writable folders lie in memory (tmpfs).
-The container's memory limit is `memory_mb` plus the sizes of these folders, so full folders take no memory
-from the processes. No swap is added.
+A container that is a box has no network, no capabilities, no new privileges, a read-only root, one non-root
+user, and limits on processes, memory, CPU and every writable folder. The writable folders lie in memory
+(tmpfs). The container's memory limit is `memory_mb` plus the sizes of these folders, so full folders take no
+memory from the processes. No swap is added.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Python(NamedTuple):
     """The Python interpreter that runs the guest of a box: the image's own, or a mounted one."""
 
     command: tuple[str, ...] = ("python3",)
-    """The command that starts the interpreter; for a mounted one it begins with a loader."""
+    """The command that starts the interpreter; for a mounted one it begins with the dynamic loader."""
     mounts: tuple[docker.types.Mount, ...] = ()
     """The mounts that the interpreter needs; none for the image's own."""
 
@@ -46,7 +46,8 @@ def container(
     Args:
         name: the name of the container.
         run: the id of the run that the box belongs to, for its labels.
-        python: the interpreter of the guest; if None, the image's own.
+        gpus: the GPUs that the box gets; None for no GPU.
+        python: the interpreter that runs the guest; if None, the image's own.
     """
     gpus, python = gpus or GpuLease(), python or Python()
     limits, extra = spec.limits, len(spec.scratch)
@@ -92,7 +93,12 @@ def container(
 
 
 def labels(run: str, seconds: float) -> dict[str, str]:
-    """Returns a container's labels: its run, its owner, and when it expires (after `seconds` of use)."""
+    """Returns the labels of a container: its run, its owner (this process), and the time at which it expires.
+
+    Args:
+        run: the id of the run; this process's own run if empty.
+        seconds: how long the container may be used after it is handed to its user.
+    """
     return {
         ownership.RUN_LABEL: run or ownership.run_id(),
         ownership.OWNER_LABEL: ownership.owner(),
@@ -113,7 +119,10 @@ def _environment(spec: BoxSpec, gpus: GpuLease) -> dict[str, str]:
 
 
 def _devices(gpus: GpuLease) -> list[Any] | None:
-    """Returns Docker's request for exactly these GPUs, or None for no GPU. CUDA numbers them from 0."""
+    """Returns Docker's device request for exactly these GPUs, or None for no GPU.
+
+    In the container, CUDA numbers the GPUs from 0.
+    """
     if not gpus.gpus:
         return None
     capabilities = [["gpu", "compute", "utility"]]

@@ -1,4 +1,4 @@
-"""`Attached`: a container, of a box or a helper, whose first process talks with the harness over a stream."""
+"""`Attached`: a container whose first process talks with this process over a stream: a box or a helper."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Closable(Protocol):
     """An object with an asynchronous `close`, such as a box."""
 
     async def close(self) -> None:
-        """Removes what the object stands for, such as a container; raises BoxDiedError if a part remains."""
+        """Removes the box or container that this object represents; raises BoxDiedError if a part remains."""
 
 
 class Attached:
-    """A container whose first process is a program of air that reads the stream attached to the container."""
+    """A container whose first process is a program of air; this process talks with it over a stream."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,9 +52,9 @@ class Attached:
         return self._connection
 
     def _launch(self, arguments: dict[str, Any], first: bytes) -> None:
-        """Creates the container, attaches to it, starts it, and sends `first` to its program.
+        """Creates the container, attaches to it, starts it, and sends `first` to its program. Blocks.
 
-        This thread sends, since the event loop may be busy for longer than the program waits."""
+        Runs in a thread, because the event loop may be busy for longer than the program waits for `first`."""
         client = engine.client()
         try:
             self.container = create(arguments)
@@ -93,8 +93,8 @@ class Attached:
 
 
 async def abandon(what: Closable) -> None:
-    """Closes a box or a container that did not start. If that fails, only logs the error: the caller raises
-    the error of the start."""
+    """Closes a box or a container that did not start. If closing fails, only logs that error, because the
+    caller raises the error of the start."""
     try:
         await what.close()
     except BoxDiedError as error:
@@ -102,7 +102,7 @@ async def abandon(what: Closable) -> None:
 
 
 def detach_socket(stream: Any) -> socket.socket:
-    """Returns the socket of a stream of the Docker SDK, and closes the stream.
+    """Returns a duplicate of the socket of a stream of the Docker SDK, and closes the stream.
 
     Raises:
         BoxStartError: the connection to the container engine is encrypted (TLS, SSH), so its socket cannot
@@ -124,7 +124,7 @@ def create(arguments: dict[str, Any]) -> str:
     """Creates a container in Docker or Podman and returns its id. Blocks.
 
     Args:
-        arguments: the arguments of the Docker SDK's `create_container`, as for Docker.
+        arguments: the arguments of the Docker SDK's `create_container` for Docker; adapted here for Podman.
     """
     client = engine.client()
     if podman.answers(client):

@@ -1,6 +1,7 @@
 """The connection to the container engine (Docker or Podman), and the translation of its failures.
 
-All requests to the container engine go through `client()`. They block: `in_thread` runs them in a thread.
+All requests to the container engine go through `client()`. They block, so asynchronous
+code calls them by `in_thread`, which runs them in a thread.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _CONNECT_SECONDS = 10
 _THREADS = 16
 _CLIENT = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
 FOREIGN = (*_CLIENT, OSError)
-"""The exceptions that a request to the container engine or a stream from it raises; see `translated`."""
+"""The exception types that a request to the container engine, or a stream from it, can raise. `translated`
+turns such an exception into air's error."""
 T = TypeVar("T")
 
 
@@ -40,7 +42,7 @@ def client() -> docker.APIClient:
     """Returns the connection to the container engine that `DOCKER_HOST` names, one per process and engine.
 
     Raises:
-        MissingError: there is no container engine. After the first connection this is not raised again:
+        MissingError: there is no container engine. Not raised again after the first connection, because later
             the requests themselves fail.
         BoxStartError: connecting failed for another reason.
     """
@@ -65,7 +67,10 @@ _LOCK = threading.Lock()
 
 
 def _knock() -> None:
-    """Tests that the container engine's local socket accepts a connection; the SDK leaks a socket if not."""
+    """Raises OSError if the container engine's local socket accepts no connection.
+
+    This test comes first because the Docker SDK leaks a socket if it cannot connect.
+    """
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if host.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as knock:
@@ -75,12 +80,12 @@ def _knock() -> None:
 
 @contextlib.contextmanager
 def translating(doing: str = "") -> Iterator[None]:
-    """Turns exceptions of the Docker SDK inside the `with` block into air's errors; see `translated`.
+    """Context manager: turns exceptions of the Docker SDK in the `with` block into air's errors.
 
-    An OSError, from a file or socket that the block uses itself, passes unchanged.
+    An OSError passes unchanged, because it comes from a file or socket that the `with` block uses itself.
 
     Args:
-        doing: what the block does, for the message.
+        doing: what the `with` block does, for the error message.
     """
     try:
         yield
@@ -111,16 +116,16 @@ def _threads(_pid: int) -> ThreadPoolExecutor:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Runs blocking requests to the container engine in a thread and returns the result.
+    """Calls `work`, which makes requests to the container engine, in a thread and returns its result.
 
-    The requests run to their end even if the caller is cancelled.
+    `work` runs to its end even if the caller is cancelled.
     """
     loop = asyncio.get_running_loop()
     return await to_the_end(loop.run_in_executor(_threads(os.getpid()), work))
 
 
 async def image_id(image: str) -> str:
-    """Returns the id (digest) of the image that the name `image` means to the container engine now.
+    """Returns the id (digest) of the image that the container engine has under the name `image` now.
 
     Raises:
         MissingError: no container engine answers, or the image is not built.
@@ -162,14 +167,14 @@ async def inspected(container: str) -> dict[str, Any]:
 
 
 def no_log() -> docker.types.LogConfig:
-    """Returns a log setting by which the container engine keeps no copy of a container's output."""
+    """Returns a log setting with which the container engine stores no copy of a container's output."""
     return docker.types.LogConfig(type="none")
 
 
 def boxes(*labels: str) -> list[dict[str, Any]]:
     """Returns the container engine's summaries of all containers of air, running or not.
 
-    A container without a name is left out: it is gone, but an engine that was killed still lists it.
+    Containers without a name are left out. They are gone, but a container engine that was killed lists them.
 
     Args:
         labels: the labels that a container must carry; by default those that every box has.
@@ -203,7 +208,9 @@ def remove(name: str) -> None:
 
 
 def remove_left_behind(*labels: str) -> list[str]:
-    """Removes the containers of air that are expired or whose owner is dead; returns their names.
+    """Removes air's containers that have expired or whose owner, the process that started them, is dead.
+
+    Returns the names of the removed containers.
 
     Args:
         labels: the labels that a container must carry; by default those that every box has.

@@ -1,6 +1,6 @@
 """Pure functions that translate failures of the container engine (Docker or Podman) into air's errors.
 
-`classify` looks only at the HTTP status and the text of an error. It tells whether the user must act,
+`classify` looks only at the HTTP status and the text of an error. Its result shows whether the user must act,
 another attempt may help, or the failure is final.
 """
 
@@ -46,15 +46,17 @@ _NO_PYTHON = re.compile(
 
 
 class TransientStartError(BoxStartError):
-    """A box did not start for a reason that may pass: another attempt may succeed."""
+    """Error: a box did not start for a reason that may pass, so another attempt may succeed."""
 
 
 class EngineAwayError(TransientStartError):
-    """The container engine answered before, but does not now: it may be restarting."""
+    """Error: the container engine answered before but does not now, perhaps because it is restarting."""
 
 
 def classify(status: int | None, text: str) -> Kind:
-    """Classifies a failed request to the container engine.
+    """Returns the kind of a failed request to the container engine.
+
+    `transient` means that another attempt may succeed, `final` that it would fail too.
 
     Args:
         status: the HTTP status of the container engine's answer; None if no answer came.
@@ -73,20 +75,28 @@ def classify(status: int | None, text: str) -> Kind:
 
 
 def engine_missing(text: str) -> str:
-    """Returns why no container engine can be reached, or "" if the error text means something else."""
+    """Returns why no container engine can be reached, or "" if the error text `text` has another cause."""
     low = text.lower()
     return next((why for sign, why in _NO_ENGINE if sign in low), "")
 
 
 def no_engine(text: str) -> MissingError:
-    """Returns the error for a container engine that has never answered; `text` is the connection's error."""
+    """Returns the error to raise if no container engine has ever answered.
+
+    Args:
+        text: the text of the failed connection's error.
+    """
     return MissingError(
         f"no Docker engine answers: {engine_missing(text)}", remedy="run `air setup`"
     )
 
 
 def lacks_python(text: str) -> str | None:
-    """Returns the part of a start's error text that says that the image has no usable Python, or None."""
+    """Returns the part of `text` that shows that a box's image has no usable Python, or None.
+
+    Args:
+        text: the error with which the start of the box failed.
+    """
     match = _NO_PYTHON.search(text)
     return match[0] if match else None
 

@@ -1,4 +1,4 @@
-"""Starts a helper: a container that does for boxes what they may not do themselves, such as mounting.
+"""Starts helpers: containers that do for boxes what boxes may not do themselves, such as mounting.
 
 A helper runs a program from `air.sandbox.guest` as root in the base image. It never runs or reads an agent's
 files. When this process ends, the stream to the helper closes, and the helper ends too.
@@ -31,8 +31,8 @@ async def start(
         name: the name of the container.
         run: the id of the run that the helper belongs to, for its labels.
         modules: the modules of `air.sandbox.guest` that make up the helper's program.
-        ready: seconds within which the helper must be ready.
-        life: seconds after which the helper's labels count as expired.
+        ready: maximum seconds within which the helper must be ready.
+        life: seconds after which the helper counts as expired, so that a cleanup may remove it.
         host: further arguments of the Docker SDK's `create_host_config`.
 
     Raises:
@@ -55,7 +55,7 @@ async def start(
 
 
 def _failure(error: Exception) -> type[BoxStartError]:
-    """Returns the type of error to raise if a helper's start failed with `error`."""
+    """Returns the type of the error to raise if the start of a helper failed with `error`."""
     if isinstance(error, (TimeoutError, BoxDiedError)):
         return TransientStartError
     meant = (

@@ -1,9 +1,10 @@
-"""Builds and describes container images: from `images/<name>/Dockerfile`, tagged `air-<name>`.
+"""Builds container images from `images/<name>/Dockerfile`, with the tag `air-<name>`, and describes them.
 
-Functions take the name of a shipped folder (`base`, or its tag `air-base`) or, with a slash, the path of a
-user's own folder. An image carries the digest of its folder as the label `air.recipe`; `ensure` rebuilds it
-if the folder's digest has changed. The Dockerfile's `ARG BASE` names the base image; `base_image` finds it.
-A build uses the environment's proxies and a file of certificate authorities (CA); neither stays in the image.
+The `name` of an image is the name of a shipped folder (`base`, or its tag `air-base`) or, with a slash, the
+path of a user's own folder. An image carries the digest of its folder as the label `air.recipe`; `ensure`
+rebuilds it if the folder's digest has changed. The Dockerfile's `ARG BASE` names the base image; `base_image`
+finds it. A build uses the environment's proxies and a file of certificate authorities (CA); neither stays in
+the image.
 
 Every function may raise `MissingError` if no container engine answers, and `BoxStartError` if the container
 engine, the network or the disk fails. The `docker` SDK is imported on first use.
@@ -50,7 +51,7 @@ class Image:
 
 
 def unready(name: str = "air-base") -> str:
-    """Returns one line that says why boxes of image `name` cannot start here, or "" if they can."""
+    """Returns one line with the reason why boxes of image `name` cannot start here, or "" if they can."""
     try:
         return "" if look(name).id else f"image {_tag(name)} is not built"
     except (UsageError, InfrastructureError) as error:
@@ -58,7 +59,7 @@ def unready(name: str = "air-base") -> str:
 
 
 def recipe(name: str) -> str:
-    """Returns the digest of an image's folder: of the names, modes and contents of its files.
+    """Returns the digest of the folder of an image, over the names, modes and contents of all its files.
 
     Raises:
         MissingError: the folder or its Dockerfile does not exist.
@@ -88,7 +89,7 @@ def ls() -> list[Image]:
 
 
 def digest(name: str) -> str:
-    """Returns the container engine's id of a built image, for a run's record.
+    """Returns the container engine's id of a built image, which a run records.
 
     Raises:
         MissingError: the image is not built.
@@ -100,7 +101,7 @@ def digest(name: str) -> str:
 
 
 def ensure(name: str, *, say: Say = print) -> str:
-    """Builds an image unless it is up to date; returns its id.
+    """Builds an image unless it is up to date; returns the id of the image.
 
     If several processes call this at once, one builds and the others wait.
 
@@ -118,7 +119,7 @@ def ensure(name: str, *, say: Say = print) -> str:
 def build(
     name: str, *, base: str | None = None, ca_bundle: Path | None = None, say: Say = print
 ) -> str:
-    """Builds an image even if it is up to date; returns its id.
+    """Builds an image even if it is up to date; returns the id of the image.
 
     Args:
         base: the base image, instead of the one that the Dockerfile names.
@@ -181,8 +182,8 @@ def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:
 def trusted() -> Path | None:
     """Returns the file of certificate authorities that a build trusts, or None if there is none.
 
-    It is the file that `AIR_CA_BUNDLE` or else `SSL_CERT_FILE` names, or else the system's (on Debian and
-    Red Hat).
+    It is the file that the environment variable `AIR_CA_BUNDLE` names, otherwise the file that
+    `SSL_CERT_FILE` names, otherwise the file of the system (on Debian and Red Hat).
     """
     if bundle := os.environ.get("AIR_CA_BUNDLE"):
         return Path(bundle).expanduser()
@@ -191,7 +192,7 @@ def trusted() -> Path | None:
 
 
 def _proxies() -> dict[str, str]:
-    """Returns the environment's proxies as build arguments, which Docker keeps out of an image's history."""
+    """Returns the environment's proxies as build arguments, which Docker leaves out of an image's history."""
     return {k: v for k, v in os.environ.items() if k.lower() in _PROXIES and v}
 
 
@@ -225,8 +226,10 @@ def _folder(name: str) -> Path:
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    """Holds the lock of image builds during the `with` block. Builds run one at a time, since each prunes
-    dangling images."""
+    """Context manager: holds the lock of image builds during the `with` block.
+
+    Builds run one at a time, because each build removes dangling images.
+    """
     folder = paths.cache() / "locks"
     with boundary(BoxStartError, "locking image builds", OSError):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Checks that the container engine enforces the limits of boxes, and warns once per engine if it does not.
+"""Checks that the container engine enforces the limits of boxes, and logs a warning if it does not.
 
-A rootless engine, or a kernel without the cgroup controller of a limit, may accept the limit and ignore it.
+A rootless container engine, or a kernel without the cgroup controller of a limit, may accept but ignore it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ def unheld(container: Mapping[str, Any]) -> list[str]:
 
 
 async def say_once(container: str) -> None:
-    """Logs a warning if the container engine ignores a limit of this box, once per process and engine.
+    """Logs a warning if the container engine ignores a limit of a box.
+
+    Checks only the first box of this process on each container engine.
 
     Args:
-        container: the container engine's id of the box's container.
+        container: the container engine's id of the container of a box.
 
     Raises:
         BoxDiedError: the box is gone.

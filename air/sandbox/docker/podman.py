@@ -5,8 +5,8 @@ set `DOCKER_HOST` to its socket. Everything else is as with Docker, except that 
 (`conformance.KNOWN_GAPS` lists the conformance checks that fail):
 
 - The limits of memory, CPU and processes, unless these controllers of cgroup v2 are delegated to the user.
-  If they are not, one warning says so; see `limit_check`.
-- The number of files in a folder of a box, since Podman's tmpfs has no option `nr_inodes`.
+  If they are not, air logs one warning; see `limit_check`.
+- The number of files in a folder of a box, because Podman's tmpfs has no option `nr_inodes`.
 - The ban on user namespaces: Podman's seccomp profile lets any process make one. That gives the process no
   privilege outside of its namespace.
 """
@@ -24,13 +24,13 @@ _READ_ONLY = "ro,nosuid,nodev,noexec,size=4k,notmpcopyup"
 
 @cache
 def answers(engine: APIClient) -> bool:
-    """Whether the container engine behind this connection is Podman. Blocks."""
+    """Whether the container engine behind the connection `engine` is Podman. Blocks."""
     parts = engine.version().get("Components") or []
     return any("podman" in str(part.get("Name")).lower() for part in parts)
 
 
 def adapted(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns arguments of the Docker SDK's `create_container` for Podman, made from those for Docker."""
+    """Translates arguments of the Docker SDK's `create_container` from Docker to Podman, and returns them."""
     host, user = arguments["host_config"], str(arguments.get("user", "")).partition(":")[0]
     tmpfs = {folder: _options(options, user) for folder, options in host.get("Tmpfs", {}).items()}
     if host.get("ReadonlyRootfs"):  # Podman would make these writable and unbounded
@@ -39,10 +39,10 @@ def adapted(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _options(docker: str, user: str) -> str:
-    """Translates Docker's options of a tmpfs into Podman's.
+    """Translates Docker's mount options of a tmpfs into Podman's, and returns them.
 
-    The folder starts empty, as with Docker. Podman's options cannot name its owner: `U` makes it the
-    container's user.
+    The folder starts empty, as with Docker. Podman's options cannot name the owner of the folder, but the
+    option `U` makes the container's user the owner.
     """
     options = dict(option.partition("=")[::2] for option in docker.split(","))
     if options.pop("uid", user) == user:

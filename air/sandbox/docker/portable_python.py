@@ -1,11 +1,11 @@
 """Provides a Python for boxes whose image has none, or one older than 3.8: a copy of the base image's Python.
 
-The copy lies in a named volume of the container engine, so it also works with a remote engine. A helper
-container makes it once for each build of the base image (see `air.sandbox.guest.copy_python`). Boxes see it
-read-only, at the same path in every image. The copy brings its own loader and libraries, so it needs nothing
-from the image, and no environment variable, which commands would inherit.
+The copy lies in a named volume of the container engine, so it also works with a remote container engine. A
+helper container makes it once for each build of the base image (see `air.sandbox.guest.copy_python`). Boxes
+see it read-only, at the same path in every image. The copy brings its own loader and libraries, so it needs
+nothing from the image, and no environment variable, which commands would inherit.
 
-The first box of an image without Python fails to start; this process then remembers the image's id and tries
+The first box of an image without Python fails to start. This process then stores the image's id and tries
 again with the copy. Boxes of other images start as fast as before.
 """
 
@@ -34,7 +34,7 @@ LABEL = "air.python"
 _COPY_SECONDS = 600.0
 _LOG = logging.getLogger(__name__)
 _WITHOUT: set[str] = set()
-"""The ids of the images that are known to have no usable Python."""
+"""The ids of images that have no usable Python, known from boxes that did not start."""
 _READY: set[tuple[str, str]] = set()
 """The copies that are known to be complete: pairs of `DOCKER_HOST` and the digest that names the volume."""
 _LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
@@ -42,7 +42,7 @@ _LOCKS = weakref.WeakKeyDictionary()
 
 
 async def interpreter_of(image: str, run: str) -> Python | None:
-    """Returns the Python to mount if `image` is known to have no usable one, else None.
+    """Returns the Python to mount in a box, or None if the image is not known to lack a usable Python.
 
     Args:
         image: the image of the box.
@@ -79,7 +79,7 @@ async def mounted(run: str) -> Python:
 
 
 async def learn(image: str, python: Python | None, failure: str) -> bool:
-    """Learns from a failed start whether `image` has a usable Python; returns whether a new attempt may help.
+    """Records, from a failed start, that an image lacks a usable Python; returns whether to try again.
 
     Args:
         image: the image of the box that did not start.
@@ -128,7 +128,7 @@ def _mount(volume: str, base: str, *, read_only: bool) -> Mount:
 
 
 async def _digest(image: str) -> str:
-    """Returns the container engine's id of an image, or "" if it has no such image or the request fails."""
+    """Returns the container engine's id of an image, or "" if there is no such image or the request fails."""
     try:
         return str((await engine.in_thread(lambda: engine.client().inspect_image(image)))["Id"])
     except engine.FOREIGN:

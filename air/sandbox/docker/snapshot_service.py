@@ -2,8 +2,8 @@
 
 The keeper holds frozen workspaces and mounts copies of them into boxes; see `air.sandbox.guest.snapshots`. It
 mounts in the namespaces of other containers, so it runs in the host's process namespace and with SYS_ADMIN.
-It never runs or reads an agent's files. Each event loop has one keeper, while snapshots need it. When this
-process ends, the stream to the keeper closes, and the keeper ends too.
+It never runs or reads an agent's files. Each event loop has at most one keeper, which exists while snapshots
+need it. When this process ends, the stream to the keeper closes, and the keeper ends too.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ CAPABILITIES = [
     "MKNOD",
 ]
 """The keeper's capabilities: SYS_ADMIN and SYS_CHROOT for mounts in another namespace, SYS_PTRACE for access
-to a guest, which is not dumpable, and the other five for the overlay, which acts on files with the rights of
-the process that mounted it."""
+to the guest (the program in a box), which is not dumpable, and the other five for the overlay, which acts on
+files with the rights of the process that mounted it."""
 _LIFE_SECONDS = 30 * 86_400.0
 
 
 class Tenant(NamedTuple):
-    """Identifies a box whose workspace the keeper (the helper container for snapshots) keeps or replaces."""
+    """Identifies a box to the keeper, the helper container that takes and restores snapshots."""
 
     id: str
     """The id of the box."""
@@ -50,14 +50,15 @@ class Tenant(NamedTuple):
 
     @property
     def place(self) -> dict[str, Any]:
-        """The fields of a request to the keeper that say where the box's workspace is."""
+        """The fields of a request to the keeper by which it finds the box's workspace."""
         return {"pid": self.pid, "container": self.container, "path": WORKSPACE}
 
 
 class Keeper:
-    """The helper container that keeps frozen workspaces and mounts copies of them over workspaces of boxes.
+    """The helper container that stores frozen workspaces and mounts copies of them over workspaces of boxes.
 
-    `hold` returns it to a user. Every user calls `release`; the container ends with the last release.
+    It counts its users: `hold` and `again` add one, `release` removes one. The last release ends
+    the container.
     """
 
     def __init__(self, attached: Attached, connection: Connection) -> None:
@@ -75,15 +76,15 @@ class Keeper:
         return self
 
     async def release(self) -> None:
-        """Ends one user's hold on this keeper. When the last user has released it, its container ends."""
+        """Removes one user of this keeper. When the last user has released the keeper, its container ends."""
         self._holders -= 1
         if not self._holders:
             await self._attached.close()
 
     async def take(self, box: Tenant) -> KeptSnapshot:
-        """Keeps the workspace of a frozen box and returns it as a snapshot.
+        """Stores the workspace of a frozen box and returns it as a snapshot.
 
-        From then on the snapshot, not the caller, must release the keeper.
+        The snapshot, not the caller, is then the user of the keeper, and releases it when closed.
         """
         name = f"snapshot-{secrets.token_hex(6)}"
         try:
@@ -94,7 +95,7 @@ class Keeper:
         return KeptSnapshot(name, self)
 
     async def fork(self, box: Tenant, snapshot: KeptSnapshot, *, disk_mb: int) -> None:
-        """Mounts a copy of a snapshot over the workspace of a box; the keeper holds it until `drop`."""
+        """Mounts a copy of a snapshot over the workspace of a box; `drop` with the box's id releases it."""
         room = {"disk_mb": disk_mb, "inodes": inodes(disk_mb)}
         request = {"op": "fork", "name": box.id, "of": snapshot.id, **box.place, **room}
         await self._ask(request)
@@ -102,7 +103,7 @@ class Keeper:
     async def drop(self, name: str) -> None:
         """Releases the snapshot `name`, or the copy that is mounted in the box whose id is `name`.
 
-        Does nothing if there is none, or if the keeper is gone.
+        Does nothing if there is no such snapshot or copy, or if the keeper is gone.
         """
         if self.alive:
             await self._ask({"op": "drop", "name": name})
@@ -122,7 +123,7 @@ class KeptSnapshot(Snapshot):
         self._closed = False
 
     async def close(self) -> None:
-        """Drops the frozen workspace and releases the keeper; see `Snapshot.close`."""
+        """Releases the frozen workspace and the keeper; see `Snapshot.close`."""
         if not self._closed:
             self._closed = True
             await self.keeper.drop(self.id)

@@ -1,4 +1,4 @@
-"""The guest, the program that runs inside every box and executes requests; also programs of helpers.
+"""The guest, which is the program that runs inside every box, and the programs of helper containers.
 
 Standard library only, Python >= 3.8.
 """

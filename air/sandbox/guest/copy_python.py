@@ -24,7 +24,7 @@ from air.sandbox.guest import frames
 HOME = "/.air"
 """The folder that holds the copy of Python; boxes see it at the same path, read-only."""
 LOADER, LIBRARIES, BINARY = "python/loader", "python/libraries", "python/bin/python3"
-"""The paths, below `HOME`, of the parts of the copy that its command line names."""
+"""The paths, below `HOME`, of the copy's dynamic loader, shared libraries and binary."""
 USED = "ctypes,errno,fcntl,json,mmap,resource,select,shutil,signal,socket,struct,zlib"
 """The modules that the guest imports. The copy holds only the compiled modules that these need."""
 _LEFT_OUT = re.compile(
@@ -34,7 +34,7 @@ _LISTED = re.compile(r"^\s*(\S+) => (/\S+)", re.MULTILINE)
 
 
 def keep(home: str) -> None:
-    """Makes the copy of Python in the folder `home`, unless it exists."""
+    """Makes the copy of Python in the folder `home`, unless the copy exists already."""
     with open(os.path.join(home, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done, new = os.path.join(home, "python"), os.path.join(home, "new")
@@ -122,6 +122,6 @@ def _sync(folder: str) -> None:
 
 
 def main() -> None:
-    """Makes the copy of Python in `HOME`, sends the frame `ready`, and ends."""
+    """Makes the copy of Python in `HOME`, sends `ready` on standard output, and ends."""
     keep(HOME)
     frames.send({"op": "ready"})

@@ -29,7 +29,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Refused(Exception):
-    """The guest refuses a request; the error's text is sent to the caller."""
+    """Error: the guest refuses a request. The text of the error is sent back as the answer."""
 
 
 class Upload:
@@ -75,7 +75,7 @@ def holds(folder: str, path: str) -> bool:
 
 
 def deepest(folders: Iterable[str], path: str) -> str | None:
-    """Returns the deepest of `folders` that contains `path`, or None if none does."""
+    """Returns the deepest of `folders` that contains `path`, or None if no folder contains it."""
     return max((folder for folder in folders if holds(folder, path)), key=len, default=None)
 
 
@@ -102,8 +102,8 @@ class Files:
         After a failure, the remaining pieces of that file are dropped without an answer.
 
         Args:
-            ident: the id of the request; all pieces of one file have the same.
-            header: the request's header; the first one names the path and the mode.
+            ident: the id of the request; all pieces of one file have the same id.
+            header: the request's header; the header of the first piece contains the path and the mode.
         """
         try:
             if ident not in self.uploads:
@@ -149,8 +149,8 @@ class Files:
     def get(self, header: dict[str, Any]) -> Copy:
         """Yields the contents of a file, or of a folder if the request sets `tree`, in pieces.
 
-        A piece is a header and bytes. A header with `entry` starts that file or, if it also has `folder`,
-        names a folder. An empty header continues the previous file.
+        A piece is a header and bytes. A header with the key `entry` starts the file at that path or, if it
+        also has the key `folder`, stands for a folder. An empty header continues the previous file.
         """
         root, parts = self._resolve(header["path"])
         room, pending, seen = header["max_bytes"], [("", parts)], 0
@@ -192,7 +192,7 @@ class Files:
 
     @staticmethod
     def _walk(root: int, parts: list[str], make: bool = False) -> int:
-        """Returns a descriptor of the folder `parts` below `root`; with `make`, creates missing folders."""
+        """Returns a descriptor of the folder at path `parts` below `root`; `make` creates missing folders."""
         fd = os.open(".", _FOLDER, dir_fd=root)
         for part in parts:
             try:
@@ -217,7 +217,10 @@ class Files:
         return True
 
     def _open(self, root: int, parts: list[str], entry: str) -> tuple[int, bool]:
-        """Opens a regular file or a folder; returns its descriptor and whether it is a folder."""
+        """Opens a regular file or a folder at the path `parts` below `root`.
+
+        Returns the descriptor, and whether it is of a folder. Error messages call the file `entry`.
+        """
         what = repr(entry) if entry else "it"
         folder = self._walk(root, parts[:-1])
         try:

@@ -1,4 +1,4 @@
-"""Frames: the format of all requests and answers between the harness and the programs in boxes.
+"""Frames: the format of messages between the harness, which drives boxes, and the programs in boxes.
 
 A frame consists of two big-endian 32-bit lengths, a JSON header and a raw body. Both ends use this module.
 
@@ -67,7 +67,7 @@ def missing(buffer: bytearray) -> int:
 def receive(patience: float) -> dict[str, Any]:
     """Reads one frame from standard input, and no byte after it; returns the frame's header.
 
-    Ends this process if the input ends or brings nothing for `patience` seconds: the harness is gone.
+    If the input ends, or brings nothing for `patience` seconds, the harness is gone, so this process ends.
     """
     buffer = bytearray()
     while size := missing(buffer):

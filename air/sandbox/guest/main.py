@@ -1,20 +1,20 @@
 """The guest: the program inside a box through which every command and file goes.
 
 Standard library only, Python >= 3.8, one thread. The guest exchanges frames (see `air.sandbox.guest.frames`)
-with the harness on standard input and output. The first frame that it receives is its configuration; the
-first frame that it sends says `ready`.
+on standard input and output with the harness, the process that drives the box. The first frame that the guest
+receives is its configuration; the first frame that it sends is `ready`.
 
 Rules of the guest:
-- Commands never inherit the guest's streams, and the guest is not dumpable: nothing in the box can read its
-  memory or forge its frames. As process 1 of its namespace it cannot be killed or stopped either.
+- Commands never inherit the guest's streams, and the guest is not dumpable, so nothing in the box can read
+  its memory or forge its frames. As process 1 of its namespace it cannot be killed or stopped either.
 - Each command is a session of its own. On a timeout or a cancel, all descendants of the command are
-  stopped and killed, even after `setsid`. A mark in the environment tells to which command an orphan belongs;
+  stopped and killed, even after `setsid`. A mark in the environment shows to which command an orphan belongs;
   an orphan without a mark is killed too.
-- Output is read while a command runs; its head and tail are kept. A child that continues in the
-  background delays nothing: its later output is discarded.
+- Output is read while a command runs; its beginning and end are stored. A child that continues in
+  the background delays nothing, because its later output is discarded.
 - The guest ends, and everything in the box with it, when standard input closes, when the time to live is
-  over, or when nothing has been received for `SILENCE_SECONDS`. The last rule is for a container engine that
-  was killed: that leaves standard input open.
+  over, or when nothing has been received for `SILENCE_SECONDS`. The last rule is needed because
+  a container engine that is killed leaves standard input open.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 18
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
 QUIET = 4
-"""After this many consecutive listings without a new process, a tree of processes counts as dead."""
+"""A killed command counts as dead after this many consecutive lists of processes without a new descendant."""
 FRAMES = 16
-"""Maximum number of frames that one turn of the loop handles before it sends results of ended commands."""
+"""Maximum number of frames that the event loop handles before it sends the results of ended commands."""
 SILENCE_SECONDS = 300.0
 PATIENCE = 2.0
 """Seconds that the guest waits for its configuration frame before it ends; see `connection.PATIENCE`."""
 
 
 class Guest:
-    """The guest's event loop: one epoll over the harness's streams, commands' pipes and relayed ports."""
+    """The guest's event loop: one epoll over the streams to the harness, pipes of commands and ports."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         bound(config.get("bounds", []))
@@ -151,7 +151,7 @@ class Guest:
         return bool(data)
 
     def _work(self) -> None:
-        """Handles up to `FRAMES` received frames; sets `behind` if more may be waiting."""
+        """Handles up to `FRAMES` received frames; sets `self.behind` to whether more may be waiting."""
         for _ in range(FRAMES):
             request = frames.take(self.inbox)
             self.behind = request is not None
@@ -160,7 +160,7 @@ class Guest:
             self.handle(*request)
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues a frame for the harness; all frames of one turn of the loop are written together."""
+        """Queues a frame for the harness; the event loop writes all queued frames together."""
         self._queue(header, body)
         self.unsent = True
 
@@ -186,7 +186,7 @@ class Guest:
             self.epoll.modify(1, select.EPOLLOUT if self.writing else 0)
 
     def _join(self) -> None:
-        """Merges small queued frames, since each write wakes every process on the way to the host."""
+        """Merges small queued frames, because each write wakes all processes between guest and harness."""
         small: list[memoryview] = []
         size = 0
         while self.outbox and (size := size + len(self.outbox[0])) <= READ_BYTES:
@@ -195,9 +195,10 @@ class Guest:
             self.outbox.appendleft(memoryview(b"".join(small)))
 
     def _pull(self) -> None:
-        """Queues the next piece of one relayed connection and of one `get`.
+        """Queues the next piece of one relayed connection and of one `get`, a request for a file.
 
-        Called only when the queue is empty: sockets and files are read only as fast as the host takes bytes.
+        Called only when the queue is empty, so that sockets and files are read only as fast as the harness
+        accepts bytes.
         """
         self.relay.pull()
         if not self.streams:
@@ -215,7 +216,7 @@ class Guest:
     # Requests: each method takes a frame and returns the answer, or None to send no answer (or a later one)
 
     def handle(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles one frame of the harness, and sends the answer or the error."""
+        """Handles one frame from the harness, and sends the answer or the error to the harness."""
         try:
             operation = self.operations.get(header["op"])
             if operation is None:
@@ -281,7 +282,8 @@ class Guest:
     # Commands
 
     def _freeze(self, *_frame: object) -> dict[str, Any]:
-        """Kills every process of the box and refuses new commands, so that nothing writes to it any more."""
+        """Kills every process of the box and refuses new commands, so that nothing writes to the workspace
+        any more."""
         self.frozen = True
         for command in list(self.commands.values()):
             command.cancelled = True
@@ -349,7 +351,7 @@ class Guest:
                 leaders[pid].status = status
 
     def _advance(self, command: processes.Command, now: float) -> None:
-        """Kills a command past its deadline; sends its result once it is dead and its output is read."""
+        """Kills a command past its deadline; sends its result when it is dead and its output is read."""
         if command.status is None:
             if now >= command.deadline:
                 command.timed_out = True
@@ -388,7 +390,7 @@ class Guest:
             processes.signal_all({-1}, signal.SIGKILL)
 
     def _tree(self, command: processes.Command | None = None) -> set[int]:
-        """Returns the pids of the live processes of one command, or of all commands if None."""
+        """Returns the pids of the live processes of one command, or of all commands if `command` is None."""
         leaders = {other.pid for other in self.commands.values()}
         return processes.tree(self.me, self.mark, leaders, command)
 

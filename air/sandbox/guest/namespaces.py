@@ -3,8 +3,8 @@
 The launcher reads its own configuration frame, before the guest's, and forks. The child enters namespaces of
 users, mounts, processes, network, IPC and host name. It builds a root file system from the host's system
 folders, read-only, and writable folders of bounded size, gives up every privilege, and becomes the guest, as
-process 1. The parent stays outside the box: it waits until all processes inside are dead, and removes the
-box's folder. If either process dies, so does the other.
+process 1. The parent stays outside the box. It waits until all processes inside are dead, and removes the
+box's folder. If the parent or the child dies, the other one dies too.
 
 If the launcher runs as root, it sets everything up before it creates the box's user namespace, in which no
 user is root of the host. Otherwise it first makes a user namespace of its own, which contains the box's.
@@ -39,7 +39,7 @@ SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 INSIDE_UID, SECOND_UID = 1000, 65533
 SETUID_SETGID_KILL = (5, 6, 7)
 WORKSPACE_FD = 9
-"""The launcher's file descriptor of the box's workspace, by which the host reaches files in the box."""
+"""The launcher's file descriptor of the box's workspace, through which the host reaches the box's files."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_CLOSED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 OLD = "/.old"
@@ -90,7 +90,7 @@ def _enter(config: dict[str, Any]) -> None:
 
 
 def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
-    """Runs the parent process, outside the box: maps the box's users, waits for its end, and exits."""
+    """Runs the parent process, outside the box: maps the box's user ids, waits for the box's end, exits."""
     # A process that inherits our standard input would keep the guest from seeing the harness die.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     if os.read(ready, 1):
@@ -118,7 +118,7 @@ def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
 
 
 def _build(config: dict[str, Any]) -> int:
-    """Builds the box's root file system and leaves the host's; returns a descriptor of /proc/sys."""
+    """Builds the box's root file system and unmounts the host's; returns a descriptor of /proc/sys."""
     _unshare(NEW_MOUNTS, "a mount namespace")
     _mount("none", "/", flags=RECURSIVE | PRIVATE)
     _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
@@ -232,7 +232,7 @@ def _raise_loopback() -> None:
 
 
 def _renounce(config: dict[str, Any], sysctls: int) -> None:
-    """Makes this process the box's user for good, without privileges (a grader's box keeps three)."""
+    """Makes this process the box's user for good, without capabilities (in a grader's box, with three)."""
     second_user = config["second_user"]
     fd = os.open("user/max_user_namespaces", os.O_WRONLY, dir_fd=sysctls)
     os.write(fd, b"0")  # the creator of a user namespace has every privilege inside it

@@ -37,7 +37,7 @@ def reason(error: BaseException) -> str:
 
 
 class Output:
-    """Collects the output of one stream of a command; keeps only its first and last `cap / 2` bytes."""
+    """Collects the output of one stream of a command; stores only its first and last `cap / 2` bytes."""
 
     def __init__(self, cap: int) -> None:
         self.head_cap = cap - cap // 2
@@ -47,7 +47,7 @@ class Output:
         self.cut = 0
 
     def add(self, data: bytes) -> None:
-        """Adds output, and drops bytes from its middle: memory stays below about twice the cap."""
+        """Adds output, and drops bytes from its middle, so that memory stays below about twice `cap`."""
         room = self.head_cap - len(self.head)
         self.head += data[:room]
         self.tail += data[room:]
@@ -60,7 +60,7 @@ class Output:
         del self.tail[:over]
 
     def bytes(self) -> bytes:
-        """Returns the kept output; if bytes were cut, a line between head and tail says how many."""
+        """Returns the stored output; if bytes were dropped, a line in the middle contains their number."""
         self._trim()
         mark = b"\n[... %d bytes cut ...]\n" % self.cut if self.cut else b""
         return bytes(self.head) + mark + bytes(self.tail)
@@ -83,7 +83,7 @@ class Command:
         self.drain_most = 0.0
 
     def result(self, now: float, began: bool) -> tuple[dict[str, Any], bytes]:
-        """Returns the header and body of the answer to the harness; the first process must be dead.
+        """Returns header and body of the answer to the harness; the command's first process must be dead.
 
         Args:
             now: the time of `time.monotonic()`.
@@ -106,7 +106,7 @@ class Command:
 
 
 def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes]:
-    """Returns the answer for a command that did not start, for example at the limit of processes.
+    """Returns the answer (header and body) for a command that did not start, e.g. at the limit of processes.
 
     Args:
         ident: the id of the request.
@@ -135,8 +135,9 @@ def processes() -> dict[int, tuple[int, int, int]]:
 
 
 def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
-    """Whether the process `pid` carries the mark of command `ident` of the guest in its environment.
+    """Whether the environment of process `pid` contains the mark of the command `ident`.
 
+    The guest puts a mark with its own `mark` and the id of the command into the environment of each command.
     Unless `strict`, also true for a process without any mark of the guest, or with an unreadable environment.
     """
     try:

@@ -1,8 +1,8 @@
-"""The guest's side of relayed ports: turns connections to loopback ports of the box into frames and back.
+"""The guest's side of forwarded ports (`Box.forward`): turns connections to them into frames and back.
 
 Part of the guest: standard library only, Python >= 3.8, no import of `air`.
 
-The harness answers these connections. Each connection is a series of frames
+The harness, the process that drives the box, answers these connections. Each connection is a series of frames
 `{"op": "relay", "conn": N, "do": …}`. `open` comes from the guest; `data` and `eof` go both ways; `credit`
 allows the other side to send `bytes` more; `close` comes from either side (the harness sends it after its
 data; with `abort` the guest does not wait for the data to be delivered). At most `most` connections exist at
@@ -69,8 +69,9 @@ class Relay:
         """Opens a loopback port and returns its number.
 
         Args:
-            header: the request: `port` (0 takes any free port), `key`, by which the harness knows the port,
-                and the bounds `window` and `most`.
+            header: the request: `port` (0 takes any free port), `key` (the port's id in the harness),
+                `window` (bytes that the harness accepts before it grants credit), `most` (maximum number
+                of connections).
         """
         import socket  # too slow to import at every start of a box
 
@@ -92,7 +93,7 @@ class Relay:
         return port
 
     def event(self, fd: int, events: int) -> bool:
-        """Handles an epoll event of the descriptor `fd`; returns False if `fd` is no socket of the relay."""
+        """Handles an epoll event of the descriptor `fd`; returns False if `fd` is not its socket."""
         if fd in self.listeners:
             self._accept(*self.listeners[fd])
             self._arm_listeners()
@@ -109,7 +110,7 @@ class Relay:
         return True
 
     def pull(self) -> None:
-        """Reads one piece from the next connection that has data, and queues it for the harness."""
+        """Reads one piece of data from the next connection that has some, and queues it for the harness."""
         if not self.ready:
             return
         stream = self.ready.popleft()
@@ -132,7 +133,7 @@ class Relay:
         self._arm(stream)
 
     def take(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles a frame of the harness; ignores a frame for a connection that is gone."""
+        """Handles a frame from the harness about one connection; ignores it if the connection is gone."""
         stream, do = self.streams.get(header["conn"]), header["do"]
         if stream is None:
             return
@@ -191,7 +192,7 @@ class Relay:
             self.epoll.modify(stream.fd, events | select.EPOLLONESHOT)
 
     def _write(self, stream: Stream) -> None:
-        """Writes what the program's socket accepts; after the last byte, ends as the harness asked."""
+        """Writes what the program's socket accepts; after all bytes, does the requested `eof` or `close`."""
         sock = stream.sock
         assert sock is not None
         try:
@@ -215,7 +216,7 @@ class Relay:
             stream.owed = 0
 
     def _lose(self, stream: Stream) -> None:
-        """Closes a connection whose program is gone, and tells the harness."""
+        """Closes a connection whose program is gone, and informs the harness."""
         self._close(stream)
         self._say(stream, "close")
 
@@ -234,7 +235,7 @@ class Relay:
         self._forget(stream)
 
     def _forget(self, stream: Stream) -> None:
-        """Stops counting a connection, once its socket is closed and the harness has sent `free`."""
+        """Stops counting a connection if its socket is closed and the harness has sent `free`."""
         if stream.free and stream.sock is None:
             del self.streams[stream.ident]
             self._arm_listeners()

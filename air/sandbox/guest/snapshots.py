@@ -1,13 +1,13 @@
-"""The keeper: the program of the helper container that keeps frozen workspaces and mounts copies of them.
+"""The keeper: the program of the helper container that stores frozen workspaces and mounts copies of them.
 
 The keeper runs as root in its own mount namespace, enters a box's mount namespace by process id, and answers
 frames one at a time. A frozen workspace is the tmpfs of its box, which a mount of the keeper holds after
 that box has ended. A fork, a writable copy in another box, is an overlay whose upper layer is a new tmpfs.
-Nothing is copied, so both take the same time for any workspace.
+Nothing is copied, so a snapshot and a fork are equally fast for any size of workspace.
 
-All mounts belong to the keeper's namespace: when the keeper ends, for any reason, nothing remains. It ends
-when its standard input closes or brings nothing for `SILENCE_SECONDS`: a container engine that is killed
-leaves the input open.
+All mounts belong to the keeper's namespace, so when the keeper ends, for any reason, nothing remains. It ends
+when its standard input closes or brings nothing for `SILENCE_SECONDS`, because a container engine that is
+killed leaves the input open.
 
 Standard library only, Python >= 3.8.
 """
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_LAYERS = 120
-"""The maximum number of layers of an overlay: the kernel takes all their names in one page of memory."""
+"""Maximum number of layers of an overlay, because the kernel takes all their names in one page of memory."""
 SILENCE_SECONDS = 300.0
 HOME = "/k"
-"""The keeper's folder for its mounts. The path is short, since the names of all layers share one page."""
+"""The keeper's folder for its mounts. The path is short, because the names of all layers share one page."""
 _OPEN_TREE, _MOVE_MOUNT = 428, 429  # the same number on every architecture
 _OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH = 1, 4
 _AT_FDCWD = -100
@@ -68,9 +68,9 @@ def _attach(mount: int, path: str) -> None:
 
 
 class Keeper:
-    """Holds frozen workspaces and forks (copies in boxes) by name, each as a list of layers, newest first.
+    """Holds frozen workspaces and forks (copies in boxes) by name, with their overlay layers, newest first.
 
-    A layer is named by the folder that holds its files; `mounts` maps it to the mount that contains it.
+    A layer is named by the folder of its files; `mounts` maps a layer to the mount that contains it.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Keeper:
             raise ValueError(f"unknown operation {op!r}")
 
     def take(self, name: str, header: dict[str, Any]) -> None:
-        """Keeps the workspace of a frozen box as the snapshot `name`, which outlives the box."""
+        """Stores the workspace of a frozen box as the snapshot `name`, which outlives the box."""
         layers = self.layers.get(header["box"])
         if layers is None:
             place = self._place()
@@ -135,9 +135,9 @@ class Keeper:
         self._hold(name, [room + "/u", *below])
 
     def _overlay(self, room: str, below: list[str]) -> int:
-        """Makes an overlay over the layers `below` that writes into the folder `room`.
+        """Makes an overlay file system over the layers `below`, which writes into the folder `room`.
 
-        Returns a descriptor of the overlay's mount, which is not attached anywhere yet.
+        Returns a descriptor of the overlay's mount, which is not attached to any path yet.
         """
         upper, work, whole = room + "/u", room + "/w", room + "/m"
         for folder in (upper, work, whole):
@@ -175,15 +175,15 @@ class Keeper:
 def _is_rootless() -> bool:
     """Whether this process is root only in a user namespace, not on the host.
 
-    There an overlay may not write trusted attributes, so it cannot rename a folder of a lower layer, and
-    `mv` copies the folder.
+    In a user namespace an overlay may not write trusted attributes, so it cannot rename a folder of a lower
+    layer, and `mv` copies the folder.
     """
     with open("/proc/self/uid_map") as table:  # noqa: PTH123
         return table.read().split() != ["0", "0", "4294967295"]
 
 
 class _Inside:
-    """Enters the mount namespace of a container during a `with` block.
+    """Context manager: enters the mount namespace of a container during the `with` block.
 
     Args:
         home: a descriptor of the namespace to return to.
@@ -211,9 +211,9 @@ class _Inside:
 def _namespace(pid: int, container: str) -> int:
     """Returns a descriptor of the mount namespace of process `pid`, which must belong to the container.
 
-    An open folder of `/proc` stays with its process: once the process ends, nothing in the folder opens any
-    more, even if another process gets the same pid. The check uses mounts, since nothing in a box can mount:
-    the container engine mounts some files at fixed paths, from a folder named by the container's id.
+    An open folder of `/proc` stays with its process. When the process has ended, nothing in the folder opens
+    any more, even if another process gets the same pid. The check looks at the mounts, because nothing in a
+    box can mount, and the container engine mounts some files from a folder whose name is the container's id.
 
     Raises:
         ValueError: the process does not belong to the container.

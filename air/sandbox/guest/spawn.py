@@ -1,8 +1,8 @@
 """Starts the commands of a box. Part of the guest: standard library only, Python >= 3.8.
 
 A container's guest uses `posix_spawn`, which takes half the time of a fork. In a process box (a plain
-process, not a container) the guest forks if commands need limits of their own or must die with the guest:
-only a fork can do that.
+process, not a container) the guest forks if commands need limits of their own or must die with the guest,
+because only a fork can do that.
 """
 
 # ruff: noqa: SIM105
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 NICER = 5
-"""What is added to the nice value of commands: the guest must answer while commands keep the CPUs busy."""
+"""Added to the nice value of commands, because the guest must answer while commands keep the CPUs busy."""
 ARGUMENT_BYTES = 100_000
 STILLBORN = 4096
-"""Size of the memory shared with forked commands: one byte per command, set if its program does not run."""
+"""Size in bytes of the memory that the guest shares with forked commands. Each command has one byte, which is
+set if its program could not be run."""
 
 
 class NotStarted(Exception):
-    """A command did not start. `code` is the exit code to report; the error's text is the reason."""
+    """Error: a command did not start. `code` is the exit code to report; the error's text is the reason."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -87,7 +88,7 @@ class Starter:
     def _started(
         self, ident: int, header: dict[str, Any], body: bytes, fds: list[int]
     ) -> tuple[int, int, int]:
-        """Starts a command as `start` does; leaves in `fds` the descriptors that the caller must close."""
+        """Starts a command, returning the same as `start`; leaves in `fds` what the caller must close."""
         argv = arguments(header, fds, self.shell)
         for fd in fds:
             os.set_inheritable(fd, True)  # until it is closed; no other command starts meanwhile
@@ -153,7 +154,7 @@ class Starter:
 
 
 def shell(path: str) -> str:
-    """Returns the shell for scripts: `bash` if a folder of `path` has it, else `sh`, else ""."""
+    """Returns the name of the shell for scripts: `bash` if a folder of `path` has it, else `sh`, else ""."""
     for name in ("bash", "sh"):
         if any(os.access(f"{folder or '.'}/{name}", os.X_OK) for folder in path.split(":")):
             return name
@@ -187,7 +188,7 @@ def memory_file(data: bytes) -> int:
 
 
 def cannot_run(argv: list[str], error: BaseException) -> str:
-    """Returns a short text that says why the program of `argv` does not run."""
+    """Returns a short text with the reason why the program of `argv` does not run."""
     return f"cannot run {argv[0] if argv else ''!r}: {reason(error)}"
 
 
@@ -230,7 +231,7 @@ def become(
 
 
 def bound(limits: list[tuple[int, int]]) -> None:
-    """Sets the rlimits of this process, given as pairs of kind and value; never above its hard limits."""
+    """Sets the rlimits of this process, given as pairs of kind and value, but none above its hard limit."""
     import resource
 
     for number, most in limits:
@@ -240,7 +241,9 @@ def bound(limits: list[tuple[int, int]]) -> None:
 
 
 def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -> Any:
-    """Searches `env`'s PATH for the program of `argv`, and returns the result of `run(path, argv, env)`.
+    """Calls `run(path, argv, env)` with the path of the program of `argv`, and returns the result.
+
+    The path is found in the folders of PATH in `env`, unless `argv[0]` contains a slash.
 
     Raises:
         OSError: no folder of PATH has the program, or the program may not be run.
