@@ -36,7 +36,10 @@ def collect() -> list[str]:
 
 
 def collect_folders() -> list[str]:
-    """Removes folders of process boxes (boxes without a container) with a dead owner; returns their paths."""
+    """Removes the folders of process boxes (boxes without a container) whose owner process is dead.
+
+    Returns the paths of the removed folders.
+    """
     removed = []
     for folder, label in ownership.box_folders():
         if ownership.is_dead(label):
