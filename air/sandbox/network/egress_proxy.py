@@ -128,7 +128,7 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
-    """Returns a copy of `request` with the given headers, except those for one connection (`Connection`, …)."""
+    """Returns a copy of `request` with the headers, except those for one connection (`Connection`, …)."""
     by_name = [(name.decode("ascii").lower(), name, value) for name, value in headers]
     if any(name == "transfer-encoding" for name, _, _ in by_name):
         raise Refusal(411, "a body needs a Content-Length here")

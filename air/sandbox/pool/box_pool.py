@@ -250,7 +250,7 @@ class Pool:
             self._balance()
 
     def _balance(self) -> None:
-        """Gives ready boxes to waiting callers and starts missing boxes; called after every change of the pool."""
+        """Gives ready boxes to waiting callers and starts missing boxes; called after every change."""
         if not self._open:
             return
         for waiter in list(self._waiters):

@@ -49,7 +49,7 @@ def _hopeless(state: RetryCallState) -> bool:
 
 
 class Digests:
-    """A cache of image ids: finds the current id of an image by its tag, and stores it for `DIGEST_SECONDS`."""
+    """A cache of image ids: finds an image's current id by its tag, and stores it for `DIGEST_SECONDS`."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}
