@@ -102,7 +102,7 @@ class Request:
 
 
 def parse(lines: Sequence[bytes]) -> Request:
-    """Returns the request with this request line and these headers; raises Refusal if it is malformed."""
+    """Returns the request whose request line and headers are `lines`; raises Refusal if they are invalid."""
     first = _REQUEST.fullmatch(lines[0]) if lines else None
     if first is None:
         raise Refusal(400, "this is an HTTP proxy, and that is no request")

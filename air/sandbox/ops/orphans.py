@@ -1,6 +1,6 @@
 """Finds orphans: processes and file locks that outlived the air process that started them.
 
-This module only reads: it ends and removes nothing. A process counts as ours only if air marked it:
+This module only reads: it ends and removes nothing. A process counts as a process of air only in two cases:
 `ownership.OWNER_ENV` is in its environment; or it is the guest or a command of a process box (a box that is
 a plain process, not a container), and its folder belongs to such a box. A process's name proves nothing.
 Processes of other users, and of other pid namespaces (containers), cannot be read and are left out.

@@ -109,7 +109,7 @@ class Pool:
         self._open = False
 
     async def __aenter__(self) -> Pool:
-        """Opens the pool, and removes boxes from this machine whose owner process is dead.
+        """Opens the pool and returns it; first removes boxes from this machine whose owner process is dead.
 
         Raises:
             BoxStartError: the snapshot service did not start.

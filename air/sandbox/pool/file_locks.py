@@ -2,7 +2,7 @@
 
 A lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`), held with flock(2): the kernel
 frees the lock when its holder ends, in whatever way. The file names its holder in one JSON line. That line
-is only for people: no decision depends on it.
+is only for people; no decision depends on it.
 
 Limits: the folder must be on this machine's own disk. Processes that see another folder (in a container, or
 with another `AIR_LOCK_DIR`) do not share these locks; nor do processes that start after somebody removed the

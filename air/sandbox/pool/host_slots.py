@@ -64,7 +64,7 @@ class HostShare:
 
 
 class HostSlots:
-    """The source of host slots and GPUs for one pool of boxes: each box needs a slot, and perhaps GPUs.
+    """The host slots and GPUs that the boxes of one pool take: each box needs one slot, and perhaps GPUs.
 
     Args:
         gpus: the pool that gives boxes their GPUs; None refuses boxes with GPUs.

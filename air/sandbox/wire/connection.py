@@ -7,9 +7,9 @@ box, consists of many frames; all but the last have the field `more`.
 `Connection` is the host's end of the stream. It belongs to one event loop. If the stream ends or carries
 something that is not a frame, all pending and later requests raise `BoxDiedError` with the reason.
 
-A killed container engine leaves a stream that neither ends nor works. Both ends notice this: the host sends
-a heartbeat (`beat`) every `BEAT_SECONDS`, which the guest answers; an end that receives nothing for too long
-closes the stream.
+If the container engine is killed, the stream neither ends nor works. To notice this, the host sends a
+heartbeat (`beat`) every `BEAT_SECONDS`, and the guest answers it. Each end closes the stream if it receives
+nothing for too long.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ host process dies while the container engine starts the box, the stream may neve
 still be gone within 5 s."""
 READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
-"""Seconds between two heartbeats, and the number of consecutive heartbeats that may stay unanswered."""
+"""Seconds between two heartbeats, and the number of consecutive unanswered ones after which the host
+closes the stream."""
 GUEST = ("frames", "processes", "spawn", "files", "relay", "main")
 """The modules of the guest, the program in a box, in the order of their imports."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
