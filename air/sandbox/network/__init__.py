@@ -1,1 +1,1 @@
-"""The network of a box: an egress proxy on the host, and nothing else."""
+"""Network access of boxes, which goes only through an egress proxy (an HTTP proxy on the host)."""

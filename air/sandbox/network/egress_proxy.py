@@ -1,5 +1,6 @@
-"""The egress proxy: an HTTP proxy on the host. A box reaches the hosts in `BoxSpec.network` through it, and
-no others.
+"""The egress proxy: an HTTP proxy on the host, and the only way from a box to the network.
+
+Through the proxy, a box reaches the hosts that `BoxSpec.network` names, and no others.
 
 The proxy serves the relayed connections of one box (`air.sandbox.wire.port_relay`). It accepts `CONNECT`,
 and plain requests for an `http://` address, one request per connection. It resolves a name on the host,
@@ -48,14 +49,14 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 
 def environment() -> dict[str, str]:
-    """Returns the environment variables that make commands in a box use the proxy."""
+    """Returns the environment variables that make commands in a box use the egress proxy."""
     there = f"http://127.0.0.1:{PORT}"
     variables = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), there)
     return variables | dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
 
 
 class Refusal(Exception):
-    """Raised to refuse a request: the client gets this HTTP status and reason instead of a response."""
+    """The error that refuses a request: the client gets its HTTP `status` and its message as a response."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -80,11 +81,13 @@ class Request:
 
     @property
     def authority(self) -> str:
-        """The target as `HOST:PORT`; only `HOST` for a plain request to port 80."""
+        """The target of the request as `HOST:PORT`; only `HOST` for a plain request to port 80."""
         return self.host if self.port == 80 and self.path else f"{self.host}:{self.port}"
 
     def head(self, authorization: str | None = None, *, absolute: bool = False) -> bytes:
-        """Returns the head to send on. It asks the server to close the connection after one response.
+        """Returns the request line and the headers, as bytes, for the server or for the host's own proxy.
+
+        The header `Connection: close` asks the server to close the connection after one response.
 
         Args:
             authorization: the value of the Proxy-Authorization header; None omits the header.
@@ -99,7 +102,7 @@ class Request:
 
 
 def parse(lines: Sequence[bytes]) -> Request:
-    """Parses the lines of a request's head; raises Refusal if the request is malformed or not supported."""
+    """Returns the request whose request line and headers are `lines`; raises Refusal if they are invalid."""
     first = _REQUEST.fullmatch(lines[0]) if lines else None
     if first is None:
         raise Refusal(400, "this is an HTTP proxy, and that is no request")
@@ -125,7 +128,7 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
-    """Returns a copy of `request` with these headers, but without the hop-by-hop ones (`Connection`, …)."""
+    """Returns a copy of `request` with the headers, except those for one connection (`Connection`, …)."""
     by_name = [(name.decode("ascii").lower(), name, value) for name, value in headers]
     if any(name == "transfer-encoding" for name, _, _ in by_name):
         raise Refusal(411, "a body needs a Content-Length here")
@@ -144,7 +147,7 @@ def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
 
 @dataclass(frozen=True)
 class Parent:
-    """The HTTP proxy that the host's environment names; connections to public addresses go through it."""
+    """An HTTP proxy that the host's environment names; connections to public addresses go through it."""
 
     host: str
     port: int
@@ -152,7 +155,7 @@ class Parent:
 
     @classmethod
     def of(cls, key: str, url: str) -> Parent:
-        """Parses a proxy's address: `url` is the value of the environment variable `key`.
+        """Returns the proxy with the address `url`, which is the value of the environment variable `key`.
 
         Raises:
             ConfigError: `url` is not an `http://` proxy; the message omits it, since it may hold a password.
@@ -225,10 +228,12 @@ class Proxy:
                 await port_relay.splice((reader, writer), far, idle=IDLE_SECONDS)
 
     async def _reach(self, request: Request) -> tuple[port_relay.Streams, Parent | None]:
-        """Opens the onward connection for a request, either directly or through the host's own proxy.
+        """Connects to the server that a request names, either directly or through the host's own proxy.
 
-        Returns the connection, and the host's proxy, or None if the connection is direct. Raises Refusal if
-        the box may not reach the host, or if the connection fails.
+        Returns the connection, and the host's own proxy (None if the connection is direct).
+
+        Raises:
+            Refusal: the box may not reach the server, or the connection failed.
         """
         host, port = request.host, request.port
         rules = [rule for rule in self._rules if rule.allows(host, port)]
@@ -254,7 +259,10 @@ class Proxy:
     async def _addresses(
         self, host: str, port: int, private: bool, *, by_parent: bool
     ) -> Sequence[str]:
-        """Returns the checked addresses of a name; none if only the host's own proxy can resolve the name."""
+        """Resolves a host name, checks that the box may reach its addresses, and returns the addresses.
+
+        Returns no address if only the host's own proxy can resolve the name.
+        """
         await self._resolving.acquire()
         loop = asyncio.get_running_loop()
         asked = loop.run_in_executor(_threads(os.getpid()), self._resolve, host, port)
@@ -277,8 +285,10 @@ class Proxy:
     async def _refuse(
         self, refusal: Refusal, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Sends an error response. The reason is also in its status line, since clients show only that line
-        when a tunnel is refused."""
+        """Sends an error response to the client, with the reason also in the status line.
+
+        If a tunnel is refused, clients show only the status line.
+        """
         body = f"air: {refusal}\n".encode("ascii", "replace")
         reason = body.rstrip()[:800].decode()
         head = f"HTTP/1.1 {refusal.status} {reason}\r\nContent-Type: text/plain\r\n"
@@ -292,13 +302,13 @@ class Proxy:
 
 
 def addresses(host: str, port: int) -> list[str]:
-    """Asks the machine's resolver for the addresses of a name; raises OSError if there are none. Blocks."""
+    """Returns the addresses of a host name from this machine's resolver; raises OSError if there are none."""
     entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
-    """Reads the lines of a request's head; raises Refusal at the first line that cannot be valid."""
+    """Reads a request line and its headers, and returns these lines; raises Refusal if a line is invalid."""
     lines: list[bytes] = []
     size = 0
     while True:
@@ -317,7 +327,7 @@ async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
 
 
 async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
-    """Connects to the first address that answers; if none does, raises the OSError of the last attempt."""
+    """Connects to the first address that answers, and returns the connection; OSError if none answers."""
     last: OSError = ConnectionError("the name has no address")
     for address in addresses[:_ADDRESSES_TRIED]:
         try:
@@ -328,7 +338,10 @@ async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
 
 
 async def _through(parent: Parent, request: Request) -> port_relay.Streams:
-    """Connects to the host's own proxy; for a `CONNECT` request, also waits until the tunnel is open."""
+    """Connects to the host's own proxy, and returns the connection.
+
+    For a `CONNECT` request, it also waits until the tunnel is open.
+    """
     reader, writer = await asyncio.open_connection(parent.host, parent.port, limit=port_relay.PIECE)
     if request.path:
         return reader, writer
@@ -351,7 +364,12 @@ async def _through(parent: Parent, request: Request) -> port_relay.Streams:
 async def _exchange(
     request: Request, parent: Parent | None, near: port_relay.Streams, far: port_relay.Streams
 ) -> None:
-    """Sends one plain request onward, and copies the response to the client until the response ends."""
+    """Sends a plain request (not `CONNECT`) to the server, and copies the response to the client.
+
+    Args:
+        near: the connection to the client.
+        far: the connection to the server, or to the host's own proxy `parent`.
+    """
     authorization = parent.authorization if parent else None
     far[1].write(request.head(authorization, absolute=parent is not None))
     if request.expects:
@@ -368,7 +386,10 @@ async def _exchange(
 async def _send_body(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, size: int, alive: Callable[[], None]
 ) -> None:
-    """Sends `size` bytes of a request's body to the server; aborts if the client ends early."""
+    """Copies `size` bytes of a request's body from the client to the server.
+
+    If the client sends fewer bytes, it aborts the connection to the server.
+    """
     while size:
         try:
             data = await source.read(min(port_relay.PIECE, size))

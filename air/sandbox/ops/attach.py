@@ -28,7 +28,7 @@ from air.sandbox.wire.guest_box import MOST_FILES, base_env
 
 BOUND = f"{{ ulimit -Sn {MOST_FILES} && ulimit -Hn {MOST_FILES}; ulimit -Sc 0; ulimit -Hc 0; }} 2>/dev/null"
 """Shell code that sets the resource limits of `guest_box.BOUNDS` for every command of the shell. The soft
-limit is set first, since a soft limit above the hard limit is an error; a hard limit that is lower stays."""
+limit is set first, because a soft limit above the hard limit is an error. A lower hard limit stays."""
 _MARK = "AIR_VISIT"
 _BECOME = f'{BOUND}; {{ echo 1000 >/proc/self/oom_score_adj; }} 2>/dev/null; exec "$@"'
 _END = (
@@ -96,7 +96,10 @@ def run(
 
 
 def _env(description: dict[str, Any]) -> dict[str, str]:
-    """Returns the environment of the box's commands, as far as the container's description shows it."""
+    """Returns the environment variables for the command, derived from the container's description.
+
+    They are those of all commands of the box, without the variables of `BoxSpec.env`.
+    """
     cpus = description["HostConfig"].get("NanoCpus") or 1e9
     return base_env(BoxSpec(limits=BoxLimits(cpus=cpus / 1e9)))
 
@@ -144,7 +147,10 @@ def _show(number: int, data: bytes) -> None:
 
 @contextmanager
 def _fed(sock: Any) -> Iterator[None]:
-    """Copies standard input to the command while the block runs; leaves later input unread."""
+    """Context manager: copies standard input to the command during the `with` block.
+
+    Input that comes after the block stays unread.
+    """
     over, end = os.pipe()
     thread = threading.Thread(target=_feed, args=(sock, over), daemon=True)
     thread.start()
@@ -157,7 +163,10 @@ def _fed(sock: Any) -> Iterator[None]:
 
 
 def _feed(sock: Any, over: int) -> None:
-    """Copies standard input and its end to `sock`, until the other end of the pipe `over` is closed."""
+    """Copies standard input to `sock`, and closes its sending side when standard input ends.
+
+    It returns earlier if the other end of the pipe `over` is closed.
+    """
     stdin = sys.stdin.fileno()
     try:
         while over not in (ready := select.select([stdin, over], [], [])[0]):
@@ -172,7 +181,10 @@ def _feed(sock: Any, over: int) -> None:
 
 @contextmanager
 def _raw(client: Any, ident: str) -> Iterator[None]:
-    """Keeps this terminal in raw mode, and the command's terminal at the same size, while the block runs."""
+    """Context manager: keeps this terminal in raw mode during the `with` block.
+
+    It also gives the terminal of the command the size of this terminal.
+    """
 
     def resize(*_: object) -> None:
         rows, columns = termios.tcgetwinsize(sys.stdout.fileno())

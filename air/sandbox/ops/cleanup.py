@@ -1,9 +1,9 @@
 """Removes boxes whose owner, the process that opened them, is dead.
 
-A running box ends by itself when its owner ends, since its stream then closes. This module removes what
-cannot end by itself: containers that were created but never started, containers past their expiry time, and
-folders of process boxes (boxes that are plain processes, not containers). It touches only containers with
-air's labels and folders with air's name prefix.
+A running box ends by itself when its owner ends, because the stream between them then closes.
+This module removes what cannot end by itself: containers that were created but never started, containers past
+their expiry time, and folders of process boxes (boxes that are plain processes, not containers). It touches
+only containers with air's labels and folders with air's name prefix.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ def collect() -> list[str]:
 
 
 def collect_folders() -> list[str]:
-    """Removes folders of process boxes (boxes without a container) with a dead owner; returns their paths."""
+    """Removes the folders of process boxes (boxes without a container) whose owner process is dead.
+
+    Returns the paths of the removed folders.
+    """
     removed = []
     for folder, label in ownership.box_folders():
         if ownership.is_dead(label):

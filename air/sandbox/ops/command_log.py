@@ -28,7 +28,7 @@ from air.errors import MissingError
 from air.sandbox.contract.box import BoxSpec, Command, ExecResult
 
 MAX_BYTES = 1_000_000
-"""Size in bytes after which a log file takes no more lines, except the last one, `end`."""
+"""The size in bytes from which on a log file gets no more lines, except its last line, `end`."""
 MAX_COMMAND = 300
 """Maximum length of a recorded command in characters; the rest is cut."""
 KEEP_FILES = 300
@@ -40,12 +40,15 @@ _warned = False
 
 
 def folder() -> Path:
-    """Returns the folder of the log files, without creating it."""
+    """Returns the folder that holds the command logs of all boxes, without creating it."""
     return paths.cache() / "boxes"
 
 
 class Events:
-    """Writes the command log of one box. Its methods never raise: a box must not fail because of its log."""
+    """The writer of one box's command log.
+
+    Its methods never raise, because a log that cannot be written must not stop the box.
+    """
 
     def __init__(self, box: str) -> None:
         self._box = box
@@ -53,7 +56,7 @@ class Events:
         self._size = self._commands = self._unwritten = 0
 
     def start(self, spec: BoxSpec, *, run: str, owner: str, workspace: str) -> None:
-        """Opens the log file and records that the box is ready."""
+        """Opens the log file of the box and writes the first line, `start`: the box is ready."""
         try:
             folder().mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(self._file, _OPEN, 0o600)
@@ -76,13 +79,13 @@ class Events:
         return self._commands
 
     def done(self, number: int, result: ExecResult) -> None:
-        """Records the result of the command with this number."""
+        """Records the result of a command; `number` is what `run` returned for the command."""
         fields = {"n": number, "code": result.code, "seconds": round(result.seconds, 4)}
         fields |= {"timed_out": result.timed_out, "truncated": result.truncated}
         self._write("done", fields | {"bytes": [len(result.stdout), len(result.stderr)]})
 
     def failed(self, number: int, error: BaseException) -> None:
-        """Records that a command has no result: it was cancelled, or its box died."""
+        """Records that a command has no result, because it was cancelled or its box died."""
         self._write("done", {"n": number, "error": f"{type(error).__name__}: {error}"[:300]})
 
     def end(self, reason: str) -> None:
@@ -116,7 +119,10 @@ class Events:
 
 
 def shown(command: Command) -> str:
-    """Returns the beginning of a command as text; a list of arguments is quoted for a shell."""
+    """Returns the first `MAX_COMMAND` characters of a command as text.
+
+    A command that is a list of arguments is quoted for a shell.
+    """
     if isinstance(command, str):
         return command[:MAX_COMMAND]
     text = ""
@@ -138,7 +144,7 @@ F = TypeVar("F", bound=Callable[..., Awaitable[ExecResult]])
 
 
 def recorded(method: F) -> F:
-    """Decorates the `exec` method of a box: writes each command to the box's log, `box.events`."""
+    """Decorator for the method `exec` of a box: writes each command and its result to the box's log."""
 
     @functools.wraps(method)
     async def exec_(box: Any, command: Command, **options: Any) -> ExecResult:
@@ -155,10 +161,10 @@ def recorded(method: F) -> F:
 
 
 def read(file: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Reads the records of a log file from a byte offset on; returns them and the offset for the next read.
+    """Reads a log file from a byte offset on; returns its records, and the offset for the next read.
 
-    An incomplete last line is left for the next read. A line that is not JSON, since a full disk cut it, is
-    skipped.
+    An incomplete last line is left for the next read. A line that is not JSON, because
+    a full disk cut it, is skipped.
 
     Raises:
         OSError: the file cannot be read.
@@ -178,7 +184,10 @@ def read(file: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
 
 
 def find(name: str) -> list[Path]:
-    """Returns the log files of the boxes whose name begins with `name` (`air-` is optional), newest first."""
+    """Returns the log files of the boxes whose name begins with `name`, newest first.
+
+    `name` may omit the prefix `air-`.
+    """
     short = name.removeprefix("air-")
     files = folder().glob("air-*.jsonl")
     matching = [f for f in files if f.stem.removeprefix("air-").startswith(short)]
@@ -186,7 +195,7 @@ def find(name: str) -> list[Path]:
 
 
 def collect(*, now: float | None = None) -> list[str]:
-    """Removes log files that are older than `KEEP_SECONDS`, and all but the newest `KEEP_FILES`.
+    """Removes command logs that are older than `KEEP_SECONDS`, and all but the newest `KEEP_FILES`.
 
     It removes nothing if the user has no home folder.
 

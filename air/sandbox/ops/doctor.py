@@ -1,4 +1,6 @@
-"""The checks of `air doctor`: whether boxes can work on this machine. Each finding names a remedy.
+"""The checks of `air doctor`: whether boxes can work on this machine.
+
+The result of a check is a finding, one line of the report. It names a remedy if there is a problem.
 
 The checks start one box and remove it; otherwise they only read. The functions `judge_…` get the container
 engine's answers as arguments, so that tests can pass the answers of other container engines.
@@ -41,20 +43,24 @@ _FEW_NETWORKS = 5
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check of `air doctor`."""
+    """The result of one check of `air doctor`: one line of its report."""
 
     check: str
     """The name of the check, in a word or two."""
     state: State
-    """`warn`: boxes work, but something needs attention. `fail`: boxes do not work, or soon will not."""
+    """`ok`: no problem. `warn`: boxes work, but something needs attention. `fail`: boxes do not work, or soon
+    will not."""
     seen: str
-    """The observation, as a short phrase."""
+    """What the check observed, as a short phrase."""
     remedy: str = ""
     """A shell command that fixes the problem or helps to find it; empty if there is none."""
 
 
 def examine() -> Iterator[Finding]:
-    """Runs all checks of `air doctor` and yields each finding when its check is done. Blocks for seconds."""
+    """Runs all checks of `air doctor`, and yields each finding (a line of the report) when its check is done.
+
+    All checks together take several seconds.
+    """
     from air.sandbox.docker import engine
 
     info: dict[str, Any] | None = None
@@ -82,7 +88,10 @@ def examine() -> Iterator[Finding]:
 
 
 def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding:
-    """Judges the container engine by its answers to the requests `info` and `version`."""
+    """Checks the container engine's answers to the requests `info` and `version`; returns the finding.
+
+    The container engine must be able to limit memory, processes and CPU.
+    """
     name = "Podman" if "podman" in str(version.get("Components", "")).lower() else "Docker"
     driver, cgroups = info.get("Driver", "?"), info.get("CgroupVersion", "?")
     rootless = ", rootless" if _rootless(info) else ""
@@ -134,7 +143,7 @@ def _images() -> Iterator[Finding]:
 
 
 def judge_networks(networks: Sequence[Mapping[str, Any]], info: Mapping[str, Any]) -> Finding:
-    """Judges whether the container engine has addresses left for more bridge networks.
+    """Checks whether the container engine has free addresses for more bridge networks; returns the finding.
 
     Boxes use no bridge network, but builds and compose files do.
     """
@@ -175,7 +184,10 @@ def _boxes() -> Finding:
 
 
 def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
-    """Judges whether the volumes with air's labels still have a live owner and have not expired."""
+    """Checks for volumes with air's labels whose owner process is dead or whose time is over.
+
+    Returns the finding, one line of the report.
+    """
     now, stale = time.time(), []
     for volume in volumes:
         labels = volume.get("Labels") or {}
@@ -213,7 +225,9 @@ def _disks(info: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 
 def judge_disk(name: str, folder: Path, few: float, least: float, remedy: str) -> Finding:
-    """Judges whether a folder, which need not exist yet, has free space and can be written.
+    """Checks whether a folder has free space and can be written; returns the finding.
+
+    The folder need not exist yet.
 
     Args:
         few: the finding is a warning if fewer gigabytes than this are free.
@@ -282,7 +296,7 @@ def _gpus(info: Mapping[str, Any] | None) -> Finding:
 
 
 def judge_gpu_runtime(seen: str, info: Mapping[str, Any] | None) -> Finding:
-    """Judges whether the container engine can give GPUs to a container.
+    """Checks whether the container engine can give GPUs to a container; returns the finding.
 
     Args:
         seen: a description of the GPUs, for the finding.
@@ -307,7 +321,10 @@ do [ -r $f ] && echo ${f##*/} $(cat $f); done; true
 
 
 def _one_box(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Starts a box, runs a command in it, reads its resource limits from inside, and removes the box."""
+    """Starts a box, runs a command in it, reads the resource limits from inside the box, and removes the box.
+
+    Yields the findings about the box's speed and its limits.
+    """
     from air.sandbox.docker import container_spec
 
     try:
@@ -340,7 +357,7 @@ async def _try_box() -> tuple[tuple[float, float, float], str]:
 
 
 def judge_limits(text: str, most_memory: int, most_pids: int, info: Mapping[str, Any]) -> Finding:
-    """Judges whether the kernel enforces the resource limits of a box.
+    """Checks whether the kernel enforces the resource limits of a box; returns the finding.
 
     Args:
         text: the limits as seen inside the box, in lines `FILE VALUE`, such as `memory.max 1073741824`.

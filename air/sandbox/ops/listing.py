@@ -1,4 +1,4 @@
-"""Lists all boxes on this machine (containers and process boxes, of every owner); finds a box by its name."""
+"""Lists all boxes on this machine, whichever process opened them, and finds a box by its name."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Live:
 
     @property
     def pid(self) -> str:
-        """The process id of the box's owner; `?` if the owner's label cannot be read."""
+        """The id of the process that opened the box, as text; `?` if the box's label does not contain it."""
         return self.owner.rsplit(":", 2)[-2] if self.owner.count(":") > 1 else "?"
 
     @property
     def dead(self) -> bool:
-        """Whether the owner of the box is certainly dead."""
+        """Whether the process that opened the box is certainly dead; false if this is unknown."""
         return ownership.is_dead(self.owner)
 
 
@@ -82,9 +82,9 @@ def folders() -> list[Live]:
 
 
 def _recorded(name: str) -> tuple[str, float | None, str]:
-    """Returns the run, the seconds left and the workspace of a process box; empty or None if unknown.
+    """Returns the run, the remaining seconds and the workspace of a process box, from its command log.
 
-    They come from the box's command log, since a folder has no labels.
+    If the log cannot be read, the run and the workspace are empty, and the seconds are None.
     """
     try:
         events, _ = command_log.read(command_log.folder() / f"{name}.jsonl")
@@ -97,10 +97,11 @@ def _recorded(name: str) -> tuple[str, float | None, str]:
 
 
 def find(name: str) -> Live:
-    """Returns the one existing box whose name begins with `name` (`air-` is optional).
+    """Returns the one existing box whose name begins with `name`, which may omit the prefix `air-`.
 
     Raises:
-        MissingError: no box has such a name; or no process box has, and no container engine answers.
+        MissingError: no box has such a name; or no process box has such a name, and no container engine
+            answers.
         UsageError: several boxes have such a name.
         BoxStartError: the container engine failed.
     """

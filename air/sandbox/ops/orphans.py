@@ -1,9 +1,9 @@
 """Finds orphans: processes and file locks that outlived the air process that started them.
 
-This module only reads: it ends and removes nothing. A process counts as ours only if air marked it:
+This module only reads: it ends and removes nothing. A process counts as a process of air only in two cases:
 `ownership.OWNER_ENV` is in its environment; or it is the guest or a command of a process box (a box that is
 a plain process, not a container), and its folder belongs to such a box. A process's name proves nothing.
-Processes of other users cannot be read and are left out; so are those of other pid namespaces (containers).
+Processes of other users, and of other pid namespaces (containers), cannot be read and are left out.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ def _processes() -> Iterator[Path]:
 
 
 def _owner(entry: Path) -> str:
-    """Returns the owner of a process by the marks that air leaves on it; empty if it has no mark."""
+    """Returns the air process that started the process with the `/proc` folder `entry`, by air's marks on it.
+
+    The owner is returned as `host:pid:start`; it is empty if the process has no such mark.
+    """
     variables = dict(word.partition("=")[::2] for word in _words(entry / "environ"))
     if owner := variables.get(ownership.OWNER_ENV):
         return owner
@@ -69,7 +72,10 @@ def _owner(entry: Path) -> str:
 
 
 def _box_owner(path: str) -> str:
-    """Returns the owner of the process box whose folder contains `path`; empty if no such box does."""
+    """Returns the owner (`host:pid:start`) of the process box whose folder contains `path`.
+
+    Returns an empty string if `path` lies in no such folder.
+    """
     owners = (ownership.folder_owner(part) for part in Path(path).parts)
     return next((owner for owner in owners if owner), "")
 

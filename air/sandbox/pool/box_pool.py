@@ -1,14 +1,15 @@
 """A pool of boxes: limits how many boxes exist, and starts some of them in advance.
 
-A pool belongs to one process and one event loop. It lends each box once, and removes the box when it comes
-back. Starting in advance and removing take no time of the caller; leaving the pool waits until all boxes
-are gone. A caller that holds a box must not wait for another box of the same pool. Use a second pool for
-boxes of another purpose, with `nested` if a caller waits for them while it holds a box of the first pool.
+A pool belongs to one process and one event loop. Each box is lent (given to a caller) only once, and removed
+when the caller gives it back. The pool starts spare boxes and removes boxes in the background, so callers do
+not wait for this; leaving the pool waits until all boxes are gone. A caller that holds a box must not wait
+for another box of the same pool. Use a second pool for boxes of another purpose, with `nested` if a caller
+waits for them while it holds a box of the first pool.
 
-Two boxes are interchangeable if their specs are equal, and the tag of their image meant the same image when
-the boxes were requested. A box holds its GPUs and one of the host's slots (`air.sandbox.pool.host_slots`)
+Two boxes are interchangeable if their specs are equal, and their image's tag meant the same image when the
+boxes were requested. A box holds its GPUs and one of the host's slots (`air.sandbox.pool.host_slots`)
 from before its start until it is gone. A spare box (a started box that waits for a lease) never waits for
-GPUs or a slot, and ends as soon as any process on this host waits for what it holds.
+GPUs or a slot, and ends as soon as any process on this host waits for the GPUs or the slot that it holds.
 """
 
 from __future__ import annotations
@@ -42,17 +43,19 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Shelf:
-    """The boxes of one spec and one image that are ready or starting, but not lent."""
+    """The pool's record of all boxes of one spec and one image that no caller has: ready or starting."""
 
     spec: BoxSpec
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
     wanted: bool = True
-    """Whether spare boxes (for later leases) are started; false from a failed start to the next request."""
+    """Whether the pool starts spare boxes, which wait for later leases. A failed start sets it to false; the
+    next request for such a box sets it to true again."""
     resting: bool = False
-    """Whether no spare boxes are started for now, since others hold or wait for what these would need."""
+    """Whether the pool starts no spare boxes for now, because other boxes hold or wait for the GPUs or the
+    slots that spare boxes would need."""
     old: bool = False
-    """Whether the tag of the image means another image by now, so that these boxes are outdated."""
+    """Whether the tag of the image now means another image, so that the boxes are outdated."""
 
 
 @dataclass
@@ -62,17 +65,17 @@ class _Waiter:
 
 
 class Pool:
-    """Lends boxes, and starts some of them in advance; use through `async with`.
+    """A pool that gives boxes to callers, and starts some of them in advance; use it through `async with`.
 
     Args:
-        max_boxes: the maximum number of boxes at once: lent, ready, closing and starting, including boxes
-            that wait for GPUs or a slot.
-        warm: the number of boxes that are kept ready for each requested spec, within `max_boxes`.
+        max_boxes: the maximum number of boxes at once, whether callers have them or they are ready, closing
+            or starting; boxes that wait for GPUs or a slot count too.
+        warm: the number of spare boxes that stay ready for each requested spec, within `max_boxes`.
         run: the run that the boxes belong to, for labels; this process's own run if empty.
         gpus: the pool that gives boxes their GPUs; None refuses specs with GPUs.
         nested: whether callers hold a box of another pool while they wait for a box of this pool.
-        snapshots: whether the snapshot service starts when the pool is entered, so that the first
-            snapshot is as fast as later ones.
+        snapshots: whether entering the pool also starts the service that takes snapshots of containers,
+            so that the first snapshot is as fast as later ones.
 
     Raises:
         ConfigError: the value of `AIR_MAX_BOXES` is not a positive integer.
@@ -106,7 +109,7 @@ class Pool:
         self._open = False
 
     async def __aenter__(self) -> Pool:
-        """Opens the pool, and removes boxes from this machine whose owner process is dead.
+        """Opens the pool and returns it; first removes boxes from this machine whose owner process is dead.
 
         Raises:
             BoxStartError: the snapshot service did not start.
@@ -147,7 +150,7 @@ class Pool:
             self._keeper = None
 
     def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> Lease:
-        """Returns a lease of one box of `spec`: `async with` takes the box, and gives it back at the end.
+        """Returns a lease of one box of `spec`: `async with` waits for the box, yields it, and gives it back.
 
         Args:
             snapshot: a frozen workspace that the box starts with, instead of an empty one.
@@ -155,7 +158,7 @@ class Pool:
         return Lease(self, spec, snapshot)
 
     def prepare(self, spec: BoxSpec) -> None:
-        """Begins to start spare boxes of `spec`, which wait for later leases. Returns at once.
+        """Starts spare boxes of `spec`, which wait for later leases, in the background. Returns at once.
 
         Raises:
             ConfigError: the spec needs more GPUs than this pool has.
@@ -164,7 +167,9 @@ class Pool:
         self._spawn(self._starts, self._prepared(spec))
 
     async def take(self, spec: BoxSpec) -> GuestBox:
-        """Waits for a fresh box, which the caller must return with `give_back`; prefer `lease`.
+        """Waits for a box that nobody has used, and returns it; the caller must call `give_back` later.
+
+        `lease` does both, so use `lease` if possible.
 
         Raises:
             ConfigError: the spec needs more GPUs than this pool has.
@@ -202,14 +207,14 @@ class Pool:
         return box
 
     def give_back(self, box: GuestBox) -> None:
-        """Removes a lent box, in the background. Calling it twice is harmless."""
+        """Removes, in the background, a box that `take` returned. Calling it twice is harmless."""
         if box in self._lent:
             self._retire(box)
 
     async def _shelf(self, spec: BoxSpec) -> _Shelf:
-        """Returns the shelf, which holds the ready boxes, of a spec and its current image.
+        """Returns the record of the ready and starting boxes of a spec and its current image (the shelf).
 
-        It marks shelves of the same spec and other images as old.
+        It marks the records of the same spec and other images as old.
         """
         digest = await self._digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
@@ -228,9 +233,10 @@ class Pool:
         self._balance()
 
     async def _give_way(self) -> None:
-        """Ends spare boxes, which wait for a lease, if a process on this host waits for their GPUs or slots.
+        """Loops for ever: removes spare boxes if any process on this host waits for their GPUs or slots.
 
-        It checks once a second, and allows new spare boxes when nobody waits any more.
+        Spare boxes are started boxes that wait for a lease. The loop checks once a second; when no
+        process waits any more, it allows new spare boxes.
         """
         while True:
             await asyncio.sleep(GIVE_WAY_SECONDS)
@@ -244,7 +250,7 @@ class Pool:
             self._balance()
 
     def _balance(self) -> None:
-        """Gives ready boxes to waiters, then starts missing boxes. Called after every change of the pool."""
+        """Gives ready boxes to waiting callers and starts missing boxes; called after every change."""
         if not self._open:
             return
         for waiter in list(self._waiters):
@@ -272,7 +278,10 @@ class Pool:
                 self._start(shelf, spare=True)
 
     def _next(self, shelf: _Shelf) -> GuestBox | None:
-        """Returns a ready box that is alive and not too old, or None; removes ready boxes that are not."""
+        """Returns a ready box of `shelf` that is alive and not too old, or None if there is none.
+
+        It removes the ready boxes that are dead or too old.
+        """
         while shelf.ready:
             box = shelf.ready.popleft()
             if box.alive and time.monotonic() - box.born < ownership.WARM_SECONDS / 2:
@@ -281,7 +290,7 @@ class Pool:
         return None
 
     def _make_room(self) -> None:
-        """Removes ready boxes if the pool is full and its waiters need boxes of another kind."""
+        """Removes ready boxes if the pool is full and callers wait for boxes of another spec or image."""
         short = len(self._waiters) - len(self._closes)
         short -= sum(shelf.starting for shelf in self._shelves.values())
         for shelf in self._shelves.values():
@@ -315,7 +324,10 @@ class Pool:
             self._balance()
 
     async def _box_with_slot(self, spec: BoxSpec, spare: bool) -> GuestBox | None:
-        """Starts a box with its GPUs and slot; returns None if a spare box would have to wait for them."""
+        """Takes GPUs and a slot, starts a box with them, and returns the box.
+
+        If `spare` is true, it never waits for GPUs or a slot, but returns None if they are not free.
+        """
         share = await (self._slots.try_take if spare else self._slots.take)(spec)
         if share is None:
             return None
@@ -338,7 +350,10 @@ class Pool:
             self._retire(box)
 
     def _failed(self, shelf: _Shelf, error: AirError) -> None:
-        """Passes `error` to the shelf's first waiter; starts no more spare boxes until the next request."""
+        """Raises `error` in the first caller that waits for a box of `shelf` (one spec and image).
+
+        The pool then starts no spare boxes of this shelf until the next request.
+        """
         if not self._open:
             return
         self.stats.failed += 1
@@ -378,7 +393,7 @@ class Pool:
 
 
 class Lease:
-    """The right to use one box of a pool; use through `async with`, once."""
+    """The right to use one box of a pool; use it once, with `async with`, which yields the box."""
 
     def __init__(self, pool: Pool, spec: BoxSpec, snapshot: Snapshot | None = None) -> None:
         self._pool, self._spec, self._snapshot = pool, spec, snapshot
@@ -386,7 +401,7 @@ class Lease:
 
     @property
     def queue_seconds(self) -> float:
-        """Seconds that the caller waited for the box; 0 before the caller has it."""
+        """The number of seconds that the caller waited for the box; 0 before the caller has the box."""
         return 0.0 if self._box is None else self._box.queue_seconds
 
     async def __aenter__(self) -> Box:

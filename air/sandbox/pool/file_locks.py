@@ -2,7 +2,7 @@
 
 A lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`), held with flock(2): the kernel
 frees the lock when its holder ends, in whatever way. The file names its holder in one JSON line. That line
-is only for people: no decision depends on it.
+is only for people; no decision depends on it.
 
 Limits: the folder must be on this machine's own disk. Processes that see another folder (in a container, or
 with another `AIR_LOCK_DIR`) do not share these locks; nor do processes that start after somebody removed the
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lock, as the lock's file names it."""
+    """The process that holds a lock, as the text in the lock's file names it."""
 
     pid: int
     user: str
@@ -71,7 +71,7 @@ class Lock:
 
 
 def folder() -> Path:
-    """Returns the folder of the lock files: `AIR_LOCK_DIR`, or the default."""
+    """Returns the folder of the lock files: `AIR_LOCK_DIR`, or the default `/run/lock/air`."""
     return Path(os.environ.get(FOLDER_ENV) or FOLDER)
 
 
@@ -81,7 +81,7 @@ def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
     Args:
         names: names of locks, in order of preference; missing lock files are created.
         shared: whether other processes may hold the lock at the same time, if they also share it.
-        run: the run to name as the holder; this process's own run if empty.
+        run: the run that the lock's file names as the holder; this process's own run if empty.
 
     Raises:
         ConfigError: the folder of locks, or a file in it, cannot be used.
@@ -105,7 +105,7 @@ def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
 
 
 def holder(name: str) -> Holder | None:
-    """Returns the process that holds a lock exclusively, as the lock's file names it, or None.
+    """Returns the process that holds a lock exclusively, or None if no process does.
 
     Raises:
         ConfigError: the folder of locks, or a file in it, cannot be used.
@@ -115,6 +115,8 @@ def holder(name: str) -> Holder | None:
 
 def wanted(name: str) -> bool:
     """Whether any process holds the lock `name`, exclusively or shared.
+
+    Processes hold some locks only to show that they wait for something; see `until`.
 
     Raises:
         ConfigError: the folder of locks, or a file in it, cannot be used.
@@ -136,9 +138,9 @@ async def until(
     what: Callable[[], str],
     say_after: float = SAY_SECONDS,
 ) -> T:
-    """Repeats `attempt` until it returns something other than None, and returns that.
+    """Waits until `attempt`, called several times a second, returns a result other than None; returns that.
 
-    While it waits, it holds the lock `marker` shared, so that `wanted(marker)` is true in all processes.
+    While `until` waits, it holds the lock `marker` shared, so that `wanted(marker)` is true in all processes.
 
     Args:
         attempt: a function that tries once, without waiting.
@@ -164,7 +166,11 @@ async def until(
 
 
 def _look(name: str, kind: int) -> Holder | None:
-    """Returns the holder that prevents a lock of `kind` (LOCK_SH or LOCK_EX), or None. Keeps no lock."""
+    """Returns the process that prevents others from taking a lock, or None if the lock is free.
+
+    Args:
+        kind: LOCK_SH asks whether a shared lock is possible, LOCK_EX whether an exclusive one is.
+    """
     with _folder() as at:
         try:
             fd = _checked(name, os.open(name, os.O_RDONLY | _FILE, dir_fd=at))
@@ -184,7 +190,10 @@ def _look(name: str, kind: int) -> Holder | None:
 
 @contextmanager
 def _folder() -> Iterator[int]:
-    """Opens the folder of locks for the block; makes it if necessary, sticky and writable by all users."""
+    """Context manager: yields a file descriptor of the folder of locks for the `with` block.
+
+    If the folder does not exist, it is made with the sticky bit and is writable by all users.
+    """
     path = folder()
     try:
         if not os.path.lexists(path):
@@ -204,7 +213,10 @@ def _folder() -> Iterator[int]:
 
 
 def _make(path: Path) -> None:
-    """Makes the folder of locks. It gets its name after its mode, so no process sees it with a wrong mode."""
+    """Makes the folder of locks.
+
+    The folder gets its permissions first and then its name, so no process sees it with wrong permissions.
+    """
     made = Path(tempfile.mkdtemp(prefix=".air-", dir=path.parent))
     try:
         made.chmod(0o1777)  # whatever the umask is
@@ -217,7 +229,7 @@ def _make(path: Path) -> None:
 
 
 def _open(name: str, at: int) -> int:
-    """Opens a lock's file; makes it if it does not exist.
+    """Opens a lock's file, which it makes if necessary, and returns the file descriptor.
 
     An existing file is opened without O_CREAT: in sticky folders the kernel may refuse O_CREAT for another
     user's file.
@@ -232,7 +244,10 @@ def _open(name: str, at: int) -> int:
 
 
 def _create(name: str, at: int) -> None:
-    """Makes a lock's file. It gets its name after its mode, so no process sees it with a wrong mode."""
+    """Makes a lock's file.
+
+    The file gets its permissions first and then its name, so no process sees it with wrong permissions.
+    """
     draft = f".{name}.{secrets.token_hex(6)}"
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=at)
     try:
@@ -270,7 +285,10 @@ def _sign(fd: int, run: str) -> None:
 
 
 def _parse(text: bytes) -> Holder:
-    """Parses the text of a lock's file. Any user may have written it: unprintable characters become `?`."""
+    """Returns the process that the text of a lock's file names.
+
+    Unprintable characters become `?`, because any user may have written the text.
+    """
     try:
         fields = json.loads(text.partition(b"\n")[0])
         pid, user, run = int(fields["pid"]), str(fields["user"]), str(fields["run"])

@@ -7,7 +7,8 @@ exclusively. So a box that wants a GPU alone never gets a shared GPU, even if tw
 settings.
 
 Locks do not show a container that outlives its killed owner, nor a container whose owner has another lock
-folder. Therefore a GPU is also lent only if no conflicting container has the GPU in its label `air.gpu`.
+folder. Therefore a box gets a GPU only if, in addition, no conflicting container has the GPU in its label
+`air.gpu`.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from air.sandbox.pool import file_locks
 from air.sandbox.pool.gpus import Gpu, Wanted, listed, plan
 
 WAITING = "gpu.waiting"
-"""The name of the lock that every process that waits for GPUs holds, shared."""
+"""The name of a lock that every process holds, shared, while it waits for GPUs."""
 _TURN = "gpu.turn"
 
 
 class GpuLease:
-    """The right to use some GPUs until `release`; releasing twice is harmless."""
+    """The right to use some GPUs until `release` is called; releasing twice is harmless."""
 
     def __init__(self) -> None:
         self._held: dict[Gpu, tuple[file_locks.Lock, ...]] = {}
@@ -54,7 +55,7 @@ class GpuLease:
         return tuple(lock.fd for held in self._held.values() for lock in held)
 
     def add(self, gpu: Gpu, held: tuple[file_locks.Lock, ...]) -> None:
-        """Adds a GPU, with its locks, to the lease."""
+        """Adds a GPU to the lease, with the file locks that were taken for the GPU."""
         self._held[gpu] = held
 
     def release(self, uuids: Iterable[str] | None = None) -> None:
@@ -66,15 +67,15 @@ class GpuLease:
 
 
 class GpuPool:
-    """Lends GPUs to boxes: each GPU to one box, or to `slots_per_gpu` boxes at once.
+    """A pool of GPUs for boxes: gives each GPU to one box, or to `slots_per_gpu` boxes at once.
 
-    Within this process, requests are served in order. Across processes the order is random. At any time,
-    only one waiting request for several GPUs on this machine may keep the GPUs that it already has.
+    Within this process, requests are served in order. Across processes the order is random. Only one request
+    on this machine may keep some GPUs while it waits for more, so that two requests never block each other.
 
     Args:
-        gpus: the GPUs to lend.
+        gpus: the GPUs of the pool.
         slots_per_gpu: the number of boxes that may share a GPU; its memory is not divided among them.
-        run: the run to name as the holder; this process's own run if empty.
+        run: the run that the lock files name as the holder; this process's own run if empty.
         say_after: seconds of waiting after which the log names the holders of the GPUs.
     """
 
@@ -96,11 +97,11 @@ class GpuPool:
 
     @classmethod
     def open(cls, wanted: Wanted, *, slots_per_gpu: int = 1, run: str = "") -> GpuPool:
-        """Makes a pool of the GPUs that `wanted` names; see `gpus.plan` for its values and errors."""
+        """Returns a pool of the GPUs that `wanted` names; see `gpus.plan` for its values and errors."""
         return cls(plan(wanted), slots_per_gpu=slots_per_gpu, run=run)
 
     def check(self, count: int) -> None:
-        """Checks that this pool can ever serve a box that needs `count` GPUs.
+        """Checks that this pool has at least `count` GPUs, because a box that needs more would wait for ever.
 
         Raises:
             ConfigError: the pool has fewer GPUs.
@@ -114,7 +115,7 @@ class GpuPool:
 
     @asynccontextmanager
     async def lease(self, count: int) -> AsyncIterator[GpuLease]:
-        """Holds `count` GPUs while the block of `async with` runs; waits for them first, as `take` does."""
+        """Async context manager: waits for `count` GPUs, and yields a lease of them for the block."""
         lease = await self.take(count)
         try:
             yield lease
@@ -159,7 +160,7 @@ class GpuPool:
                 turn.release()
 
     async def try_take(self, count: int, *, containers: bool = False) -> GpuLease | None:
-        """Like `take`, but returns None if the GPUs are not free now, instead of waiting for other boxes."""
+        """Returns a lease of `count` GPUs, or None if they are not free; unlike `take`, it does not wait."""
         self.check(count)
         if self._line.locked():
             return None
@@ -173,9 +174,9 @@ class GpuPool:
     async def _fill(
         self, lease: GpuLease, count: int, containers: bool, *, keep: bool
     ) -> GpuLease | None:
-        """Takes free GPUs until `lease` has `count`. Returns the lease, or None if GPUs are missing.
+        """Adds free GPUs to `lease` until it has `count`; returns the lease, or None if too few are free.
 
-        If GPUs are missing, it gives the other GPUs back unless `keep` is true.
+        If too few GPUs are free, the lease gives its GPUs back, unless `keep` is true.
         """
         for slot in self._slots:  # boxes share a GPU only after each GPU has one box
             for gpu in sorted(self.gpus, key=lambda gpu: gpu.uuid in self._occupied):
@@ -217,7 +218,7 @@ class GpuPool:
 def divided(
     gpus: Sequence[Gpu], *, box: int, grader: int, slots_per_gpu: int = 1, where: str = "gpus"
 ) -> tuple[GpuPool, GpuPool]:
-    """Divides GPUs into two pools: the first for boxes of agents, the second for boxes of graders.
+    """Divides GPUs into two pools and returns them: first the pool for agents, then the pool for graders.
 
     One pool is not enough, since an agent's box keeps its GPUs while it waits for the grader.
 
@@ -243,7 +244,7 @@ def divided(
 
 
 def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
-    """Returns the processes that hold a GPU, by slot; slot 0 means the whole GPU.
+    """Returns the processes that hold a GPU, as a dict from slot to process; slot 0 is the whole GPU.
 
     Raises:
         ConfigError: the locks cannot be used.
@@ -254,9 +255,10 @@ def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
 
 
 def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Returns the containers that use GPUs of a lease, as a dict from UUID to "container NAME of OWNER".
+    """Returns the containers that conflict with a lease, because they already use one of its GPUs.
 
-    Containers in different slots of a GPU do not conflict; a container with the whole GPU conflicts with all.
+    The result is a dict from the GPU's UUID to "container NAME of OWNER". Containers in different slots of a
+    GPU do not conflict, but a container with the whole GPU conflicts with all others.
 
     Args:
         label: the lease, in the form of `GpuLease.label`.
@@ -277,13 +279,13 @@ def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
 
 
 def _slot(part: str) -> tuple[str, str]:
-    """Splits one part of a label `air.gpu` into UUID and slot; a UUID without a slot means slot 0."""
+    """Returns the UUID and the slot in one part of a label `air.gpu`; a UUID without a slot means slot 0."""
     uuid, _, slot = part.strip().partition(".")
     return uuid, slot or "0"
 
 
 def occupied(label: str) -> dict[str, str]:
-    """Returns the existing containers that conflict with the lease `label`, as `users` does. Blocks.
+    """Returns the existing containers that already use GPUs of the lease `label`, as `users` does. Blocks.
 
     It first removes containers with GPUs whose owner process is dead.
 

@@ -1,4 +1,4 @@
-"""Detects the GPUs of this machine, and selects those that a run names. `gpu_leases` lends them to boxes.
+"""Detects the GPUs of this machine, and selects those that a run names.
 
 A GPU is identified by its UUID. Indices are those of NVML (as `nvidia-smi` counts, by PCI bus). They may
 differ from torch's indices, since `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` renumber CUDA's devices,
@@ -137,7 +137,8 @@ def _one(name: str, gpus: Sequence[Gpu], where: str) -> Gpu:
 
 
 def _visible(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Returns the GPUs that `CUDA_VISIBLE_DEVICES` names; as in CUDA, it ends at the first unknown entry."""
+    """Returns the GPUs that `CUDA_VISIBLE_DEVICES` names; as in CUDA, the first unknown entry
+    and all entries after it are ignored."""
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     if text is None:
         return list(gpus)
@@ -151,12 +152,12 @@ def _visible(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def listed(gpus: Iterable[Gpu]) -> str:
-    """Returns a list of GPUs as one line for messages."""
+    """Returns one line of text that names the GPUs, for messages."""
     return ", ".join(map(str, gpus)) or "none"
 
 
 def plan(boxes: Wanted, *, trainer: Sequence[str] = (), inference: Sequence[str] = ()) -> list[Gpu]:
-    """Returns the GPUs that boxes may use; the trainer's and the inference server's are not among them.
+    """Returns the GPUs that boxes may use, which are never GPUs of the trainer or the inference server.
 
     Blocks while the machine's GPUs are detected.
 

@@ -1,4 +1,6 @@
-"""Host slots: limit how many boxes exist on this machine. A box holds a slot from its start to its end.
+"""Host slots: file locks that limit how many boxes exist on this machine.
+
+A box holds a slot from its start to its end.
 
 A box takes its GPUs first and its slot afterwards, so a box that waits for a GPU, perhaps for hours, blocks
 no slot. Slots and GPUs are file locks (`air.sandbox.pool.file_locks`): they hold across processes, and end
@@ -62,12 +64,12 @@ class HostShare:
 
 
 class HostSlots:
-    """Gives slots of this host, and GPUs, to the boxes of one pool.
+    """The host slots and GPUs that the boxes of one pool take: each box needs one slot, and perhaps GPUs.
 
     Args:
         gpus: the pool that gives boxes their GPUs; None refuses boxes with GPUs.
         nested: whether callers hold a box of another pool while they wait for a box of this pool.
-        run: the run to name as the holder; this process's own run if empty.
+        run: the run that the lock files name as the holder; this process's own run if empty.
 
     Raises:
         ConfigError: the value of `AIR_MAX_BOXES` is not a positive integer.
@@ -81,7 +83,7 @@ class HostSlots:
         self._line = asyncio.Lock()
 
     def check(self, spec: BoxSpec) -> None:
-        """Checks that a box of `spec` can ever get its GPUs.
+        """Checks that the GPU pool has enough GPUs for a box of `spec`, which would otherwise wait for ever.
 
         Raises:
             ConfigError: the box needs more GPUs than the GPU pool has.
@@ -90,7 +92,7 @@ class HostSlots:
             self._pool.check(spec.gpus)
 
     async def take(self, spec: BoxSpec) -> HostShare:
-        """Waits for the GPUs and the slot of a box of `spec`; returns them as a `HostShare` to release later.
+        """Waits for the GPUs and the slot of a box of `spec`, and returns them; the caller must release them.
 
         Raises:
             ConfigError: the box needs more GPUs than the GPU pool has, or the locks cannot be used.
@@ -116,7 +118,10 @@ class HostSlots:
         return share
 
     async def try_take(self, spec: BoxSpec) -> HostShare | None:
-        """Like `take`, but returns None at once if others hold, or wait for, what the box needs."""
+        """Returns the GPUs and the slot of a box of `spec`, like `take`, but never waits for other boxes.
+
+        Returns None if the GPUs or the slot are not free, or if others already wait for such.
+        """
         share = HostShare()
         try:
             if self.wanted(spec) or self._line.locked():
@@ -136,7 +141,7 @@ class HostSlots:
         return share
 
     def wanted(self, spec: BoxSpec) -> bool:
-        """Whether any process on this host waits for a slot, or for GPUs if a box of `spec` has some."""
+        """Whether any process on this host waits for a slot, or, if `spec` needs GPUs, for GPUs."""
         gpus = bool(spec.gpus) and file_locks.wanted(GPUS_WAITING)
         return gpus or (self._limited and file_locks.wanted(self._waiting))
 
@@ -152,7 +157,7 @@ class HostSlots:
 
     @cached_property
     def _limited(self) -> bool:
-        """Whether slots limit the boxes; false if the default folder of locks is unusable. Decided once."""
+        """Whether slots limit the number of boxes; false if the default folder of locks cannot be used."""
         try:
             file_locks.names("box.")
         except ConfigError as error:

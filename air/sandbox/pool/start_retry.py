@@ -19,16 +19,17 @@ from air.sandbox.docker.engine_errors import EngineAwayError, TransientStartErro
 
 ATTEMPTS = 4
 AWAY_SECONDS = 60.0
-"""Seconds for which starts are repeated while the container engine does not answer, e.g. as it restarts."""
+"""Seconds for which starts are repeated while the container engine does not answer, for example because it
+restarts."""
 DIGEST_SECONDS = 1.0
 T = TypeVar("T")
 
 
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """Returns the result of `work`; repeats `work` after failures that are likely to pass.
+    """Calls `work`, again after each `TransientStartError` (a failure that may pass); returns its result.
 
     Raises:
-        TransientStartError: the last attempt failed. Other errors are raised at once.
+        TransientStartError: the last attempt failed too. Other errors of `work` are raised at once.
     """
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(TransientStartError),
@@ -48,7 +49,7 @@ def _hopeless(state: RetryCallState) -> bool:
 
 
 class Digests:
-    """Looks up the ids of images by their tags, and caches each id for `DIGEST_SECONDS`."""
+    """A cache of image ids: finds an image's current id by its tag, and stores it for `DIGEST_SECONDS`."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}

@@ -52,7 +52,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ProcessBox(GuestBox):
-    """A box without a container: a folder, and a subprocess that runs the guest."""
+    """A box without a container: a folder, and a subprocess that runs the guest (our program in a box)."""
 
     isolation: Isolation = "process"
 
@@ -60,7 +60,8 @@ class ProcessBox(GuestBox):
         super().__init__(spec)
         self._gpus = gpus or GpuLease()
         self.mode: modes.Mode = "plain"
-        """The box's kind of namespaces, or `plain` for none; see `air.sandbox.process.namespaces`."""
+        """How the box is isolated: `root` or `user` with namespaces, `plain` without; see
+        `air.sandbox.process.namespaces`."""
         self._root: Path | None = None
         self._process: asyncio.subprocess.Process | None = None
 
@@ -132,7 +133,7 @@ class ProcessBox(GuestBox):
         return root
 
     def _prepare(self, root: Path) -> list[dict[str, Any]]:
-        """Prepares the box's folders; returns the frames that the guest reads first."""
+        """Prepares the box's folders; returns the first messages for the guest (our program in the box)."""
         layouts = []
         if self.mode == "plain":
             self._make_folders(root)
@@ -159,7 +160,7 @@ class ProcessBox(GuestBox):
         """The path of the workspace on the host while the box lives.
 
         With namespaces the path is a link into a file system that is mounted nowhere else, so append `/`
-        for programs. The agent may have made links in the workspace: never follow them.
+        when you pass it to a program. Never follow links in the workspace: the agent may have made them.
         """
         if self.mode == "plain":
             return Path(self.workspace)
@@ -168,7 +169,7 @@ class ProcessBox(GuestBox):
 
     @property
     def seen_from_host(self) -> str:
-        """The path of the workspace on the host, with a final `/`, for a person at this machine."""
+        """The path of the workspace on the host, with a final `/`, to be shown to the user."""
         return f"{self.host_workspace}/"
 
     @property
@@ -193,7 +194,10 @@ class ProcessBox(GuestBox):
         }
 
     def _env(self) -> dict[str, str]:
-        """Returns the environment of commands, built anew: this process's own variables may hold secrets."""
+        """Returns the environment variables of commands in the box.
+
+        They are not those of this process, because the variables of this process may hold secrets.
+        """
         env = {
             "PATH": f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
             "HOME": self._folders[WORKSPACE],
@@ -209,7 +213,7 @@ class ProcessBox(GuestBox):
         )
 
     async def snapshot(self) -> Snapshot:
-        """Freezes the workspace, copies it, and ends the box; see `Box.snapshot`."""
+        """Freezes the workspace, ends the box, and returns a copy of the workspace; see `Box.snapshot`."""
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
             return await CopiedSnapshot.of(self.host_workspace)
@@ -236,7 +240,7 @@ class ProcessBox(GuestBox):
 
 
 def namespaces() -> str:
-    """Returns the mode of process boxes on this machine (`root`, `user` or `plain`), and why, as one line.
+    """Returns the mode of process boxes on this machine (`root`, `user` or `plain`), and why, in one line.
 
     The first call blocks for about 0.2 s.
 

@@ -25,7 +25,7 @@ class CopiedSnapshot(Snapshot):
 
     @classmethod
     async def of(cls, workspace: Path) -> CopiedSnapshot:
-        """Makes a snapshot: copies the workspace of a box in which no process runs any more.
+        """Copies the workspace of a box in which no process runs any more; returns the copy as a snapshot.
 
         Raises:
             BoxDiedError: the copy failed.

@@ -43,7 +43,8 @@ from air.sandbox.wire.connection import interpreter
 Mode = Literal["root", "user", "plain"]
 SETTING, SHOW = "AIR_PROCESS_BOX", "AIR_PROCESS_SHOW"
 HOST_IDS = 0x7000_0000
-"""In mode `root`, user ids 0 to 65535 of a box are the host's ids from this one on, which are unused."""
+"""The first of 65536 unused user ids of the host. In mode `root`, user id 0 in a box is this id on the host,
+user id 1 is the next one, and so on."""
 MIB = 1 << 20
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix")
 _ELSEWHERE = "/box"
@@ -98,7 +99,7 @@ def _detected(wanted: str, _show: str) -> Detection:
 
 
 def _is_root() -> bool:
-    """Whether this process is root and may give a box the user ids from `HOST_IDS` on."""
+    """Whether this process is root and may use the host's 65536 user ids from `HOST_IDS` on for a box."""
     if os.geteuid():
         return False
     lines = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
@@ -135,20 +136,23 @@ def _problem(mode: Mode) -> str:
 
 
 def program() -> bytes:
-    """Returns the launcher and the guest as bytecode; send a `layout` to it as the first frame."""
+    """Returns the program of a box as bytecode: the launcher makes namespaces, then starts the guest in them.
+
+    The first frame (message) that is sent to the program must be a `layout`.
+    """
     return connection.compiled((*connection.GUEST, "namespaces"))
 
 
 def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Plans the paths inside a process box with namespaces.
+    """Plans the paths inside a process box with namespaces, and returns them.
 
     Args:
         folders: the writable folders of the box, as paths in a container.
 
     Returns:
-        A dict from each writable folder to its path in this box: the same path as in a container, or a path
-        below `/box` if it overlaps with a visible path of the host. And a dict from each host path that is
-        visible in the box to its source on the host, with links resolved.
+        Two dicts. The first maps each writable folder to its path in this box: the same path as in a
+        container, or a path below `/box` if that path overlaps with a visible path of the host. The second
+        maps each host path that is visible in the box to its source on the host, with links resolved.
     """
     visible = _visible()
     where = {}
@@ -219,7 +223,9 @@ def layout(
     folder: str,
     devices: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Returns the description of a box that its launcher reads; see `air.sandbox.guest.namespaces`.
+    """Returns the description of a process box for its launcher, the program that makes the namespaces.
+
+    `air.sandbox.guest.namespaces` explains the fields.
 
     Args:
         where: the writable folders and their paths in the box, from `places`.
@@ -258,7 +264,8 @@ def layout(
 def counts_by_namespace() -> bool:
     """Whether the kernel counts a user's processes per user namespace (Linux 5.14 and later).
 
-    Older kernels cannot enforce the limit `pids` of a box: they also count the user's other processes.
+    Older kernels cannot enforce the limit `pids` of a box, because they also count the user's other
+    processes.
     """
     release = re.match(r"(\d+)\.(\d+)", platform.release())
     return release is not None and tuple(map(int, release.groups())) >= _COUNTED_BY_NAMESPACE

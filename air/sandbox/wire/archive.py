@@ -1,4 +1,4 @@
-"""Reads a tar archive that came from a box without a guest (our program in a box). It trusts no archive.
+"""Reads a tar archive that came from a box without a guest (our program in a box), and trusts nothing in it.
 
 Only regular files and folders are read, with limits on their size and number. `folders.lay` later ensures
 that no file is written outside its target folder.
@@ -20,7 +20,7 @@ MOST_OVERHEAD = 64 << 20
 
 
 def unpacked(data: bytes, *, max_bytes: int) -> list[Entry]:
-    """Returns the files and folders in a tar archive of one folder, or the one file in an archive of a file.
+    """Returns the entries of a tar archive: the files and folders of one folder, or one single file.
 
     Args:
         data: the bytes of the archive.

@@ -1,14 +1,15 @@
 """Starts the guest (our program in a box), and exchanges frames with it over one stream of bytes.
 
-A request is a frame (`air.sandbox.guest.frames`) with an `id`; its answer has the same `id`. The answer to a
-`get` consists of many frames; all but the last have `more`.
+A frame is one message: a JSON header and a body of bytes (`air.sandbox.guest.frames`). A request is a frame
+with an `id`, and its answer has the same `id`. The answer to a request `get`, which copies files out of the
+box, consists of many frames; all but the last have the field `more`.
 
 `Connection` is the host's end of the stream. It belongs to one event loop. If the stream ends or carries
 something that is not a frame, all pending and later requests raise `BoxDiedError` with the reason.
 
-A killed container engine leaves a stream that neither ends nor works. Both ends notice this: the host sends
-a heartbeat (`beat`) every `BEAT_SECONDS`, which the guest answers; an end that receives nothing for too long
-gives up.
+If the container engine is killed, the stream neither ends nor works. To notice this, the host sends a
+heartbeat (`beat`) every `BEAT_SECONDS`, and the guest answers it. Each end closes the stream if it receives
+nothing for too long.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ host process dies while the container engine starts the box, the stream may neve
 still be gone within 5 s."""
 READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
-"""Seconds between two heartbeats, and the number of heartbeats in a row that the guest may not answer."""
+"""Seconds between two heartbeats, and the number of consecutive unanswered ones after which the host
+closes the stream."""
 GUEST = ("frames", "processes", "spawn", "files", "relay", "main")
 """The modules of the guest, the program in a box, in the order of their imports."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
@@ -53,9 +55,10 @@ Reply = tuple[dict[str, Any], bytes]
 
 @cache
 def program(modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the source of the guest as one script that ends with a call of the last module's `main`.
+    """Returns the guest (our program in a box) as the source of one script, for Python 3.8 and later.
 
     The package `air` is not installed in a box, so the script defines its own modules under the same names.
+    Its last line calls `main` of the last module.
     """
     parts = [
         "import sys",
@@ -73,9 +76,9 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
 
 @cache
 def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the guest's program as compressed bytecode, for an interpreter of exactly this version.
+    """Returns the guest (our program in a box) as compressed bytecode, for exactly this version of Python.
 
-    The bytecode needs no compilation, and is small enough for the buffer of a pipe that nobody reads yet.
+    The bytecode needs no compilation. It fits into the buffer of a pipe before anybody reads the pipe.
     """
     codes = [
         (name, compile(source, f"air/{name}.py", "exec", optimize=2))
@@ -91,9 +94,9 @@ def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def without_docstrings(source: str) -> str:
-    """Returns a program's source with empty docstrings; all lines keep their numbers.
+    """Returns a program's source with all docstrings made empty; the line numbers of the code do not change.
 
-    It edits the text, since an older Python may not be able to read what `ast.unparse` writes.
+    It edits the text, because an older Python may not be able to read what `ast.unparse` writes.
     """
     lines = source.encode().splitlines(keepends=True)  # columns are counted in bytes
     strings = [
@@ -117,7 +120,7 @@ def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> byte
 
 
 def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list[str]:
-    """Returns the command that starts the guest: a short script that reads the guest's program from stdin.
+    """Returns the command that starts the guest: Python with a script that reads the guest from stdin.
 
     The script ends if it receives nothing for `PATIENCE` seconds.
 
@@ -136,13 +139,13 @@ def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list
 
 
 class FrameHandler(Protocol):
-    """Receives the frames of relayed ports, which are not answers to requests."""
+    """The interface of the object to which a `Connection` passes the frames of relayed ports."""
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame from the guest, the program in the box."""
+        """Handles one frame (message) from the guest, the program in the box."""
 
     def lose(self, reason: str) -> None:
-        """Handles the end of the stream; called once, with the reason."""
+        """Handles the end of the stream to the guest; called once, with the reason."""
 
     async def close(self) -> None:
         """Ends all relayed connections."""
@@ -189,7 +192,7 @@ class Connection:
 
     @property
     def reason(self) -> str:
-        """Why the stream is over; empty while the stream works."""
+        """Why the stream to the guest has ended; empty while the stream works."""
         return self._reason
 
     async def ready(self, *, seconds: float) -> dict[str, Any]:
@@ -208,12 +211,12 @@ class Connection:
         return next(self._ids)
 
     def post(self, header: Mapping[str, Any], body: bytes = b"") -> None:
-        """Sends a frame without waiting for an answer; does nothing when the stream is over."""
+        """Sends a frame without waiting for an answer; does nothing if the stream to the guest has ended."""
         if not self._reason:
             self._write(frame(header, body))
 
     async def request(self, header: Mapping[str, Any], body: bytes = b"") -> Reply:
-        """Sends a request that has one answer, and returns the answer.
+        """Sends a request that has one answer; returns the answer's header and body.
 
         Raises:
             BoxFileError: the guest answered with an error.
@@ -230,7 +233,10 @@ class Connection:
             del self._waiting[ident]
 
     async def stream(self, header: Mapping[str, Any]) -> AsyncIterator[Reply]:
-        """Sends a request that has many answers, and yields them; the last one is empty and left out."""
+        """Sends a request whose answer has many frames; yields the header and the body of each.
+
+        The last frame is empty and is not yielded.
+        """
         ident = self.new_id()
         queue = self._expect(ident)
         try:
@@ -249,7 +255,7 @@ class Connection:
     async def upload(
         self, header: Mapping[str, Any], pieces: AsyncIterable[tuple[bytes, bool]]
     ) -> None:
-        """Writes a file in the box: sends its pieces as `write` frames, and waits for the answer.
+        """Writes a file in the box: sends its pieces as `write` frames, and waits for the guest's answer.
 
         Args:
             header: the fields that every frame contains.
@@ -286,9 +292,9 @@ class Connection:
             await self._writer.wait_closed()
 
     def _beats(self) -> None:
-        """Sends a heartbeat; closes the stream if the guest was silent for too many heartbeats.
+        """Sends a heartbeat, or closes the stream if the guest was silent for `BEATS_MISSED` heartbeats.
 
-        It counts heartbeats instead of seconds, since this event loop may be busy.
+        It counts heartbeats instead of seconds, because this event loop may be busy.
         """
         if self._unheard >= BEATS_MISSED:
             self._end(f"its guest was silent for {BEATS_MISSED * self._beat:.0f} s")
@@ -304,9 +310,10 @@ class Connection:
         return queue
 
     def _write(self, data: bytes) -> None:
-        """Sends a frame at once if it is the first in this turn of the event loop: the guest can then begin.
+        """Sends a frame, at once if it is the first one in this turn of the event loop.
 
-        Later frames of the turn are sent together, since each write wakes every process up to the guest.
+        Later frames of the same turn are sent together, because each write wakes all processes on the way to
+        the guest.
         """
         self._unsent.append(data)
         if not self._gathers:
@@ -322,7 +329,7 @@ class Connection:
             self._writer.write(data)
 
     async def drain(self) -> None:
-        """Waits until the stream accepts more bytes, or is over."""
+        """Sends all waiting frames, and waits until the stream accepts more bytes or has ended."""
         self._flush()
         try:
             await self._writer.drain()
@@ -358,7 +365,10 @@ class Connection:
         self._end(goodbye or reason)
 
     async def _piece(self) -> bytes:
-        """Returns the next bytes of standard output, or none at its end; collects standard error."""
+        """Returns the next bytes of the guest's standard output, or empty bytes at its end.
+
+        If standard error comes in the same stream, it is stored for the reason of the stream's end.
+        """
         if self._errors is not None:
             return await self._reader.read(READ_BYTES)
         while data := await self._reader.read(READ_BYTES):
@@ -372,7 +382,10 @@ class Connection:
         return b""
 
     def _route(self, reply: Reply) -> str:
-        """Passes a frame to its receiver; returns the guest's reason if the frame is `bye`, else no text."""
+        """Passes a frame from the guest to the request, or the relayed port, that it belongs to.
+
+        Returns the guest's reason for its end if the frame is `bye`, otherwise an empty string.
+        """
         header = reply[0]
         if header.get("op") == "ready":
             if not self._ready.done():

@@ -11,7 +11,10 @@ _HEADER_BYTES = 8
 
 
 class Demultiplexer:
-    """Splits a container's stream into standard output and standard error; takes the bytes as they come."""
+    """A parser that splits a container's stream into standard output and standard error.
+
+    It takes the bytes of the stream as they come.
+    """
 
     def __init__(self) -> None:
         self._header = bytearray()
@@ -20,11 +23,14 @@ class Demultiplexer:
 
     @property
     def is_between_pieces(self) -> bool:
-        """Whether the last piece is complete, so that the stream may end here."""
+        """Whether the last piece is complete; if not, the stream may not end here."""
         return not (self._header or self._missing)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Returns the contents of `data` in parts, each with the number of its stream: STDOUT or STDERR."""
+        """Takes the next bytes of the stream; returns their contents without the headers.
+
+        The result is a list of pairs: STDOUT or STDERR, and the bytes of that stream.
+        """
         parts: list[tuple[int, bytes]] = []
         while data:
             if self._missing:

@@ -35,9 +35,9 @@ class Entry:
 
 
 def below(source: Path) -> Iterator[Entry]:
-    """Lists the file or folder `source` and everything below it, without reading files.
+    """Yields an entry for the file or folder `source`, and one for everything below it.
 
-    A folder comes before its contents.
+    A folder comes before its contents. Files are not read.
 
     Raises:
         BoxFileError: `source` is absent, or an entry is a link, or is neither a file nor a folder.
@@ -63,7 +63,7 @@ def _entries(path: Path, relative: str) -> Iterator[Entry]:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Opens a host file that `below` listed, for reading.
+    """Opens a host file that `below` listed, and returns it, open for reading.
 
     Raises:
         BoxFileError: the file cannot be read, or is no longer a regular file.

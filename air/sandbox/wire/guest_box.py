@@ -45,7 +45,7 @@ BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]
 """Resource limits that the guest (our program in the box) of a container sets for itself, and so for every
 command. The container engine does not set them, since Podman before 5.5 drops them."""
 SECOND_UID = 65533
-"""The user id under which a grader runs an agent's code."""
+"""The user id under which a grader runs the code of an agent, so that this code is a separate user."""
 _TAKEN = (
     "",
     ".air",
@@ -64,7 +64,7 @@ _TAKEN = (
 
 
 class GuestBox(Box):
-    """A box in which our program, the guest, executes the requests; the base of all providers' boxes."""
+    """A box in which our program, the guest, executes requests; the base class of all providers' boxes."""
 
     def __init__(self, spec: BoxSpec) -> None:
         self.spec = spec
@@ -94,12 +94,18 @@ class GuestBox(Box):
         return self._connection
 
     def path(self, absolute: str) -> str:
-        """Returns the path at which commands in this box see `absolute`, a path as in a container."""
+        """Returns the path in this box for `absolute`, a path in a container such as `/workspace/a`.
+
+        In a process box (a plain process, not a container), the folders may have other paths.
+        """
         folder = deepest(self._folders, absolute)
         return absolute if folder is None else self._folders[folder] + absolute[len(folder) :]
 
     def hand_out(self) -> None:
-        """Tells the guest that a caller has the box now, so that its time to live begins."""
+        """Tells the guest (our program in the box) that a caller has the box now.
+
+        From now on, the box may live for `limits.seconds`.
+        """
         self._guest.post({"op": "lease", "id": 0, "seconds": self.spec.limits.seconds})
 
     @recorded
@@ -198,7 +204,10 @@ class GuestBox(Box):
         return entries
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Opens a loopback port of the box, which the host answers; see `Box.forward`."""
+        """Opens a loopback port in the box, whose connections the host answers; returns the port's number.
+
+        See `Box.forward`.
+        """
         if self._relay is None:
             self._relay = Relay(self._guest, self.id)
         return await self._relay.listen(port, target if callable(target) else to(*target))
@@ -210,7 +219,7 @@ class GuestBox(Box):
         await to_the_end(self._closing)
 
     def _end(self, reason: str) -> None:
-        """Starts to remove the box, unless the removal has started."""
+        """Starts to remove the box, unless the removal has already started."""
         if self._closing is not None:
             return
         self.events.end(reason)
@@ -218,7 +227,7 @@ class GuestBox(Box):
 
     @contextmanager
     def _ends_after_snapshot(self) -> Iterator[None]:
-        """Starts to remove the box when the block, which takes the snapshot, has succeeded or failed."""
+        """Context manager: starts to remove the box after the `with` block, which takes its snapshot."""
         try:
             yield
         except BaseException as error:  # cancellation too: a frozen box cannot be used
@@ -250,7 +259,7 @@ def folders(spec: BoxSpec) -> tuple[str, ...]:
 
 
 def base_env(spec: BoxSpec) -> dict[str, str]:
-    """Returns the environment of all commands of a box; its provider adds PATH, HOME and TMPDIR."""
+    """Returns the variables for all commands of a box; its provider adds PATH, HOME and TMPDIR."""
     threads = str(max(1, math.floor(spec.limits.cpus)))
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return {"LANG": "C.UTF-8"} | dict.fromkeys(names, threads) | spec.env
@@ -265,13 +274,13 @@ def _about(path: str) -> Iterator[None]:
 
 
 async def _sliced(data: bytes) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yields pieces of `data` for `Connection.upload`, each with whether it is the last."""
+    """Yields pairs for `Connection.upload`: a piece of `data`, and whether it is the last piece."""
     for start in range(0, max(1, len(data)), PIECE):
         yield data[start : start + PIECE], start + PIECE >= len(data)
 
 
 async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
-    """Reads a host file and yields its pieces for `Connection.upload`, each with whether it is the last."""
+    """Reads a host file; yields pairs for `Connection.upload`: a piece, and whether it is the last piece."""
     with await asyncio.to_thread(files.opened, path) as file:
         last = False
         while not last:
@@ -281,7 +290,7 @@ async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
 
 
 def _join(entries: list[files.Entry], pieces: list[bytes]) -> None:
-    """Joins the pieces into the contents of the last entry, and clears the list of pieces."""
+    """Stores the joined pieces as the contents of the last entry in `entries`; empties `pieces`."""
     if entries:
         entries[-1].data = b"".join(pieces)
     pieces.clear()

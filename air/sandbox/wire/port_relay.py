@@ -1,4 +1,4 @@
-"""The port relay: a loopback port inside a box is answered by the host process, without any network.
+"""The port relay: a process on the host answers connections to a loopback port in a box, without a network.
 
 The guest (our program in the box) listens on the port, and turns every connection into frames on the box's
 stream; `air.sandbox.guest.relay` defines these frames. On the host, each connection becomes an asyncio
@@ -8,7 +8,7 @@ These limits hold whatever the box does: `CONNECTIONS` connections at once, abou
 `CONNECTIONS / SLOT_SECONDS` new connections per second (further ones wait in the box), and `WINDOW` unread
 bytes per direction in addition to asyncio's buffers. The connections take turns to send a piece to the box,
 and only as fast as the box's stream accepts bytes, so commands are not delayed. If the guest breaks these
-rules, it is not trusted any more, and its box is given up.
+rules, the stream to its box is closed, which ends the box.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from air.sandbox.wire.connection import Connection
 
 CONNECTIONS = 64
 SLOT_SECONDS = 0.5
-"""Minimum of seconds for which a connection counts: it limits how many new connections come per second."""
+"""Minimum time in seconds for which a connection counts towards `CONNECTIONS`, even if it ends earlier. So it
+limits the number of new connections per second."""
 WINDOW = 1 << 17
 PIECE = 1 << 15
 LINGER_SECONDS = 30.0
@@ -39,7 +40,10 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Relay:
-    """Manages all relayed connections of one box; ends with the box's `Connection` to its guest."""
+    """The host's side of all relayed ports of one box: accepts their connections and passes on the bytes.
+
+    It ends when the box's `Connection` to the guest (our program in the box) ends.
+    """
 
     def __init__(self, connection: Connection, name: str) -> None:
         self.connection = connection
@@ -73,7 +77,11 @@ class Relay:
         return int(reply["port"])
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame from the guest; raises ValueError if a correct guest would not send the frame."""
+        """Handles one frame (message) about a relayed connection from the guest, the program in the box.
+
+        Raises:
+            ValueError: a correct guest would not send this frame.
+        """
         conn, do = header.get("conn"), header.get("do")
         if not isinstance(conn, int):
             raise ValueError("a relayed connection without a number")
@@ -83,7 +91,7 @@ class Relay:
             transport.receive(do, header, body)
 
     def lose(self, reason: str) -> None:
-        """Ends all relayed connections, since the box's stream is over."""
+        """Ends all relayed connections, because the stream of bytes to the box has ended for this reason."""
         for transport in self._transports.values():
             transport.lose(ConnectionResetError(f"box {self._name}: {reason}"))
 
@@ -96,7 +104,7 @@ class Relay:
             await asyncio.wait(tasks)
 
     def want_turn(self, transport: RelayedTransport) -> None:
-        """Adds a transport with bytes to send to the queue of senders, unless it is there already."""
+        """Adds a transport that has bytes to send to the queue of senders, unless it is already there."""
         if not transport.in_turn:
             transport.in_turn = True
             self._turns.append(transport)
@@ -168,7 +176,11 @@ class RelayedTransport(asyncio.Transport):
     # From the box
 
     def receive(self, do: object, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame from the guest; raises ValueError if a correct guest would not send the frame."""
+        """Handles one frame about this connection from the guest; `do` is the kind of the frame.
+
+        Raises:
+            ValueError: a correct guest would not send this frame.
+        """
         protocol = self._protocol
         if do == "credit" and isinstance(more := header.get("bytes"), int) and more > 0:
             self._credit += more
@@ -190,7 +202,7 @@ class RelayedTransport(asyncio.Transport):
             self._give_credit()
 
     def lose(self, error: Exception | None) -> None:
-        """Ends this connection and informs its asyncio protocol, once."""
+        """Ends this connection and informs its asyncio protocol; later calls do nothing."""
         if self._over:
             return
         self._over = self._closing = True
@@ -212,7 +224,10 @@ class RelayedTransport(asyncio.Transport):
         self._relay.connection.post(header, body)
 
     def send_piece(self) -> None:
-        """Sends at most one piece, of no more bytes than the guest allows; queues again if bytes remain."""
+        """Sends at most `PIECE` bytes, and no more than the guest allows now.
+
+        If bytes remain, the transport is added to the queue of senders again.
+        """
         if self._over:
             return
         if piece := bytes(self._pending[: min(PIECE, self._credit)]):
@@ -235,7 +250,7 @@ class RelayedTransport(asyncio.Transport):
             self._relay.want_turn(self)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Queues `data` to be sent; asks the writer to pause if more than `HIGH` bytes are queued."""
+        """Queues `data` for the box; asks the writer to pause if more than `HIGH` bytes are queued."""
         if self._ended:
             raise RuntimeError("a relayed connection was written to after its end")
         if self._closing or not data:
@@ -254,7 +269,7 @@ class RelayedTransport(asyncio.Transport):
             self._wake()
 
     def can_write_eof(self) -> bool:
-        """Returns True: each direction of a connection can be closed alone."""
+        """Returns True, because each direction of a relayed connection can be closed alone."""
         return True
 
     def close(self) -> None:
@@ -265,7 +280,7 @@ class RelayedTransport(asyncio.Transport):
             self._wake()
 
     def abort(self) -> None:
-        """Resets the connection at once, unless it is over."""
+        """Resets the connection at once; does nothing if the connection has already ended."""
         if not self._over:
             self.post("abort")
             self.lose(None)
@@ -304,7 +319,10 @@ class RelayedTransport(asyncio.Transport):
 
 
 def to(host: str, port: int) -> Handler:
-    """Returns a handler that connects to `host` and `port`, and copies bytes in both directions."""
+    """Returns a handler that connects each relayed connection to `host` and `port`.
+
+    The handler copies bytes in both directions.
+    """
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far = await asyncio.open_connection(host, port, limit=PIECE)
@@ -316,7 +334,7 @@ def to(host: str, port: int) -> Handler:
 
 @asynccontextmanager
 async def closing(streams: Streams) -> AsyncIterator[None]:
-    """Closes a connection after the block; aborts the connection if the block raises.
+    """Async context manager: closes a connection after the block, or aborts it if the block raises.
 
     Raises:
         OSError: the last bytes could not be sent (after `LINGER_SECONDS` a TimeoutError, a kind of OSError).
@@ -350,7 +368,11 @@ async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> 
 
 @asynccontextmanager
 async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
-    """Ends the block with TimeoutError if nobody calls the function that it yields for `idle` seconds."""
+    """Async context manager: limits the time without progress in the `async with` block.
+
+    It yields a function that the block must call at each progress. If the block does not call the function
+    for `idle` seconds, the block ends with TimeoutError; None means no limit.
+    """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(idle) as limit:
 
@@ -364,7 +386,11 @@ async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
 async def copy(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, alive: Callable[[], None]
 ) -> None:
-    """Copies `source` to `sink` until `source` ends, then ends `sink`; calls `alive` after every piece."""
+    """Copies the bytes of `source` to `sink` until `source` ends, then ends `sink`.
+
+    Args:
+        alive: a function that is called after every copied piece.
+    """
     while data := await source.read(PIECE):
         sink.write(data)
         await sink.drain()
