@@ -1,4 +1,4 @@
-"""The embedded training engine's settings of loss, optimiser, schedule and supervised training.
+"""The embedded training engine's settings of loss, optimiser, learning-rate schedule and supervised training.
 
 Names, defaults and meanings are those of prime-rl 0.8 (`prime_rl.configs.trainer`, `prime_rl.configs.sft`).
 This module does not import torch, so run files can be checked without torch.
@@ -14,7 +14,7 @@ from air.config import BaseConfig
 
 
 class DefaultLossConfig(BaseConfig):
-    """The default policy loss: masked importance-weighted policy gradient with a KL term."""
+    """Settings of the default policy loss: masked importance-weighted policy gradient with a KL term."""
 
     type: Literal["default"] = "default"
     """The loss: `default` is the only one."""
@@ -42,7 +42,7 @@ class _OptimizerConfig(BaseConfig):
 
 
 class SGDConfig(_OptimizerConfig):
-    """Stochastic gradient descent with momentum."""
+    """Settings of the optimiser SGD: stochastic gradient descent with momentum."""
 
     type: Literal["sgd"] = "sgd"
     """The optimiser."""
@@ -53,7 +53,7 @@ class SGDConfig(_OptimizerConfig):
 
 
 class AdamWConfig(_OptimizerConfig):
-    """The AdamW optimiser; its weight decay is decoupled."""
+    """Settings of the optimiser AdamW, whose weight decay is decoupled from the gradient."""
 
     type: Literal["adamw"] = "adamw"
     """The optimiser."""
@@ -64,7 +64,7 @@ class AdamWConfig(_OptimizerConfig):
 
 
 def _default_type(value: object) -> object:
-    """Sets the optimiser's `type` to `adamw` if it is not given, as prime-rl does."""
+    """Returns an optimiser's settings with `type = "adamw"` if they have no `type`, as prime-rl does."""
     if isinstance(value, dict) and "type" not in value:
         return {"type": "adamw", **value}
     return value
@@ -76,14 +76,17 @@ OptimizerConfig = Annotated[
 
 
 class ConstantSchedulerConfig(BaseConfig):
-    """The learning rate stays at its peak."""
+    """Settings of a constant learning-rate schedule: the learning rate stays at its peak."""
 
     type: Literal["constant"] = "constant"
     """The learning-rate schedule."""
 
 
 class LinearSchedulerConfig(BaseConfig):
-    """The learning rate rises linearly, stays at its peak, and falls linearly at the end of the run."""
+    """Settings of a linear learning-rate schedule.
+
+    The learning rate rises linearly, stays at its peak, and falls linearly at the end of the run.
+    """
 
     type: Literal["linear"] = "linear"
     """The learning-rate schedule."""
@@ -103,7 +106,11 @@ class LinearSchedulerConfig(BaseConfig):
 
 
 class CosineSchedulerConfig(BaseConfig):
-    """The learning rate rises linearly, then falls to `min_lr` like half a cosine; needs `max_steps`."""
+    """Settings of a cosine learning-rate schedule.
+
+    The learning rate rises linearly, then falls to `min_lr` like half a cosine until step `max_steps`, which
+    must be set.
+    """
 
     type: Literal["cosine"] = "cosine"
     """The learning-rate schedule."""
@@ -120,7 +127,7 @@ SchedulerConfig = Annotated[
 
 
 class SFTDataConfig(BaseConfig):
-    """A file of demonstrations (recorded conversations) for supervised training, and how it is read."""
+    """Settings of the data for supervised training: a file of demonstrations (recorded conversations)."""
 
     type: Literal["sft"] = "sft"
     """The kind of data: `sft` is the only one."""
@@ -137,7 +144,7 @@ class SFTDataConfig(BaseConfig):
 
 
 class SFTValConfig(BaseConfig):
-    """Evaluation on held-out demonstrations, which are not trained on."""
+    """Settings of the evaluation on held-out demonstrations, which are not trained on."""
 
     interval: int = Field(50, ge=1)
     """Number of steps between two evaluations; the last step is always followed by one."""
@@ -168,10 +175,10 @@ class SFTConfig(BaseConfig):
 
 
 def check_schedule(scheduler: SchedulerConfig, max_steps: int | None) -> None:
-    """Checks that the rise and the fall of a learning-rate schedule fit into `max_steps`.
+    """Checks that the rise and the fall of a learning-rate schedule together take at most `max_steps` steps.
 
     Raises:
-        ValueError: they do not fit, or the schedule has a fall and `max_steps` is None.
+        ValueError: the rise and the fall take more steps, or the learning rate falls and `max_steps` is None.
     """
     if isinstance(scheduler, ConstantSchedulerConfig):
         return
