@@ -112,7 +112,7 @@ class ConcurrencyView(_Part):
 
 
 class OrchestratorView(_Part):
-    """The keys of the table `[orchestrator]` that air reads: sources of prompts, sizes of steps and groups."""
+    """The keys of the table `[orchestrator]` that air reads: prompts, and sizes of steps and groups."""
 
     train: TrainView
     eval: EvalView | None = None
