@@ -74,7 +74,7 @@ class DeltaReward:
     def __call__(self, score: float, stderr: float | None = None) -> Paid:
         """Returns the reward of one validate.
 
-        If the reward is not 0, the next score is compared with `score`, else with the same as `score` was.
+        The next score is compared with `score`, or, if the reward is 0, with the same earlier score again.
 
         Args:
             score: the value of the primary metric, not normalised.
