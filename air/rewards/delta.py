@@ -34,7 +34,7 @@ class Paid:
     delta: float
     """The reward of this validate."""
     floor: float = 0.0
-    """The noise floor: a smaller change of φ would have earned nothing."""
+    """The noise floor: the smallest change of φ that earns a reward."""
     anchor: float = 0.0
     """The earlier φ with which `phi` was compared."""
 
@@ -56,9 +56,9 @@ def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) ->
 
 
 class DeltaReward:
-    """Computes the delta rewards of one episode and stores the score with which the next one is compared.
+    """Computes the delta rewards of one episode, and stores the score with which the next score is compared.
 
-    Call the object once, in order, for each validate that has a score.
+    Call the object once for each validate that has a score, in the order of the validates.
 
     Args:
         scale: the task's settings by which scores are normalised.

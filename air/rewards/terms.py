@@ -7,7 +7,7 @@
     test_score        +test_weight · φ(test score); φ's lowest value if there is no score
     own functions     +weight · function(facts), for each entry of `RewardSettings.terms`
 
-The reward is the sum of all terms. A weight of 0 turns a term off: it is 0.0, never −0.0.
+The reward is the sum of all terms. A weight of 0 turns a term off; the term is then 0.0, never −0.0.
 To add a term to this package, add one function to `TERMS` and one field to `RewardSettings`.
 """
 
@@ -74,9 +74,10 @@ class EpisodeFacts:
     scale: Scale
     """The task's settings by which scores are normalised, such as baseline, target and direction."""
     scores: tuple[float | None, ...]
-    """The score of every validate; None if its artefact was missing or malformed."""
+    """The score of every validate; None for a validate whose artefact was missing or malformed."""
     phis: tuple[float | None, ...]
-    """The normalised score of every validate; None if its artefact was missing or malformed."""
+    """The normalised score φ of every validate; None for a validate whose artefact was missing or
+    malformed."""
     deltas: tuple[float, ...]
     """The reward of every validate."""
     turns: int

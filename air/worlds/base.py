@@ -37,7 +37,7 @@ class Validation:
     stderr: float | None = None
     """The standard error of `score`; None if the artefact was graded only once, with one seed."""
     floor: float = 0.0
-    """The noise floor of φ: a smaller change of φ would have earned nothing."""
+    """The noise floor: the smallest change of φ that earns a reward."""
     metrics: dict[str, float] = field(default_factory=dict)
     anchor: float | None = None
     """The earlier φ with which this φ was compared; None if `score` is None."""
@@ -56,7 +56,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class Step:
-    """The result of one action of the agent."""
+    """The result of one action of the agent: what the agent sees, and whether the episode has ended."""
 
     observation: Observation
     done: bool = False

@@ -1,4 +1,4 @@
-"""Merges run files and flags: later files win over earlier ones, flags over files.
+"""Merges run files and flags. A later file replaces values of an earlier file, and flags replace all files.
 
 The syntax is prime-rl's, read by the same package (`prime-pydantic-config`):
 `rl @ a.toml @ b.toml --max-steps 20 --trainer.optim.lr 1e-4`. A flag is the dotted path of a key, in
@@ -7,7 +7,7 @@ removes the table, `--x a b` sets a list, `--x @ FILE` fills a table from a file
 a key.
 
 Air adds two rules. A number in a path names an element of a list (`--orchestrator.train.source.0.env.delta
-best`). A value whose type the schema does not fix is read as TOML if possible, else as text.
+best`). If the schema does not define the type of a key, its value is read as TOML if possible, else as text.
 """
 
 from __future__ import annotations
@@ -109,9 +109,10 @@ def apply_flags(sources: Sources, args: Sequence[str], kind: type[BaseModel]) ->
 
 
 def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
-    """Yields (flag without dashes, its values) for each flag, and (flag, path) for each file.
+    """Yields a pair for each flag and each file among command-line arguments.
 
-    The flag of a file is empty unless the file fills one table, as in `--x @ FILE`.
+    For a flag, the pair is its name without dashes and the list of its values. For a file, the pair is a name
+    and the file's path; the name is empty unless the file fills one table, as in `--x @ FILE`.
     """
     rest = list(args)
     while rest:
@@ -240,17 +241,17 @@ def _read_flag(
 
 
 def _typed(raw: Any) -> Any:
-    """Converts a text, or each text of a list, to the TOML value that it spells."""
+    """Returns the TOML value that a text spells; for a list of texts, the list of their values."""
     if isinstance(raw, list):
         return [_typed(one) for one in raw]
     return _value(raw) if isinstance(raw, str) else raw
 
 
 def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
-    """Reads one flag with `prime-pydantic-config`; returns its value inside nested tables, not validated."""
+    """Reads one flag with `prime-pydantic-config` and returns its value inside nested tables, unchecked."""
 
     class Unchecked(kind):  # type: ignore[valid-type, misc]
-        """The schema without validation; `build` validates later, after all files and flags are merged."""
+        """The schema without checks, because `build` checks only after all files and flags are merged."""
 
         @classmethod
         def model_validate(cls, obj: Any, **_: Any) -> Any:
@@ -293,7 +294,7 @@ def _types_at(
 
 
 def _unpacked(annotation: Any, *, elements: bool = False) -> list[Any]:
-    """Returns the members of a union type; with `elements`, the element types of the lists among them."""
+    """Returns the members of a union type, or, with `elements`, the element types of its list types."""
     origin, inner = getattr(annotation, "__origin__", None), get_args(annotation)
     if hasattr(annotation, "__metadata__"):
         return _unpacked(inner[0], elements=elements)

@@ -48,7 +48,7 @@ class CheckpointConfig(BaseConfig):
     """Settings in the table `[ckpt]`: when checkpoints are written and how many remain on disk."""
 
     interval: int | None = Field(None, ge=1)
-    """Number of steps between two checkpoints. None: only one, at the end."""
+    """Number of steps between two checkpoints. None: only one checkpoint, at the end of the run."""
     keep_last: int | None = Field(None, ge=1)
     """Number of checkpoints that remain on disk; older ones are deleted. None: all remain."""
 
@@ -82,7 +82,7 @@ class SamplingConfig(BaseConfig):
     """Settings in the table `[orchestrator.train.sampling]`: how the model's replies are sampled."""
 
     temperature: float = Field(1.0, gt=0, le=2.0)
-    """Sampling temperature; the trainer divides the logits by it, too."""
+    """Sampling temperature. The trainer divides the logits by the same number."""
     max_completion_tokens: int | None = Field(None, ge=1)
     """Longest reply in tokens; a longer reply is cut, and its episode ends. None: replies have no limit of
     their own."""
@@ -110,7 +110,7 @@ class OrchestratorConfig(BaseConfig):
     group_size: int = Field(8, ge=1)
     """Number of episodes for each prompt; the episodes of one prompt are a group."""
     algo: GRPOConfig = GRPOConfig()
-    """How the rewards of a group become advantages."""
+    """The estimator that turns the rewards of a group into advantages."""
     train: TrainConfig
     """The sources of prompts, and how replies are sampled."""
     renderer: RendererConfig | None = None
@@ -143,7 +143,7 @@ class EmbeddedConfig(BaseConfig):
 
     threads: int | None = Field(None, ge=1)
     """Number of CPU threads that torch uses. None: half the number of cores, because boxes use the same
-    cores; on busy cores, threads that wait for each other are many times slower than one thread."""
+    cores, and threads that wait for each other on busy cores are many times slower than one thread."""
     inference: Inference = "auto"
     """The program that samples replies: `vllm` (a vLLM process) or `transformers` (the training process
     itself). `auto`: vLLM if it is installed and there is a GPU. The flag `--inference` sets the same."""
@@ -161,7 +161,7 @@ class EmbeddedConfig(BaseConfig):
     reward_to_go: bool = False
     """true: the advantage of each turn comes from the rewards of that turn and later ones, compared with the
     same turn in the other episodes of the group. false: all tokens of a trace get the advantage of its whole
-    reward. true needs `credit = "episode"`."""
+    reward. true requires the setting `credit = "episode"` in the `env` of every source of prompts."""
     estimator: EstimatorConfig | None = None
     """Your own advantage estimator, used instead of `orchestrator.algo`. None: `orchestrator.algo`."""
     max_failed_steps: int = Field(3, ge=1)

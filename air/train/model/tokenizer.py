@@ -32,10 +32,11 @@ SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""The pattern by which Qwen's pre-tokenizer splits a text: words with one leading character, single digits,
-punctuation, white space."""
+"""The regular expression by which Qwen's pre-tokenizer splits a text into words (each with one leading
+character), single digits, punctuation and white space."""
 SCAFFOLD = "system\nuser\nassistant\n\n"
-"""Text that is added after every training text, so that the text around each message becomes few tokens."""
+"""A text that is added after every training text, so that the words and line ends around each chat message
+become few tokens."""
 SMALLEST_VOCAB = 256 + len(SPECIAL_TOKENS) + len(MARKER_TOKENS)
 
 CHAT_TEMPLATE = (

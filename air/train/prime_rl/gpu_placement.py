@@ -149,6 +149,9 @@ def _auto(wish: Wish, rest: Sequence[Gpu]) -> list[Gpu]:
 
     These are all of `rest`, the visible GPUs that neither inference nor the trainer uses. The process that
     starts boxes knows only the run file, so the run file must name the GPUs of inference and of the trainer.
+
+    Raises:
+        ConfigError: the run file does not name these GPUs, or `rest` is empty.
     """
     if not (wish.inference and wish.trainer):
         problem = '"auto" would take those of vLLM and the trainer'

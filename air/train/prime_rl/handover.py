@@ -216,7 +216,7 @@ def supervise(
 ) -> int:
     """Runs a command in its own process group, forwards signals to it, and returns an exit code.
 
-    The exit code is that of `hand_over`.
+    `hand_over` describes the exit codes.
 
     Args:
         breaker: the file of the failure breaker (see `air.env.failure_breaker`). The command gets a signal to

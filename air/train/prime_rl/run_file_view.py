@@ -202,6 +202,9 @@ def _same(key: str, settings: list[list[str]]) -> tuple[str, ...]:
     """Checks that all sources that set the key `key` have the same value, and returns that value.
 
     Returns an empty tuple if no source sets the key.
+
+    Raises:
+        ConfigError: two sources have different values.
     """
     different = {tuple(names) for names in settings if names}
     if len(different) > 1:

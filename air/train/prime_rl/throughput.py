@@ -2,8 +2,8 @@
 
 The estimate assumes a steady state in which every episode takes its whole time limit. A stream is one task of
 one source of prompts; it has n_i episodes in a step, each of L_i seconds. A place is a limited resource that
-an episode occupies while it runs. The places are the boxes of a source, the GPU slots, the boxes of this
-machine, and the allowed number of episodes at once ("in flight"). Then:
+an episode occupies while it runs. The places are the boxes of a source, the GPU slots (several boxes may
+share a GPU), the boxes of this machine, and the allowed number of episodes at once ("in flight"). Then:
 
     seconds of a step     S = max over places r of  sum_{i in r} n_i L_i u_i / places_r
     busy episodes         sum_i n_i L_i / S;  the other w episodes in flight wait for the fullest place r*
@@ -51,7 +51,7 @@ class Source:
     """Largest number of boxes at once, over all processes of the source. None: unknown; the estimate then
     assumes one box for each running episode."""
     gpus: tuple[str, ...] | None = ()
-    """The GPUs that agents' boxes may use. None: unknown, because they are on another machine."""
+    """The GPUs that agents' boxes may use. None: unknown, because the boxes are on another machine."""
     slots_per_gpu: int = 1
     elsewhere: bool = False
     """Whether the boxes of this source are on another machine."""

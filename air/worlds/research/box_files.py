@@ -1,7 +1,7 @@
 """Reads and writes text files in a box for the agent's tools; writing does not change a file's permissions.
 
-All access uses the methods `read` and `write` of the box. These methods follow no symbolic links and stay in
-the box's writable folders. So `resolve` first replaces the symbolic links in a path, by a command in the box.
+All access uses the methods `read` and `write` of the box, which do not follow symbolic links and stay in the
+box's writable folders. So `resolve` must be called first, which returns a path without symbolic links.
 """
 
 from __future__ import annotations

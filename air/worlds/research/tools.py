@@ -209,7 +209,7 @@ class Tools:
     async def _replace(
         self, view: View, file: TextFile, first: int, last: int, body: tuple[str, ...]
     ) -> str:
-        """Replaces the lines `first` to `last` of a file by `body`, and returns the text for the agent.
+        """Replaces the lines `first` to `last` of a file by `body`, and returns the changed lines as text.
 
         If `last` < `first`, `body` is inserted before the line `first` and nothing is replaced.
 

@@ -169,14 +169,16 @@ class ResearchWorld:
         self.finished = True
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode, and returns its last score, best score and test score."""
+        """Ends the episode, and returns `score` (that of the last validate), `best` and `test_score`."""
         await self.finish()
         return {"score": self.score, "best": self.best, "test_score": self.test_score}
 
     @property
     def agent_seconds(self) -> float:
-        """The seconds that the agent has used since the task's files are in the box, without the time of
-        grading and recording."""
+        """The agent's own time so far, in seconds.
+
+        The time counts from when the task's files are in the box, without the time of grading and recording.
+        """
         if self._closed:
             return self.times.agent
         others = self.times.grading + self.times.recording
