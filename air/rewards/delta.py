@@ -5,13 +5,13 @@ The setting `delta` decides with which earlier φ the new φ is compared:
     previous   δ_t = φ(s_t) − φ(s_{t−1})
     best       δ_t = max(0, φ(s_t) − max_{k<t} φ(s_k))
 
-s_t is the score of the t-th validate, and s_0 the declared baseline. The anchor is the φ with which the next
+s_t is the score of the t-th validate, and s_0 the task's baseline. The anchor is the φ with which the next
 score is compared. A change smaller than the noise floor earns nothing and leaves the anchor as it is. So
 small changes add up, and earn their sum as soon as this sum reaches the noise floor. The deltas of an episode
 always sum to φ(last anchor) − φ(baseline), so validating more often earns nothing.
 
-The noise floor is the larger of the declared `noise_floor` and `noise_sigmas` · √(e_t² + e_anchor²). Here e_t
-and e_anchor are the standard errors of the two φ; the baseline has a standard error of 0.
+The noise floor is the larger of the task's `noise_floor` and `noise_sigmas` · √(e_t² + e_anchor²), in which
+e_t and e_anchor are the standard errors of the two φ. The baseline has a standard error of 0.
 """
 
 from __future__ import annotations

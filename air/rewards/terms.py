@@ -5,7 +5,7 @@
     failed_validates  −validate_penalty · validates whose artefact was missing or malformed
     time              −time_penalty · min(1, seconds / limit)
     test_score        +test_weight · φ(test score); φ's lowest value if there is no score
-    own functions     +weight · function(facts), for each entry of `RewardSettings.terms`
+    user's functions  +weight · function(facts), for each entry of `RewardSettings.terms`
 
 The reward is the sum of all terms. A weight of 0 turns a term off; the term is then 0.0, never −0.0.
 To add a term to this package, add one function to `TERMS` and one field to `RewardSettings`.
@@ -45,7 +45,7 @@ class RewardSettings(BaseModel):
     """The normalised test score times this factor is added to the reward. If the factor is above 0, the test
     split is no longer unseen."""
     terms: dict[str, float] = Field(default_factory=dict)
-    """Your own reward terms, each as `"module:function" = weight`. The function takes an
+    """Additional reward terms of a user, each as `"module:function" = weight`. The function takes an
     `air.rewards.terms.EpisodeFacts` and returns a number; weight times that number is added to the reward."""
 
     @field_validator("terms")
@@ -112,7 +112,7 @@ def reward_terms(facts: EpisodeFacts, settings: RewardSettings) -> dict[str, flo
 
 
 def term_name(path: str) -> str:
-    """Returns the name of your own reward term, given its `module:function`: the part after the colon."""
+    """Returns the name of a user's reward term, given its `module:function`: the part after the colon."""
     return path.rpartition(":")[2]
 
 

@@ -71,7 +71,7 @@ def run(config: RunConfig, *, quiet: bool = False) -> Outcome:
     Raises:
         UsageError: the run's folder, the model, a task, vLLM or a port cannot be used.
         InfrastructureError: every episode failed in too many consecutive steps, or the inference server did
-            not start or has ended. The run's folder keeps the finished steps.
+            not start or has ended. The results of the finished steps remain in the run's folder.
     """
     import asyncio
 

@@ -5,7 +5,7 @@ probability when it was sampled, ρ = π/μ their ratio, and A the advantage:
 
     loss = -[kept] · adv_tau · A · ρ + kl_tau · (log ρ)²
 
-[kept] is 1 or 0. It is 0 if π has already moved too far in the direction in which A pushes it: if A > 0 and
+[kept] is 1 or 0. It is 0 if π has already moved too far in the direction in which A pushes π: if A > 0 and
 π - μ > dppo_mask_high, or A ≤ 0 and π - μ < -dppo_mask_low. The loss of a batch is the mean over its trained
 tokens.
 

@@ -118,7 +118,7 @@ class OrchestratorConfig(BaseConfig):
 
 
 class EstimatorConfig(BaseConfig):
-    """Settings in the table `[embedded.estimator]`, which names your own advantage estimator: a function that
+    """Settings in the table `[embedded.estimator]`, which names a user's advantage estimator: a function that
     turns the rewards of a group into advantages."""
 
     import_path: str
@@ -163,7 +163,7 @@ class EmbeddedConfig(BaseConfig):
     same turn in the other episodes of the group. false: all tokens of a trace get the advantage of its whole
     reward. true requires the setting `credit = "episode"` in the `env` of every source of prompts."""
     estimator: EstimatorConfig | None = None
-    """Your own advantage estimator, used instead of `orchestrator.algo`. None: `orchestrator.algo`."""
+    """A user's advantage estimator that replaces `orchestrator.algo`. None: `orchestrator.algo` is used."""
     max_failed_steps: int = Field(3, ge=1)
     """The run stops after this many consecutive steps in which every episode failed."""
     seed: int = 0

@@ -220,7 +220,7 @@ def supervise(
 
     Args:
         breaker: the file of the failure breaker (see `air.env.failure_breaker`). The command gets a signal to
-            end when this file says that too many consecutive episodes failed.
+            end when this file states that too many consecutive episodes failed.
         grace: seconds between the first signal to end and the killing of the process group. prime-rl takes up
             to a minute for each of its processes.
     """

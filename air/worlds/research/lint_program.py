@@ -1,4 +1,4 @@
-"""The linter of Python texts, as a program of its own.
+"""The program that lints Python texts.
 
 It runs in a separate process, because an agent's text may crash Python's parser. The program reads
 `{"texts": [...]}` from standard input and writes `{"found": [[[code, line, message], ...], ...]}`, or

@@ -64,8 +64,8 @@ class ResearchWorld:
     grader: Grader
     pay: DeltaReward
     tools: Tools | None = None
-    """The tools of the action format, with a shell that keeps its working directory. None: there are no
-    tools, and every script begins in the workspace."""
+    """The tools of the action format, with a shell whose working directory remains the same between actions.
+    None: there are no tools, and every script begins in the workspace."""
     seed: int = 0
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
