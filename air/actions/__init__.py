@@ -1,4 +1,4 @@
-"""Action formats: each turns a model's reply into an action, or says what is wrong with the reply.
+"""Action formats: each turns a model's reply into an action, or explains why the reply is not an action.
 
 An action format has no state. It is one of `FORMATS`, or an instance of a class from outside this package.
 """
@@ -17,10 +17,13 @@ FORMATS: dict[str, ActionFormat] = {"fenced": Fenced(), "mlgym": MLGym()}
 
 
 def get(name: str) -> ActionFormat:
-    """Returns the action format of that name, or an instance of the class that `module:Class` names.
+    """Returns the action format with the given name.
+
+    Args:
+        name: a key of `FORMATS`, or `module:Class`, which names a class from outside this package.
 
     Raises:
-        ConfigError: there is no such action format, or the class is not one.
+        ConfigError: there is no action format of this name, or the class is not an action format.
         MissingError: the class cannot be imported.
     """
     if name in FORMATS:

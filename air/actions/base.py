@@ -1,4 +1,4 @@
-"""The actions of an agent, and the interface of an action format."""
+"""The class of an agent's actions, and the interface of an action format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ToolCall:
 
     @property
     def text(self) -> str:
-        """The call as a model would write it, with its lines of text."""
+        """The call as a model would write it, including the lines of text that follow."""
         lines = [" ".join([self.name, *map(shlex.quote, self.args)])]
         if self.body is not None:
             lines += [*self.body, f"end_of_{self.name}"]
@@ -39,7 +39,8 @@ class Action:
     script: str = ""
     """The shell script, without `validate` or `submit`; empty if there is no script."""
     ending: Ending | None = None
-    """`validate` grades the artefact; `submit` grades it and ends the episode; None does neither."""
+    """`validate` grades the artefact, `submit` grades it and ends the episode. None: the artefact is not
+    graded."""
     tool: ToolCall | None = None
     """A call of one of the action format's own tools; None if there is no call."""
 
@@ -52,51 +53,59 @@ class Action:
 
 @dataclass(frozen=True)
 class Standing:
-    """The agent's situation between two actions: turns left, working directory and open file."""
+    """The agent's situation between two actions: remaining turns, working directory and open file."""
 
     left: int | None = None
-    """The number of turns left; None if turns are not limited."""
+    """The number of remaining turns; None if turns are not limited."""
     cwd: str = ""
     """The working directory of the agent's shell; empty if each script begins in the workspace."""
     open_file: str = ""
-    """The path of the file that is open in the tools, and its lines in view; empty if no file is open."""
+    """The file that the agent has opened with a tool, and the range of lines in view, as text; empty if no
+    file is open."""
 
 
 class FormatError(Exception):
-    """The model's reply is not an action. The message is shown to the model as feedback."""
+    """Raised if the model's reply is not a valid action. The message is shown to the model as feedback."""
 
 
 @runtime_checkable
 class ActionFormat(Protocol):
-    """Turns a model's reply into an action, and teaches the model how to write one. Has no state."""
+    """The interface of an action format, which turns a model's reply into an action.
+
+    The format also provides the text that teaches the model how to write an action. It has no state.
+    """
 
     name: str
     instructions: str
     """The part of the system prompt that teaches the model this format."""
     optional: Mapping[str, str]
-    """Maps an optional tool's name to the text that teaches it; used only if the tool is available."""
+    """Maps the name of each optional tool to the text that explains it to the model. The text of a tool is
+    used only if the tool is available in the episode."""
     uses_tools: bool
-    """Whether actions may be tool calls, and the agent's shell keeps its working directory."""
+    """Whether actions may be tool calls. If so, the working directory of the agent's shell is the same in the
+    next action; if not, each script begins in the workspace."""
     retries: int | None
-    """Consecutive format errors after which the model may try again; one more ends the episode. None: no
-    limit."""
+    """Number of consecutive format errors that are allowed; one more ends the episode. None: no limit."""
 
     def parse(self, reply: str) -> Action:
-        """Returns the action in the model's reply.
+        """Returns the one action that the model's reply contains.
 
         Raises:
-            FormatError: the reply has no action, or more than one; the message tells the model why.
+            FormatError: the reply has no action, or more than one. The message explains this to the model.
         """
         ...
 
     def render(self, thought: str, action: Action) -> str:
-        """Returns a well-formed reply with this thought and action; scripted agents use it."""
+        """Returns a well-formed reply that contains `thought` and `action`, as a model would write it.
+
+        Agents that follow a script instead of asking a model use this method.
+        """
         ...
 
     def opening(self, standing: Standing) -> str:
-        """Returns the text that follows the task's description in the first prompt."""
+        """Returns the text that is added after the task's description in the first prompt."""
         ...
 
     def footer(self, standing: Standing) -> str:
-        """Returns the text that follows every observation."""
+        """Returns the text that is added after every observation, such as the number of remaining turns."""
         ...

@@ -1,7 +1,7 @@
-"""The `fenced` action format: a thought and exactly one fenced block of shell commands.
+"""The `fenced` action format: a reply is a thought and exactly one fenced block of shell commands.
 
-It follows MLGym's interface, but the block may hold several lines, and its last line may be `validate` or
-`submit`. So one reply can write a program, run it and have the artefact scored.
+The format is similar to MLGym's, but the block may contain several lines, and its last line may be `validate`
+or `submit`. So one reply can write a program, run the program and have the artefact scored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
 
 class Fenced:
-    """The `fenced` action format; the module's docstring describes it."""
+    """The `fenced` action format: a thought and one fenced block of shell commands, whose last line may be
+    `validate` or `submit`."""
 
     name = "fenced"
     instructions = (

@@ -1,9 +1,9 @@
-"""The `mlgym` action format: a discussion and exactly one fenced block with exactly one command.
+"""The `mlgym` action format: a reply is a discussion and exactly one fenced block with exactly one command.
 
 A command is a tool call (`open "solve.py" 12`), `validate`, `submit`, or a bash script of any number of
-lines, which may contain heredocs. This module decides which first words are tool calls. The tools
-themselves (`air.worlds.research.tools`) check their arguments, so a wrong argument gives an observation and
-not a format error.
+lines, which may contain heredocs. This module decides whether the first word is a tool's name. The tools
+themselves (`air.worlds.research.tools`) check their arguments, so a wrong argument leads to an observation
+and not to a format error.
 
 The discussion may be empty, and text after the block is ignored. If the command contains a line of
 backticks, a longer line of backticks must open and close the block, as in Markdown.
@@ -24,7 +24,7 @@ _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
 @dataclass(frozen=True)
 class Signature:
-    """The syntax of one tool's call, and the number of its arguments."""
+    """The syntax of calls of one tool, and the number of arguments that the tool takes."""
 
     usage: str
     does: str
@@ -33,7 +33,7 @@ class Signature:
     most: int = 0
     """The largest number of arguments."""
     verbatim: bool = False
-    """Whether all text after the tool's name is one argument, not split into words."""
+    """Whether all text after the tool's name is one argument. False: the text is split into words."""
 
     @property
     def body(self) -> bool:
@@ -75,7 +75,7 @@ OPTIONAL = ("memory_write", "memory_read", "literature_search", "parse_pdf_url")
 
 
 def _taught(name: str) -> str:
-    """Returns the text that teaches the tool `name` in the prompt."""
+    """Returns the text that explains the tool `name` to the model."""
     signature = SIGNATURES[name]
     return f"{signature.usage}\n    {signature.does}"
 
@@ -96,7 +96,10 @@ _INSTRUCTIONS = "\n".join(
 
 
 class MLGym:
-    """The `mlgym` action format; the module's docstring describes it."""
+    """The `mlgym` action format: a discussion and one fenced block that contains one command.
+
+    The command is a tool call, `validate`, `submit` or a bash script.
+    """
 
     name = "mlgym"
     instructions = _INSTRUCTIONS
@@ -165,7 +168,7 @@ def _block(reply: str) -> list[str]:
 
 
 def _is_idle(line: str) -> bool:
-    """Whether a line of a script does nothing, because it is blank or a comment."""
+    """Whether a line of a script is blank or a comment, so that it does nothing."""
     return not line.strip() or line.lstrip().startswith("#")
 
 
@@ -179,7 +182,11 @@ def _tool_at(line: str) -> str | None:
 
 
 def _command(name: str, lines: list[str]) -> Action:
-    """Returns the action of a block whose first word `name` is a tool's name, `validate` or `submit`."""
+    """Returns the action in a block whose first word is `name`: a tool's name, `validate` or `submit`.
+
+    Raises:
+        FormatError: the block does not consist of exactly one well-formed command.
+    """
     head = lines[0].strip()
     signature = SIGNATURES.get(name)
     if signature is not None and signature.body:
@@ -198,7 +205,7 @@ def _command(name: str, lines: list[str]) -> Action:
 
 
 def _words(head: str) -> tuple[str, ...]:
-    """Returns the arguments in a command's first line; quotes are removed as a shell does."""
+    """Returns the words after the tool's name in a command's first line; quotes are removed as in a shell."""
     try:
         return tuple(shlex.split(head)[1:])
     except ValueError as error:
@@ -218,7 +225,11 @@ def _verbatim(text: str) -> tuple[str, ...]:
 
 
 def _body(name: str, lines: list[str]) -> tuple[str, ...]:
-    """Returns the lines before the line `end_of_NAME`, which must be the last command line of the block."""
+    """Returns the lines before the line `end_of_NAME`.
+
+    Raises:
+        FormatError: there is no line `end_of_NAME`, or a command follows it.
+    """
     end = f"end_of_{name}"
     at = next((n for n, line in enumerate(lines) if line.strip() == end), None)
     if at is None:

@@ -1,1 +1,1 @@
-"""Pure functions that turn the scores of an episode into its reward. They know nothing of boxes or tasks."""
+"""Pure functions that compute an episode's reward from its scores. They use neither boxes nor tasks."""

@@ -1,15 +1,17 @@
 """The delta reward: each `validate` of the agent earns the change of the normalised score φ.
 
+The setting `delta` decides with which earlier φ the new φ is compared:
+
     previous   δ_t = φ(s_t) − φ(s_{t−1})
     best       δ_t = max(0, φ(s_t) − max_{k<t} φ(s_k))
 
-s_t is the score of the t-th validate, and s_0 the declared baseline. The anchor is the φ with which the next
-score is compared. A change smaller than the noise floor earns nothing and leaves the anchor as it is, so
-small changes add up and are paid once their sum exceeds the floor. So the deltas of an episode always sum to
-φ(anchor) − φ(baseline), and validating more often earns nothing.
+s_t is the score of the t-th validate, and s_0 the task's baseline. The anchor is the φ with which the next
+score is compared. A change smaller than the noise floor earns nothing and leaves the anchor as it is. So
+small changes add up, and earn their sum as soon as this sum reaches the noise floor. The deltas of an episode
+always sum to φ(last anchor) − φ(baseline), so validating more often earns nothing.
 
-The noise floor is the larger of the declared `noise_floor` and `noise_sigmas` · √(e_t² + e_anchor²). Here e_t
-and e_anchor are the standard errors of the two φ; the baseline has a standard error of 0.
+The noise floor is the larger of the task's `noise_floor` and `noise_sigmas` · √(e_t² + e_anchor²), in which
+e_t and e_anchor are the standard errors of the two φ. The baseline has a standard error of 0.
 """
 
 from __future__ import annotations
@@ -25,20 +27,28 @@ Mode = Literal["previous", "best"]
 
 @dataclass(frozen=True)
 class Paid:
-    """The reward of one validate, with the φ values from which it was computed."""
+    """The reward of one validate, with the normalised scores φ from which the reward was computed."""
 
     phi: float
     """The normalised and clipped score φ of this validate."""
     delta: float
     """The reward of this validate."""
     floor: float = 0.0
-    """The noise floor: a smaller change of φ would have earned nothing."""
+    """The noise floor: the smallest change of φ that earns a reward."""
     anchor: float = 0.0
-    """The φ with which `phi` was compared."""
+    """The earlier φ with which `phi` was compared."""
 
 
 def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) -> float:
-    """Returns the reward of the normalised score `phi`. The next anchor is `anchor` plus this reward."""
+    """Returns the delta reward of a validate, from its normalised score φ and the earlier φ.
+
+    Args:
+        phi: the normalised score of the validate.
+        anchor: the earlier normalised score with which `phi` is compared. The anchor of the next validate is
+            `anchor` plus the result.
+        mode: `best` rewards only improvements; `previous` also gives negative rewards.
+        noise_floor: a smaller change earns 0.
+    """
     move = phi - anchor
     if abs(move) < noise_floor or (mode == "best" and move < 0):
         return 0.0
@@ -46,7 +56,14 @@ def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) ->
 
 
 class DeltaReward:
-    """Computes the rewards of one episode. Call it once, in order, for each validate that has a score."""
+    """Computes the delta rewards of one episode, and stores the score with which the next score is compared.
+
+    Call the object once for each validate that has a score, in the order of the validates.
+
+    Args:
+        scale: the task's settings by which scores are normalised.
+        mode: the comparison: with the previous score, or with the best so far.
+    """
 
     def __init__(self, scale: Scale, *, mode: Mode = "previous") -> None:
         self._scale = scale
@@ -55,10 +72,12 @@ class DeltaReward:
         self._anchor_error = 0.0
 
     def __call__(self, score: float, stderr: float | None = None) -> Paid:
-        """Returns the reward of one validate and moves the anchor if the reward is not 0.
+        """Returns the reward of one validate.
+
+        The next score is compared with `score`, or, if the reward is 0, with the same earlier score again.
 
         Args:
-            score: the primary metric as measured.
+            score: the value of the primary metric, not normalised.
             stderr: the standard error of `score`; None counts as 0.
 
         Raises:

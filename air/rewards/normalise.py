@@ -1,10 +1,13 @@
-"""Normalised scores φ(s) of a score s: 0 is the task's baseline, 1 its target, and higher is better.
+"""Computes normalised scores φ: 0 is the task's baseline, 1 is its target, and higher is better.
+
+The task's setting `normalise` chooses the formula that computes φ(s) from a score s:
 
     linear    φ(s) = (s − baseline) / (target − baseline)
     log-gap   φ(s) = (g(s) − g(baseline)) / (g(target) − g(baseline)),  g(s) = −log10 |s − optimum|
     none      φ(s) = s if higher is better, −s if lower is better
 
-The result is clipped to `clip`. With `log-gap`, halving the distance to the optimum always earns the same.
+The result is limited to a range (`clip`). With `log-gap`, halving the distance to the optimum always raises φ
+by the same amount.
 """
 
 from __future__ import annotations
@@ -47,13 +50,14 @@ def phi(
     optimum: float | None = None,
     clip: tuple[float, float] = (-1.0, 2.0),
 ) -> float:
-    """Returns the normalised score, clipped to `clip`.
+    """Returns the normalised score φ: 0 at the baseline, 1 at the target, limited to the range `clip`.
 
     Args:
-        score: the primary metric as measured.
-        baseline, target: the scores that become 0 and 1; `none` ignores them.
-        direction: whether a higher or a lower score is better; only `none` uses it.
-        optimum: the best possible score; `log-gap` needs it.
+        score: the value of the primary metric, not normalised.
+        baseline, target: the scores whose φ is 0 and 1; not used if `normalise` is "none".
+        direction: whether a higher or a lower score is better; used only if `normalise` is "none".
+        normalise: the formula; the module's docstring lists the three formulas.
+        optimum: the best possible score; required if `normalise` is "log-gap".
         clip: the smallest and the largest result.
 
     Raises:
@@ -76,7 +80,7 @@ def phi(
 
 
 def phi_on(scale: Scale, score: float) -> float:
-    """Returns the normalised score, by the settings in a task's `scale`; see `phi`."""
+    """Returns the normalised score φ of `score`, computed by `phi` with the settings of a task (`scale`)."""
     return phi(
         score,
         baseline=scale.baseline,
@@ -95,10 +99,10 @@ def phi_error(scale: Scale, score: float, stderr: float) -> float:
         log-gap   |dφ/ds| = 1 / (ln 10 · |s − optimum| · |g(target) − g(baseline)|)
         none      |dφ/ds| = 1
 
-    This is exact to first order. The result is at most the width of `scale.phi_clip`.
+    The formula is exact to first order. The result is limited to the width of the range `scale.phi_clip`.
 
     Raises:
-        ValueError: `stderr` is negative or NaN.
+        ValueError: `stderr` is negative or NaN, or `log-gap` lacks an optimum.
     """
     if not stderr >= 0:
         raise ValueError(f"a standard error is at least 0, got {stderr}")

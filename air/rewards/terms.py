@@ -1,13 +1,13 @@
-"""The terms of an episode's reward: pure functions of the episode's facts and the run's settings.
+"""The terms of an episode's reward: functions of facts about the episode and of the run's settings.
 
     delta             sum of the rewards of all validates; see `air.rewards.delta`
     format            −format_penalty · replies that were not an action
     failed_validates  −validate_penalty · validates whose artefact was missing or malformed
     time              −time_penalty · min(1, seconds / limit)
     test_score        +test_weight · φ(test score); φ's lowest value if there is no score
-    own functions     +weight · function(facts), for each entry of `RewardSettings.terms`
+    user's functions  +weight · function(facts), for each entry of `RewardSettings.terms`
 
-The reward is the sum of all terms. A weight of 0 turns a term off: it is 0.0, never −0.0.
+The reward is the sum of all terms. A weight of 0 turns a term off; the term is then 0.0, never −0.0.
 To add a term to this package, add one function to `TERMS` and one field to `RewardSettings`.
 """
 
@@ -26,24 +26,26 @@ from air.rewards.normalise import Scale, phi_on
 
 
 class RewardSettings(BaseModel):
-    """The settings that decide an episode's reward. They are recorded with every episode."""
+    """Settings of an episode's reward; they are recorded with every episode."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     delta: Literal["previous", "best"] = "previous"
-    """The score with which a validate's score is compared: the previous one, or the best one so far."""
+    """The score with which the score of a validate is compared: that of the previous validate, or the best
+    score so far."""
     format_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Subtracted from the reward for every reply that is not an action."""
     validate_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Subtracted from the reward for every validate whose artefact is missing or malformed."""
     time_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Subtracted from the reward if the agent uses the whole time limit of the episode; if it uses only
-    a part of the limit, that share is subtracted. The time counts from when the task's files are in the box
-    to the agent's last reply, without the time of grading."""
+    """Subtracted from the reward if the agent uses the whole time limit of the episode. If the agent uses
+    only a part of the limit, the same part of this penalty is subtracted. The time counts from when the
+    task's files are in the box to the agent's last reply, without the time of grading."""
     test_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Factor of the normalised test score in the reward; above 0, the test split is no longer unseen."""
+    """The normalised test score times this factor is added to the reward. If the factor is above 0, the test
+    split is no longer unseen."""
     terms: dict[str, float] = Field(default_factory=dict)
-    """Your own reward terms, each as `"module:function" = weight`. The function takes an
+    """Additional reward terms of a user, each as `"module:function" = weight`. The function takes an
     `air.rewards.terms.EpisodeFacts` and returns a number; weight times that number is added to the reward."""
 
     @field_validator("terms")
@@ -67,14 +69,15 @@ class RewardSettings(BaseModel):
 
 @dataclass(frozen=True)
 class EpisodeFacts:
-    """The facts of a running or finished episode from which reward terms are computed."""
+    """Facts about a running or finished episode, from which the terms of its reward are computed."""
 
     scale: Scale
-    """The task's baseline, target and direction."""
+    """The task's settings by which scores are normalised, such as baseline, target and direction."""
     scores: tuple[float | None, ...]
-    """The score of every validate; None if its artefact was missing or malformed."""
+    """The score of every validate; None for a validate whose artefact was missing or malformed."""
     phis: tuple[float | None, ...]
-    """The normalised score of every validate; None if its artefact was missing or malformed."""
+    """The normalised score φ of every validate; None for a validate whose artefact was missing or
+    malformed."""
     deltas: tuple[float, ...]
     """The reward of every validate."""
     turns: int
@@ -86,19 +89,20 @@ class EpisodeFacts:
     limit: float
     """The time limit of the episode, in seconds."""
     test_score: float | None
-    """The last artefact's score on the test split; None if it could not be scored or is not graded yet."""
+    """The last artefact's score on the test split; None if the artefact could not be scored or has not been
+    graded yet."""
     finished: bool
-    """Whether the last artefact was graded on the test split."""
+    """Whether the last artefact has been graded on the test split."""
 
 
 Term = Callable[[EpisodeFacts, RewardSettings], float]
 
 
 def reward_terms(facts: EpisodeFacts, settings: RewardSettings) -> dict[str, float]:
-    """Returns the reward terms by name; the episode's reward is their sum.
+    """Returns the terms of an episode's reward, by name; the reward is the sum of all terms.
 
     Raises:
-        ValueError: the facts are impossible, e.g. a negative time.
+        ValueError: the facts are impossible, such as a negative time.
         InfrastructureError: a function in `settings.terms` failed, or did not return a finite number.
     """
     values = {name: term(facts, settings) for name, term in TERMS.items()}
@@ -108,30 +112,33 @@ def reward_terms(facts: EpisodeFacts, settings: RewardSettings) -> dict[str, flo
 
 
 def term_name(path: str) -> str:
-    """Returns the name of the term of the function `path` (`module:function`): the function's name."""
+    """Returns the name of a user's reward term, given its `module:function`: the part after the colon."""
     return path.rpartition(":")[2]
 
 
 def delta(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the sum of the rewards of all validates, to which `settings.delta` has already been applied."""
+    """Returns the term `delta`: the sum of the delta rewards of all validates in the episode."""
     return sum(facts.deltas)
 
 
 def format_errors(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the penalty for replies that were not an action; 0 or less."""
+    """Returns the term `format`, which is 0 or negative: the penalty for replies that were not an action."""
     return 0.0 - settings.format_penalty * facts.format_errors
 
 
 def failed_validates(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the penalty for validates whose artefact was missing or malformed; 0 or less."""
+    """Returns the term `failed_validates`, which is 0 or negative.
+
+    It is the penalty for validates whose artefact was missing or malformed.
+    """
     return 0.0 - settings.validate_penalty * sum(score is None for score in facts.scores)
 
 
 def time_used(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the penalty for used time, proportional to the used share of the time limit; 0 or less.
+    """Returns the term `time`, which is 0 or negative: the penalty for the used share of the time limit.
 
     Raises:
-        ValueError: the limit is not positive, or the time is negative or not a number.
+        ValueError: the time limit is not positive, or the used time is negative or not a number.
     """
     if not facts.limit > 0 or not facts.seconds >= 0:
         raise ValueError(f"{facts.seconds} s of {facts.limit} s is no share of a limit")
@@ -139,9 +146,10 @@ def time_used(facts: EpisodeFacts, settings: RewardSettings) -> float:
 
 
 def final_score(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns `settings.test_weight` times the last artefact's normalised test score; 0 before the grading.
+    """Returns the term `test_score`: `settings.test_weight` times the normalised test score.
 
-    An artefact without a score gets the lowest value that `scale.phi_clip` allows, so deleting a bad artefact
+    The result is 0 if the last artefact has not been graded on the test split yet. An artefact that could not
+    be scored counts as the lowest normalised score (`scale.phi_clip[0]`), so that deleting a bad artefact
     never earns anything.
 
     Raises:
@@ -160,7 +168,7 @@ TERMS: Mapping[str, Term] = {
     "time": time_used,
     "test_score": final_score,
 }
-"""Maps the name of each term of this package to its function."""
+"""Maps the name of each built-in reward term to its function."""
 
 
 def _plugin_value(path: str, facts: EpisodeFacts) -> float:

@@ -7,7 +7,8 @@
     config = train.load("configs/quickstart.toml", {"max_steps": 3})
     outcome = train.run(config)
 
-It trains one model in one process. Importing this package is fast; torch is loaded when `run` starts.
+This engine trains one model in one process. Importing this package is fast, because torch is loaded only
+when `run` starts.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ __all__ = ["load", "run"]
 
 
 def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
-    """Builds and checks a run config from run files and settings; later sources win over earlier ones.
+    """Merges run files and settings, checks them, and returns them as a run config.
+
+    If two of the arguments set the same key, the later argument wins.
 
     Args:
-        sources: paths of TOML files (`configs/…` finds the shipped ones from any folder), or nested mappings
-            with the same keys. A mapping is merged key by key; a list replaces the whole list.
+        sources: paths of TOML files, or nested mappings with the same keys. A path `configs/…` also finds the
+            files that are shipped with air, from any folder. Mappings are merged key by key, but a list
+            replaces the whole earlier list.
 
     Raises:
         MissingError: a file does not exist.
@@ -51,21 +55,23 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
 
 
 def run(config: RunConfig, *, quiet: bool = False) -> Outcome:
-    """Trains with the embedded training engine; blocks until the run has ended.
+    """Trains with the embedded training engine, and returns when the run has ended.
 
-    Inside a running event loop, such as a notebook's, call `await asyncio.to_thread(train.run, config)`.
+    If an asyncio event loop is running already, as in a notebook, call
+    `await asyncio.to_thread(train.run, config)` instead.
 
     Args:
         config: the run config that `load` returned.
-        quiet: print nothing. By default one line is printed for each step, or a live table in a terminal.
+        quiet: true to print nothing. By default a live table is shown in a terminal; elsewhere, one line is
+            printed for each step.
 
     Returns:
-        The run's folder, its rows of metrics, and its last checkpoint.
+        The run's folder, the metrics of each step, and the last checkpoint.
 
     Raises:
         UsageError: the run's folder, the model, a task, vLLM or a port cannot be used.
         InfrastructureError: every episode failed in too many consecutive steps, or the inference server did
-            not start or has ended. The run's folder keeps the finished steps.
+            not start or has ended. The results of the finished steps remain in the run's folder.
     """
     import asyncio
 

@@ -11,23 +11,25 @@ from air.train.prime_rl import handover
 
 Engine = Literal["embedded", "prime-rl"]
 PRIME_TABLES = ("inference", "deployment", "slurm")
-"""Tables of a run file that only prime-rl reads. Without one of them, prime-rl starts no inference server."""
+"""Tables of a run file that only prime-rl reads, so a file that has one of them is meant for prime-rl."""
 
 
 def choose(
     asked: Literal["auto", "embedded", "prime-rl"], sources: Sources, *, dry_run: bool
 ) -> Engine:
-    """Returns the training engine that will run a run file.
+    """Returns the name of the training engine for a run file: `embedded` or `prime-rl`.
 
-    `auto` chooses prime-rl if the file has one of `PRIME_TABLES` and no table `[embedded]`, else the embedded
-    training engine.
+    If the user asked for `auto`, the result is `prime-rl` if the file has one of `PRIME_TABLES` and no table
+    `[embedded]`, else `embedded`.
 
     Args:
-        asked: the engine that the user asked for.
+        asked: the training engine that the user asked for, or `auto`.
         sources: the merged run files and flags.
+        dry_run: whether the run is only planned, so that prime-rl does not have to be installed.
 
     Raises:
-        MissingError: `auto` chooses prime-rl, which cannot run here, and this is not a dry run.
+        MissingError: `auto` chooses prime-rl, but prime-rl or a GPU is missing on this machine, and this is
+            not a dry run.
     """
     if asked != "auto":
         return asked

@@ -1,4 +1,4 @@
-"""The interface of a world, in which an agent acts: `reset`, `step` and `close`."""
+"""The interface of a world, which is what an agent acts in: the methods `reset`, `step` and `close`."""
 
 from __future__ import annotations
 
@@ -7,55 +7,56 @@ from typing import Any, Protocol, TypeVar
 
 
 class Refusal(Exception):
-    """The world refuses an action. The message is shown to the agent; callers of the world never see this
-    exception."""
+    """Raised inside a world if the world refuses an action. The world catches this exception and shows its
+    message to the agent."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """The text that is shown to the agent at the start or after an action."""
+    """The text that is shown to the agent at the start of an episode or after an action."""
 
     text: str
     truncated: bool = False
-    """Whether output was cut to a maximum length."""
+    """Whether output was cut because it was too long."""
 
 
 @dataclass(frozen=True)
 class Validation:
-    """The result of one validate: the artefact's score on the validation split, and its reward.
+    """The result of one validate: the artefact's score on the validation split, and the reward for it.
 
-    Either `score` is set, or `problem` says what is wrong with the artefact.
+    If the artefact was missing or malformed, `score` is None and `problem` describes what is wrong.
     """
 
     score: float | None
-    """The primary metric as measured; None if there is a problem."""
+    """The value of the primary metric, not normalised; None if the artefact was missing or malformed."""
     phi: float | None
     """The normalised and clipped score φ (higher is better); None if `score` is None."""
     delta: float
-    """The reward of this validate; 0.0 if there is a problem."""
+    """The reward of this validate; 0.0 if `score` is None."""
     problem: str = ""
     stderr: float | None = None
     """The standard error of `score`; None if the artefact was graded only once, with one seed."""
     floor: float = 0.0
-    """The noise floor of φ: a smaller change of φ would have earned nothing."""
+    """The noise floor: the smallest change of φ that earns a reward."""
     metrics: dict[str, float] = field(default_factory=dict)
     anchor: float | None = None
-    """The earlier φ with which this φ was compared; None if there is no score."""
+    """The earlier φ with which this φ was compared; None if `score` is None."""
     digest: str = ""
     """The digest of the graded artefact's files; empty if the artefact could not be copied out of the box."""
     kept: str = ""
-    """Where a copy of the artefact was stored, as `ResearchWorld.keep` returned it; empty if nowhere."""
+    """The place of the stored copy of the artefact, as `ResearchWorld.keep` returned it; empty if no copy was
+    stored."""
     seconds: float = 0.0
     """Wall time of the grading in seconds, including the wait for a grader box."""
     remembered: bool = False
-    """Whether the score comes from another grading of an equal artefact, so that no grader ran."""
+    """Whether the score was copied from the grading of an equal artefact, so that no grader ran."""
     automatic: bool = False
-    """Whether this validate was made by the end of the episode and not requested by the agent."""
+    """Whether this validate was made automatically at the end of the episode, not requested by the agent."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The result of one action of the agent."""
+    """The result of one action of the agent: what the agent sees, and whether the episode has ended."""
 
     observation: Observation
     done: bool = False
@@ -70,16 +71,22 @@ ActionT = TypeVar("ActionT", contravariant=True)
 
 
 class World(Protocol[ActionT]):
-    """An environment in which an agent acts. A failure of the world itself raises `InfrastructureError`."""
+    """The interface of a world, which is what an agent acts in during one episode.
+
+    A failure that is not the agent's raises `InfrastructureError`.
+    """
 
     async def reset(self, seed: int) -> Observation:
         """Starts an episode and returns the first observation."""
         ...
 
     async def step(self, action: ActionT) -> Step:
-        """Carries out one action and returns its result."""
+        """Carries out one action of the agent and returns its result."""
         ...
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode and returns facts about it, such as scores; calling it twice is harmless."""
+        """Ends the episode and returns facts about the episode, such as scores.
+
+        This method may be called more than once; only the first call ends the episode.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Computes the advantages of segments and of turns from baselines that weigh each episode equally.
+"""Computes the advantages of segments and of turns from baselines in which each episode has equal weight.
 
 A group has G episodes of one prompt. Episode i has n_i parts (segments or turns), which earned r_i1 … r_in.
 `advantage` is the estimator of the group (for `grpo`: x_i − mean(x)):
@@ -24,11 +24,17 @@ from air.train.algorithms import Estimator
 
 Rewards = Sequence[Sequence[float] | None]
 """The rewards of one group: for each episode the rewards of its parts, in order, or None for an episode that
-is masked (not trained) because of an infrastructure failure."""
+is masked (not trained) because of an infrastructure error."""
 
 
 def segments(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
-    """Returns the advantage of each segment, in the shape of `rewards`; an empty list for a masked episode.
+    """Returns the advantages of the segments: one list for each episode, with one number for each segment.
+
+    The list of a masked episode (None in `rewards`) is empty.
+
+    Args:
+        rewards: for each episode the rewards of its segments.
+        estimator: computes the advantages of the episodes from the mean reward of each.
 
     Raises:
         ValueError: an episode has no segment, or a reward is not finite.
@@ -46,9 +52,14 @@ def segments(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
 
 
 def reward_to_go(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
-    """Returns the advantage of each turn, computed from the rewards of that turn and all later ones.
+    """Returns the advantages of the turns: one list for each episode, with one number for each turn.
 
-    The result has the shape of `rewards`, with an empty list for a masked episode.
+    The advantage of a turn is computed from the rewards of that turn and all later turns. The list of a
+    masked episode (None in `rewards`) is empty.
+
+    Args:
+        rewards: for each episode the rewards of its turns.
+        estimator: compares the same turn of all episodes.
 
     Raises:
         ValueError: a reward is not finite.

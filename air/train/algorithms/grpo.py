@@ -1,4 +1,4 @@
-"""GRPO: the advantage is the reward minus the group's mean, not divided by the standard deviation.
+"""The advantage estimator GRPO: an episode's advantage is its reward minus the mean reward of its group.
 
 Source: prime-rl 0.8, `prime_rl/orchestrator/algo/grpo.py`. This is GRPO of Shao et al. 2024 (arXiv
 2402.03300) without the division by the standard deviation, which Liu et al. 2025 (arXiv 2503.20783) found
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 
 def grpo(rewards: Sequence[float | None]) -> list[float]:
-    """Returns the advantages of one group, in the order of `rewards`.
+    """Returns one advantage for each episode of a group: its reward minus the mean reward of the group.
 
     Args:
-        rewards: one per episode; None for an episode that could not be scored. The mean ignores that
-            episode, and its advantage is 0.
+        rewards: one for each episode, or None for an episode that could not be scored. The mean ignores an
+            episode that could not be scored, and the advantage of that episode is 0.
 
     Raises:
         ValueError: a reward is not finite.

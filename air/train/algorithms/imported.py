@@ -1,7 +1,7 @@
 """Imports an advantage estimator from outside this package, which a run file names as `module:function`.
 
-The function is called as `function(rewards, **kwargs)`; `air.train.algorithms.Estimator` says what it must
-take and return.
+The function is called as `function(rewards, **kwargs)`. `air.train.algorithms.Estimator` describes `rewards`
+and the result.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from air.train.algorithms import Estimator
 
 
 def find(import_path: str) -> Callable[..., Sequence[float]]:
-    """Imports and returns the function that `import_path` names.
+    """Imports and returns the function that `import_path` (`module:name`) names.
 
     Raises:
-        ValueError: the path is not of the form `module:name`, or a function cannot be imported from it.
+        ValueError: `import_path` does not have the form `module:name`, or names no function that can be
+            imported.
     """
     try:
         function: Callable[..., Sequence[float]] = plugin(import_path)
@@ -32,10 +33,10 @@ def find(import_path: str) -> Callable[..., Sequence[float]]:
 
 
 def check_kwargs(import_path: str, kwargs: Mapping[str, Any]) -> None:
-    """Checks that the function can be called as `function(rewards, **kwargs)`.
+    """Checks that the function that `import_path` names can be called as `function(rewards, **kwargs)`.
 
     Raises:
-        ValueError: the function does not take these arguments, or `find` cannot import it.
+        ValueError: the function does not take these arguments, or it cannot be imported.
     """
     try:
         inspect.signature(find(import_path)).bind([], **kwargs)
@@ -46,13 +47,13 @@ def check_kwargs(import_path: str, kwargs: Mapping[str, Any]) -> None:
 
 
 def load(import_path: str, kwargs: Mapping[str, Any]) -> Estimator:
-    """Imports the function and returns it as an estimator that checks each result.
+    """Imports the function that `import_path` names, and returns an estimator that calls it with `kwargs`.
 
     The estimator raises ConfigError if the function does not return exactly one finite advantage for each
     reward.
 
     Raises:
-        ValueError: `find` cannot import the function.
+        ValueError: the function cannot be imported.
     """
     function = find(import_path)
 

@@ -5,7 +5,7 @@ probability when it was sampled, ρ = π/μ their ratio, and A the advantage:
 
     loss = -[kept] · adv_tau · A · ρ + kl_tau · (log ρ)²
 
-[kept] is 1 or 0. It is 0 if π has already moved too far in the direction in which A pushes it: if A > 0 and
+[kept] is 1 or 0. It is 0 if π has already moved too far in the direction in which A pushes π: if A > 0 and
 π - μ > dppo_mask_high, or A ≤ 0 and π - μ < -dppo_mask_low. The loss of a batch is the mean over its trained
 tokens.
 
@@ -29,9 +29,9 @@ from air.train.config.model_options import DefaultLossConfig
 def token_statistics(
     model: Any, input_ids: Tensor, temperature: float | Tensor = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Returns the log-probability of each token, and the entropy of the prediction at each token.
+    """Returns two tensors: the log-probability of each token, and the entropy of each token's prediction.
 
-    Both are [B, T], in nats; the entropy carries no gradient.
+    Both tensors have the shape [B, T] and the unit nats. The entropy carries no gradient.
 
     Args:
         model: a causal language model.
@@ -51,7 +51,10 @@ def token_statistics(
 
 
 def token_logprobs(model: Any, input_ids: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
-    """Returns the log-probability of each token, [B, T]; the arguments are those of `token_statistics`."""
+    """Returns the log-probability of each token in nats, shape [B, T].
+
+    The arguments are those of `token_statistics`.
+    """
     return token_statistics(model, input_ids, temperature)[0]
 
 
@@ -62,9 +65,9 @@ def default_loss(
     mask: Tensor,
     config: DefaultLossConfig,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns the policy loss summed over trained tokens, and sums of metrics.
+    """Returns the policy loss and metrics, each summed over the trained tokens.
 
-    The caller divides all of them by the number of trained tokens of the whole batch.
+    The caller must divide each sum by the number of trained tokens of the whole batch to get the mean.
 
     Args:
         logprobs: [B, T], log-probabilities by the model being trained, with gradient.

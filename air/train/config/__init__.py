@@ -1,1 +1,1 @@
-"""Reads run files: their schema, and the merging of several files and command-line flags."""
+"""The schema of run files, and the code that merges several run files and command-line flags into one."""

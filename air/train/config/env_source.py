@@ -9,16 +9,17 @@ from pydantic import BaseModel, Field, SerializeAsAny, model_validator
 
 
 class EnvSource(BaseModel):
-    """The keys of `[[orchestrator.train.source]]` that air reads with either training engine."""
+    """Settings of one source of prompts: the keys of `[[orchestrator.train.source]]` that air reads with
+    either training engine."""
 
     name: str | None = None
-    """The name of the source in logs. None: the id of its taskset."""
+    """The name of this source of prompts in logs. None: the id of its taskset."""
     ratio: float = Field(1.0, gt=0)
     """Weight of this source: prompts are drawn from the sources in proportion to their weights."""
     group_size: int | None = Field(None, ge=1)
-    """Number of episodes played for each prompt. None: `orchestrator.group_size`."""
+    """Number of episodes for each prompt. None: `orchestrator.group_size`."""
     env: SerializeAsAny[vf.EnvConfig] = vf.SingleAgentEnvConfig()
-    """The verifiers environment that plays the prompts, with air's own settings."""
+    """The verifiers environment that runs an episode for each prompt, with air's own settings."""
 
     @model_validator(mode="before")
     @classmethod
@@ -27,5 +28,5 @@ class EnvSource(BaseModel):
 
     @property
     def resolved_name(self) -> str:
-        """The name of the source in logs."""
+        """The name of this source of prompts in logs: `name`, or the id of its taskset."""
         return self.name or self.env.env_id

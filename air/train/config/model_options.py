@@ -1,4 +1,4 @@
-"""The embedded training engine's settings of loss, optimiser, schedule and supervised training.
+"""The embedded training engine's settings of loss, optimiser, learning-rate schedule and supervised training.
 
 Names, defaults and meanings are those of prime-rl 0.8 (`prime_rl.configs.trainer`, `prime_rl.configs.sft`).
 This module does not import torch, so run files can be checked without torch.
@@ -14,38 +14,40 @@ from air.config import BaseConfig
 
 
 class DefaultLossConfig(BaseConfig):
-    """The default policy loss: masked importance-weighted policy gradient with a KL term."""
+    """Settings of the default policy loss: masked importance-weighted policy gradient with a KL term."""
 
     type: Literal["default"] = "default"
-    """The loss: `default` is the only one."""
+    """The name of the loss; `default` is the only possible value."""
     dppo_mask_low: float = Field(0.2, ge=0)
-    """A token with a negative advantage is left out of the policy gradient once its probability has fallen by
-    more than this since it was sampled."""
+    """A token with a negative advantage is left out of the policy gradient if its probability has fallen by
+    more than this number since the token was sampled."""
     dppo_mask_high: float = Field(0.2, ge=0)
-    """A token with a positive advantage is left out of the policy gradient once its probability has risen by
-    more than this since it was sampled."""
+    """A token with a positive advantage is left out of the policy gradient if its probability has risen by
+    more than this number since the token was sampled."""
     adv_tau: float = Field(1.0, ge=0)
-    """Factor of the advantages."""
+    """Number by which the advantages are multiplied in the loss."""
     kl_tau: float = Field(1e-3, ge=0)
-    """Factor of the KL term: the squared log ratio of a token's probability now and when it was sampled."""
+    """Number by which the KL term is multiplied in the loss. The KL term is the squared logarithm of the
+    ratio between a token's probability now and its probability when it was sampled."""
 
 
 class _OptimizerConfig(BaseConfig):
-    """The settings that all optimisers have."""
+    """Base class for the settings of an optimiser."""
 
     lr: float = Field(1e-6, ge=0)
     """Peak learning rate."""
     weight_decay: float = Field(0.01, ge=0)
     """Weight decay; it applies to all parameters."""
     max_norm: float | None = Field(1.0, ge=0)
-    """Largest gradient norm; larger gradients are scaled down to it. None: no clipping."""
+    """Largest gradient norm; gradients with a larger norm are scaled down to this norm. None: gradients are
+    not scaled down."""
 
 
 class SGDConfig(_OptimizerConfig):
-    """Stochastic gradient descent with momentum."""
+    """Settings of the optimiser SGD: stochastic gradient descent with momentum."""
 
     type: Literal["sgd"] = "sgd"
-    """The optimiser."""
+    """The name of the optimiser."""
     nesterov: bool = True
     """Whether to use Nesterov momentum."""
     momentum: float = Field(0.9, ge=0, lt=1)
@@ -53,10 +55,10 @@ class SGDConfig(_OptimizerConfig):
 
 
 class AdamWConfig(_OptimizerConfig):
-    """The AdamW optimiser; its weight decay is decoupled."""
+    """Settings of the optimiser AdamW, whose weight decay is decoupled from the gradient."""
 
     type: Literal["adamw"] = "adamw"
-    """The optimiser."""
+    """The name of the optimiser."""
     betas1: float = Field(0.9, ge=0, lt=1)
     """Decay rate of the running mean of gradients (first moment)."""
     betas2: float = Field(0.999, ge=0, lt=1)
@@ -64,7 +66,7 @@ class AdamWConfig(_OptimizerConfig):
 
 
 def _default_type(value: object) -> object:
-    """Sets the optimiser's `type` to `adamw` if it is not given, as prime-rl does."""
+    """Returns an optimiser's settings with `type = "adamw"` if they have no `type`, as prime-rl does."""
     if isinstance(value, dict) and "type" not in value:
         return {"type": "adamw", **value}
     return value
@@ -76,22 +78,26 @@ OptimizerConfig = Annotated[
 
 
 class ConstantSchedulerConfig(BaseConfig):
-    """The learning rate stays at its peak."""
+    """Settings of a constant learning-rate schedule: the learning rate stays at its peak."""
 
     type: Literal["constant"] = "constant"
-    """The learning-rate schedule."""
+    """The name of the learning-rate schedule."""
 
 
 class LinearSchedulerConfig(BaseConfig):
-    """The learning rate rises linearly, stays at its peak, and falls linearly at the end of the run."""
+    """Settings of a linear learning-rate schedule.
+
+    The learning rate rises linearly, stays at its peak, and falls linearly at the end of the run.
+    """
 
     type: Literal["linear"] = "linear"
-    """The learning-rate schedule."""
+    """The name of the learning-rate schedule."""
     warmup_steps: int = Field(10, ge=0)
     """Number of steps in which the learning rate rises to its peak, from `min_lr` (from nearly 0 if
     `min_lr` is 0)."""
     decay_steps: int = Field(10, ge=0)
-    """Number of steps, at the end of the run, in which the learning rate falls; needs `max_steps`."""
+    """Number of steps, at the end of the run, in which the learning rate falls. If this is not 0, `max_steps`
+    must be set."""
     min_lr: float = Field(0.0, ge=0)
     """Learning rate at the first and the last step."""
 
@@ -103,10 +109,14 @@ class LinearSchedulerConfig(BaseConfig):
 
 
 class CosineSchedulerConfig(BaseConfig):
-    """The learning rate rises linearly, then falls to `min_lr` like half a cosine; needs `max_steps`."""
+    """Settings of a cosine learning-rate schedule.
+
+    The learning rate rises linearly, then falls to `min_lr` like half a cosine until step `max_steps`, which
+    must be set.
+    """
 
     type: Literal["cosine"] = "cosine"
-    """The learning-rate schedule."""
+    """The name of the learning-rate schedule."""
     warmup_steps: int = Field(10, ge=0)
     """Number of steps in which the learning rate rises to its peak."""
     min_lr: float = Field(0.0, ge=0)
@@ -120,10 +130,10 @@ SchedulerConfig = Annotated[
 
 
 class SFTDataConfig(BaseConfig):
-    """A file of demonstrations (recorded conversations) for supervised training, and how it is read."""
+    """Settings of the data for supervised training: a file of demonstrations (recorded conversations)."""
 
     type: Literal["sft"] = "sft"
-    """The kind of data: `sft` is the only one."""
+    """The kind of data; `sft` is the only possible value."""
     name: str = ""
     """Path of a JSON-lines file; each line is {"messages": [{"role": …, "content": …}, …]}."""
     batch_size: int = Field(128, ge=1)
@@ -133,14 +143,14 @@ class SFTDataConfig(BaseConfig):
     shuffle: bool = True
     """Whether demonstrations are shuffled at the start of each epoch."""
     seed: int = 0
-    """Seed of the shuffle; the number of the epoch is added to it."""
+    """Seed of the shuffling; the number of the epoch is added to this number."""
 
 
 class SFTValConfig(BaseConfig):
-    """Evaluation on held-out demonstrations, which are not trained on."""
+    """Settings of the evaluation on held-out demonstrations, which are not trained on."""
 
     interval: int = Field(50, ge=1)
-    """Number of steps between two evaluations; the last step is always followed by one."""
+    """Number of steps between two evaluations. The last step is always followed by an evaluation."""
     eval_on_start: bool = False
     """Whether to evaluate before the first step, too."""
     data: SFTDataConfig = SFTDataConfig()
@@ -148,7 +158,7 @@ class SFTValConfig(BaseConfig):
 
 
 class SFTConfig(BaseConfig):
-    """The settings of supervised training on demonstrations, except the model."""
+    """Settings of supervised training on demonstrations, without the model to train."""
 
     data: SFTDataConfig = SFTDataConfig()
     """The demonstrations to train on."""
@@ -168,10 +178,10 @@ class SFTConfig(BaseConfig):
 
 
 def check_schedule(scheduler: SchedulerConfig, max_steps: int | None) -> None:
-    """Checks that the rise and the fall of a learning-rate schedule fit into `max_steps`.
+    """Checks that the rise and the fall of a learning-rate schedule together take at most `max_steps` steps.
 
     Raises:
-        ValueError: they do not fit, or the schedule has a fall and `max_steps` is None.
+        ValueError: the rise and the fall take more steps, or the learning rate falls and `max_steps` is None.
     """
     if isinstance(scheduler, ConstantSchedulerConfig):
         return

@@ -1,4 +1,4 @@
-"""Merges run files and flags: later files win over earlier ones, flags over files.
+"""Merges run files and flags. A later file replaces values of an earlier file, and flags replace all files.
 
 The syntax is prime-rl's, read by the same package (`prime-pydantic-config`):
 `rl @ a.toml @ b.toml --max-steps 20 --trainer.optim.lr 1e-4`. A flag is the dotted path of a key, in
@@ -7,7 +7,7 @@ removes the table, `--x a b` sets a list, `--x @ FILE` fills a table from a file
 a key.
 
 Air adds two rules. A number in a path names an element of a list (`--orchestrator.train.source.0.env.delta
-best`). A value whose type the schema does not fix is read as TOML if possible, else as text.
+best`). If the schema does not define the type of a key, its value is read as TOML if possible, else as text.
 """
 
 from __future__ import annotations
@@ -33,15 +33,18 @@ ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 @dataclass
 class Sources:
-    """The merged settings of files and flags, with the file or flag that set each key."""
+    """The merged settings of run files and command-line flags, with the file or flag that set each key."""
 
     data: dict[str, Any] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
     origin: dict[tuple[str, ...], str] = field(default_factory=dict)
-    """Maps the path of a key to the name of the file or flag that set the key."""
+    """Maps the path of a key (its names from the outermost table on) to the file or flag that set the key."""
 
     def where(self, loc: Sequence[str]) -> str:
-        """Returns the file or flag that set the key at `loc`, or the nearest key above or below it."""
+        """Returns the name of the file or flag that set the key at the path `loc`.
+
+        If no file or flag set exactly this key, the nearest key above or below it counts.
+        """
         path = tuple(loc)
         for length in range(len(path), 0, -1):
             for key, origin in self.origin.items():
@@ -51,9 +54,10 @@ class Sources:
 
 
 def parse(args: Sequence[str], kind: type[BaseModel]) -> Sources:
-    """Reads and merges the run files and flags among command-line arguments.
+    """Reads the run files and flags among command-line arguments, and returns them merged.
 
     Args:
+        args: the command-line arguments, such as `["@", "a.toml", "--max-steps", "20"]`.
         kind: the schema that says which flags are switches, lists and tables.
 
     Raises:
@@ -66,7 +70,7 @@ def parse(args: Sequence[str], kind: type[BaseModel]) -> Sources:
 
 
 def read_files(args: Sequence[str]) -> Sources:
-    """Reads and merges the run files among command-line arguments; ignores flags, so it needs no schema.
+    """Reads the run files among command-line arguments, and returns them merged; flags are ignored.
 
     Raises:
         MissingError: a file does not exist.
@@ -80,7 +84,9 @@ def read_files(args: Sequence[str]) -> Sources:
 
 
 def put(sources: Sources, settings: Mapping[str, Any], origin: str) -> None:
-    """Merges `settings` into `sources`, key by key; they win over earlier ones, and a list replaces a list.
+    """Merges `settings` into `sources`, key by key.
+
+    A new value replaces an earlier value of the same key, and a new list replaces the whole earlier list.
 
     Args:
         origin: the name by which error messages call these settings.
@@ -89,7 +95,7 @@ def put(sources: Sources, settings: Mapping[str, Any], origin: str) -> None:
 
 
 def apply_flags(sources: Sources, args: Sequence[str], kind: type[BaseModel]) -> None:
-    """Merges the flags among command-line arguments into `sources`; flags win over files.
+    """Merges the flags among command-line arguments into `sources`, where they replace values from files.
 
     Args:
         kind: the schema that says which flags are switches, lists and tables.
@@ -103,9 +109,10 @@ def apply_flags(sources: Sources, args: Sequence[str], kind: type[BaseModel]) ->
 
 
 def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
-    """Yields (flag without dashes, its values) for each flag, and (flag, path) for each file.
+    """Yields a pair for each flag and each file among command-line arguments.
 
-    The flag of a file is empty unless the file fills one table, as in `--x @ FILE`.
+    For a flag, the pair is its name without dashes and the list of its values. For a file, the pair is a name
+    and the file's path; the name is empty unless the file fills one table, as in `--x @ FILE`.
     """
     rest = list(args)
     while rest:
@@ -134,10 +141,11 @@ def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
 
 
 def build(kind: type[ConfigT], sources: Sources) -> ConfigT:
-    """Validates the merged settings and returns them as a config of the class `kind`.
+    """Checks the merged settings and returns them as a config of the class `kind`.
 
     Raises:
-        ConfigError: a key or value is wrong; the message names the file or flag, the key and the remedy.
+        ConfigError: a key or a value is wrong; the message names the key, the file or flag that set the key,
+            and the remedy.
     """
     try:
         return kind.model_validate(sources.data)
@@ -160,7 +168,10 @@ def _merge_file(sources: Sources, path: Path, below: tuple[str, ...]) -> None:
 
 
 def _or_shipped(path: Path) -> Path:
-    """Returns `path`, or, if it does not exist and begins with `configs/`, the shipped file of that name."""
+    """Returns `path`, or the file of that name that is shipped with air.
+
+    The shipped file is returned only if `path` does not exist and begins with `configs/`.
+    """
     if path.exists() or path.is_absolute() or path.parts[:1] != ("configs",):
         return path
     shipped = paths.shipped("configs").joinpath(*path.parts[1:])
@@ -230,17 +241,17 @@ def _read_flag(
 
 
 def _typed(raw: Any) -> Any:
-    """Converts a text, or each text of a list, to the TOML value that it spells."""
+    """Returns the TOML value that a text spells; for a list of texts, the list of their values."""
     if isinstance(raw, list):
         return [_typed(one) for one in raw]
     return _value(raw) if isinstance(raw, str) else raw
 
 
 def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
-    """Reads one flag with `prime-pydantic-config`; returns its value inside nested tables, not validated."""
+    """Reads one flag with `prime-pydantic-config` and returns its value inside nested tables, unchecked."""
 
     class Unchecked(kind):  # type: ignore[valid-type, misc]
-        """The schema without validation; `build` validates later, after all files and flags are merged."""
+        """The schema without checks, because `build` checks only after all files and flags are merged."""
 
         @classmethod
         def model_validate(cls, obj: Any, **_: Any) -> Any:
@@ -258,10 +269,11 @@ def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
 def _types_at(
     kind: type[BaseModel], path: tuple[str, ...]
 ) -> tuple[list[Any], type[BaseModel], int]:
-    """Returns the types that the schema allows at `path`; no types if the schema does not have the key.
+    """Returns three things: the types that the schema `kind` allows at `path`, a nested schema, and a number.
 
-    Also returns the schema of the last list element on the path, and the number of parts of the path up to
-    that element; `kind` and 0 if the path names no list element.
+    The list of types is empty if the schema does not have the key. The nested schema is that of the last list
+    element on the path, and the number counts the parts of the path up to that element. If the path contains
+    no list element, they are `kind` and 0.
     """
     here: list[Any] = [kind]
     within, start = kind, 0
@@ -282,7 +294,7 @@ def _types_at(
 
 
 def _unpacked(annotation: Any, *, elements: bool = False) -> list[Any]:
-    """Returns the members of a union type; with `elements`, the element types of the lists among them."""
+    """Returns the members of a union type, or, with `elements`, the element types of its list types."""
     origin, inner = getattr(annotation, "__origin__", None), get_args(annotation)
     if hasattr(annotation, "__metadata__"):
         return _unpacked(inner[0], elements=elements)

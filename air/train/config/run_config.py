@@ -1,9 +1,7 @@
 """The run file of the embedded training engine.
 
-Its keys are a subset of prime-rl 0.8's `RLConfig`, with the same names and meanings, plus the table
-`[embedded]`, which prime-rl does not read.
-
-Every other key is refused, so no setting of a run file is ignored silently.
+The keys are a subset of prime-rl 0.8's `RLConfig`, with the same names and meanings, plus the table
+`[embedded]`, which prime-rl does not read. Every other key is refused, so no setting is ignored silently.
 """
 
 from __future__ import annotations
@@ -33,37 +31,37 @@ Inference = Literal["auto", "vllm", "transformers"]
 
 
 class ModelConfig(BaseConfig):
-    """`[model]`: the model that is trained."""
+    """Settings in the table `[model]`: the model that is trained."""
 
     name: str = "Qwen/Qwen3-0.6B"
     """The model to train: a Hugging Face hub id, or a folder."""
 
 
 class RunNameConfig(BaseConfig):
-    """`[run]`: the name of the run."""
+    """Settings in the table `[run]`: the name of the run."""
 
     name: str | None = None
     """The name of the run; its folder is `output_dir / name`. None: a new name with a random part."""
 
 
 class CheckpointConfig(BaseConfig):
-    """`[ckpt]`: when checkpoints are written and how many are kept."""
+    """Settings in the table `[ckpt]`: when checkpoints are written and how many remain on disk."""
 
     interval: int | None = Field(None, ge=1)
-    """Number of steps between two checkpoints. None: only one, at the end."""
+    """Number of steps between two checkpoints. None: only one checkpoint, at the end of the run."""
     keep_last: int | None = Field(None, ge=1)
-    """How many of the latest checkpoints are kept. None: all."""
+    """Number of checkpoints that remain on disk; older ones are deleted. None: all remain."""
 
 
 class ResumeConfig(BaseConfig):
-    """`[resume]`: continue the run named `run.name` from one of its checkpoints."""
+    """Settings in the table `[resume]`, which continues the run named `run.name` from a checkpoint."""
 
     step: int | None = Field(None, ge=1)
     """The step of the checkpoint to continue from. None: the latest checkpoint."""
 
 
 class TrainerConfig(BaseConfig):
-    """`[trainer]`: how the weights are updated."""
+    """Settings in the table `[trainer]`: the optimiser, the learning-rate schedule and the loss."""
 
     optim: OptimizerConfig = AdamWConfig()
     """The optimiser."""
@@ -74,27 +72,29 @@ class TrainerConfig(BaseConfig):
 
 
 class GRPOConfig(BaseConfig):
-    """`[orchestrator.algo]`: how rewards become advantages."""
+    """Settings in the table `[orchestrator.algo]`: the estimator that turns rewards into advantages."""
 
     type: Literal["grpo"] = "grpo"
     """The advantage estimator. `grpo`: the reward minus the mean reward of the group."""
 
 
 class SamplingConfig(BaseConfig):
-    """`[orchestrator.train.sampling]`: how the model's replies are sampled."""
+    """Settings in the table `[orchestrator.train.sampling]`: how the model's replies are sampled."""
 
     temperature: float = Field(1.0, gt=0, le=2.0)
-    """Sampling temperature; the trainer divides the logits by it, too."""
+    """Sampling temperature. The trainer divides the logits by the same number."""
     max_completion_tokens: int | None = Field(None, ge=1)
-    """Longest reply in tokens; a longer reply is cut, and the episode then ends. None: no such limit."""
+    """Longest reply in tokens; a longer reply is cut, and its episode ends. None: replies have no limit of
+    their own."""
 
 
 class SourceConfig(EnvSource, BaseConfig):
-    """`[[orchestrator.train.source]]`: a source of prompts, with the environment that plays them."""
+    """Settings of one source of prompts (`[[orchestrator.train.source]]`) and of the environment that runs an
+    episode for each prompt."""
 
 
 class TrainConfig(BaseConfig):
-    """`[orchestrator.train]`: the sources of prompts, and how replies are sampled."""
+    """Settings in the table `[orchestrator.train]`: the sources of prompts, and how replies are sampled."""
 
     source: list[SourceConfig] = Field(min_length=1)
     """The sources of prompts; each has an environment and a weight."""
@@ -103,22 +103,23 @@ class TrainConfig(BaseConfig):
 
 
 class OrchestratorConfig(BaseConfig):
-    """`[orchestrator]`: the episodes of a step, and how their rewards become advantages."""
+    """Settings in the table `[orchestrator]`: the episodes of a step, and how rewards become advantages."""
 
     batch_size: int = Field(32, ge=1)
     """Number of episodes in one step; a multiple of every `group_size`."""
     group_size: int = Field(8, ge=1)
-    """Number of episodes played for each prompt; together they are a group."""
+    """Number of episodes for each prompt; the episodes of one prompt are a group."""
     algo: GRPOConfig = GRPOConfig()
-    """How the rewards of a group become advantages."""
+    """The estimator that turns the rewards of a group into advantages."""
     train: TrainConfig
     """The sources of prompts, and how replies are sampled."""
     renderer: RendererConfig | None = None
-    """The renderer, which turns messages into tokens. None: the one of the model's family."""
+    """The renderer, which turns chat messages into token ids. None: the renderer of the model's family."""
 
 
 class EstimatorConfig(BaseConfig):
-    """`[embedded.estimator]`: an advantage estimator of your own."""
+    """Settings in the table `[embedded.estimator]`, which names a user's advantage estimator: a function that
+    turns the rewards of a group into advantages."""
 
     import_path: str
     """The function, as `module:name`, such as `my_lab:leave_one_out`; Python must be able to import it."""
@@ -138,49 +139,50 @@ class EstimatorConfig(BaseConfig):
 
 
 class EmbeddedConfig(BaseConfig):
-    """`[embedded]`: settings that only the embedded training engine has."""
+    """Settings in the table `[embedded]`, which only the embedded training engine reads."""
 
     threads: int | None = Field(None, ge=1)
     """Number of CPU threads that torch uses. None: half the number of cores, because boxes use the same
-    cores; on busy cores, threads that wait for each other are many times slower than one thread."""
+    cores, and threads that wait for each other on busy cores are many times slower than one thread."""
     inference: Inference = "auto"
-    """What samples replies: `vllm`, a vLLM process, or `transformers`, this process. `auto`: vLLM if it is
-    installed and there is a GPU. The flag `--inference` sets the same."""
+    """The program that samples replies: `vllm` (a vLLM process) or `transformers` (the training process
+    itself). `auto`: vLLM if it is installed and there is a GPU. The flag `--inference` sets the same."""
     inference_start_seconds: float = Field(600.0, gt=0)
-    """Time limit, in seconds, until vLLM is ready."""
+    """Largest number of seconds that vLLM may take to start."""
     port: int = Field(0, ge=0, le=65535)
     """Port of the inference server on the loopback interface. 0: any free port."""
     max_batch: int = Field(64, ge=1)
-    """Largest number of replies that are generated at once."""
+    """Largest number of replies that are generated at the same time."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Largest number of tokens, including padding, in one forward and backward pass."""
     shuffle_rewards: bool = False
-    """Control experiment: shuffles the rewards within each group, so that nothing can be learnt."""
+    """Whether to shuffle the rewards within each group, so that nothing can be learnt (a control
+    experiment)."""
     reward_to_go: bool = False
     """true: the advantage of each turn comes from the rewards of that turn and later ones, compared with the
     same turn in the other episodes of the group. false: all tokens of a trace get the advantage of its whole
-    reward. true needs `credit = "episode"`."""
+    reward. true requires the setting `credit = "episode"` in the `env` of every source of prompts."""
     estimator: EstimatorConfig | None = None
-    """An advantage estimator of your own, used instead of `orchestrator.algo`. None: `orchestrator.algo`."""
+    """A user's advantage estimator that replaces `orchestrator.algo`. None: `orchestrator.algo` is used."""
     max_failed_steps: int = Field(3, ge=1)
     """The run stops after this many consecutive steps in which every episode failed."""
     seed: int = 0
-    """Seed of the order of prompts, and of `shuffle_rewards`."""
+    """Seed of the random order of prompts, and of `shuffle_rewards`."""
 
     def set_threads(self) -> None:
-        """Sets the number of CPU threads that torch uses. Call it before any other thread uses torch."""
+        """Sets the number of CPU threads that torch uses. Call this before any other thread uses torch."""
         import torch
 
         torch.set_num_threads(self.threads or max(1, (os.cpu_count() or 2) // 2))
 
 
 class RunConfig(BaseConfig):
-    """A whole run file of the embedded training engine."""
+    """All settings in a run file of the embedded training engine."""
 
     max_steps: int = Field(ge=1)
     """Number of steps; each step updates the weights once."""
     seq_len: int = Field(2048, ge=64)
-    """Longest episode in tokens; an episode ends, and is graded, before it exceeds this."""
+    """Longest episode in tokens; an episode ends, and is graded, before it exceeds this number."""
     output_dir: Path = Path("outputs")
     """The folder in which each run gets its own folder."""
     run: RunNameConfig = RunNameConfig()
@@ -188,9 +190,9 @@ class RunConfig(BaseConfig):
     model: ModelConfig = ModelConfig()
     """The model to train."""
     ckpt: CheckpointConfig | None = None
-    """When checkpoints are written. None: only one, at the end."""
+    """When checkpoints are written. None: only one checkpoint, at the end of the run."""
     resume: ResumeConfig | None = None
-    """Continue an earlier run from a checkpoint. None: a new run."""
+    """The checkpoint from which an earlier run continues. None: a new run."""
     trainer: TrainerConfig = TrainerConfig()
     """Optimiser, learning-rate schedule and loss."""
     orchestrator: OrchestratorConfig
@@ -218,7 +220,7 @@ class RunConfig(BaseConfig):
         return self
 
     def named(self) -> RunConfig:
-        """Returns this config with a name of the run; makes one with a random part if the config has none."""
+        """Returns this config, or, if it has no `run.name`, a copy with a new name that has a random part."""
         if self.run.name is not None:
             return self
         names = "-".join(s.resolved_name for s in self.orchestrator.train.source)
@@ -226,7 +228,7 @@ class RunConfig(BaseConfig):
         return self.model_copy(update={"run": RunNameConfig(name=name)})
 
     def with_inference(self, inference: Inference) -> RunConfig:
-        """Returns a copy of this config with another inference server."""
+        """Returns a copy of this config in which `embedded.inference` is `inference`."""
         embedded = self.embedded.model_copy(update={"inference": inference})
         return self.model_copy(update={"embedded": embedded})
 
@@ -239,6 +241,6 @@ class RunConfig(BaseConfig):
 
     @property
     def folder(self) -> Path:
-        """The folder of the run; the config must have a name (see `named`)."""
+        """The folder of the run, `output_dir / run.name`; `run.name` must be set (see `named`)."""
         assert self.run.name is not None
         return self.output_dir.expanduser() / self.run.name

@@ -1,6 +1,6 @@
 """The run file of the command `sft` (supervised training on demonstrations).
 
-Its keys are a subset of prime-rl 0.8's `SFTConfig`, with the same names and meanings.
+The keys are a subset of prime-rl 0.8's `SFTConfig`, with the same names and meanings.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from air.train.config.run_config import EmbeddedConfig, ModelConfig, RunNameConf
 
 
 class SFTRunConfig(SFTConfig):
-    """A whole run file of the command `sft`."""
+    """All settings in a run file of the command `sft`, which trains on demonstrations."""
 
     output_dir: Path = Path("outputs")
     """The folder in which each run gets its own folder; the trained model goes to `output_dir / run.name`."""
@@ -24,7 +24,7 @@ class SFTRunConfig(SFTConfig):
     model: ModelConfig = ModelConfig()
     """The model to train."""
     renderer: RendererConfig | None = None
-    """The renderer, which turns messages into tokens. None: the one of the model's family."""
+    """The renderer, which turns chat messages into token ids. None: the renderer of the model's family."""
     embedded: EmbeddedConfig = Field(EmbeddedConfig(), exclude=True)
     """Settings that only the embedded training engine has."""
 

@@ -1,1 +1,1 @@
-"""The policy (the model that is trained): model, tokenizer, optimiser, checkpoints, supervised training."""
+"""The model that is trained: its weights, tokenizer, optimiser and checkpoints, and supervised training."""

@@ -1,8 +1,8 @@
 """Writes and reads checkpoints `checkpoints/step_N/`: a Hugging Face folder plus the state of training.
 
-A checkpoint is written to a temporary folder, which is then renamed, so it is complete or absent. Earlier
-checkpoints are removed only afterwards. The states of random generators are not saved, because training
-does not use the global generators.
+A checkpoint is written to a temporary folder, which is then renamed, so a checkpoint is either complete or
+absent. Earlier checkpoints are removed only afterwards. The states of random generators are not saved,
+because training does not use the global generators.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ def save(
     *,
     keep_last: int | None = None,
 ) -> Path:
-    """Writes the checkpoint of `step`, replaces an existing one of the same step, and returns its folder.
+    """Writes the checkpoint of `step` and returns its folder; an existing checkpoint of `step` is replaced.
 
     Args:
         root: the `checkpoints` folder of the run; created if missing.
+        policy: the model and the tokenizer to save.
         state: the training state that `load_state` will return, such as `Trainer.state_dict()`.
-        keep_last: how many of the newest checkpoints are kept; None keeps all.
+        keep_last: the number of checkpoints that remain; older ones are deleted. None: all remain.
 
     Raises:
         UsageError: the checkpoint could not be written (disk full, no permission). Earlier checkpoints are
-            unchanged, and no incomplete files remain.
+            then unchanged, and no incomplete files remain.
     """
     target = step_folder(root, step)
     unfinished = root / f".{target.name}.{os.getpid()}"
@@ -61,9 +62,12 @@ def save(
 
 
 def load_state(checkpoint: Path) -> tuple[int, dict[str, Any]]:
-    """Returns the step and the training state of a checkpoint.
+    """Returns the step of a checkpoint and its training state, which was passed to `save`.
 
-    `air.train.model.policy.load(checkpoint)` loads the weights.
+    The weights are not loaded. To load them, call `air.train.model.policy.load(checkpoint)`.
+
+    Args:
+        checkpoint: the folder of the checkpoint, such as `checkpoints/step_20`.
 
     Raises:
         MissingError: the folder contains no training state.

@@ -18,14 +18,14 @@ from air.train.config.model_options import (
 )
 
 _NEARLY_ZERO = 1e-8
-"""If `min_lr` is 0, the rise starts, and a linear fall ends, at this share of the peak learning rate, as in
-prime-rl."""
+"""A share of the peak learning rate: if `min_lr` is 0, the rise starts and a linear fall ends at this share,
+as in prime-rl."""
 
 
 def optimizer(
     parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig
 ) -> torch.optim.Optimizer:
-    """Returns the optimiser that `config` describes, for all `parameters`."""
+    """Returns a new torch optimiser for `parameters` with the settings in `config`."""
     if isinstance(config, SGDConfig):
         return torch.optim.SGD(
             parameters,
@@ -53,7 +53,11 @@ def learning_rate(
 
     Args:
         lr: the highest learning rate.
-        max_steps: number of updates of the whole run; required if the schedule has a fall.
+        config: the settings of the learning-rate schedule.
+        max_steps: number of updates of the whole run; required if the learning rate falls at the end.
+
+    Raises:
+        ValueError: `max_steps` is required but None.
     """
     if isinstance(config, ConstantSchedulerConfig):
         return lr
@@ -84,13 +88,12 @@ def _linear_fall(
 def update(
     optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], config: OptimizerConfig
 ) -> float:
-    """Updates the weights once: clips the gradients, applies them and clears them.
+    """Updates the weights once and returns the norm of the gradients before clipping.
 
-    Returns:
-        The norm of the gradients before clipping.
+    The gradients are clipped to `config.max_norm`, applied, and cleared.
 
     Raises:
-        InfrastructureError: the gradients are not finite; the weights are unchanged.
+        InfrastructureError: the gradients are not finite. The weights are then unchanged.
     """
     limit = math.inf if config.max_norm is None else config.max_norm
     norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))

@@ -1,7 +1,8 @@
 """The policy: the causal language model that is trained, with its tokenizer.
 
-`build` writes a small untrained model as a Hugging Face folder; `load` takes such a folder or a hub id. The
-model always stays in evaluation mode (no dropout), so that sampling and training give the same probabilities.
+`build` writes a small untrained model as a Hugging Face folder. `load` reads such a folder, or a model from
+the Hugging Face hub. The model always stays in evaluation mode (no dropout), so that sampling and training
+give the same probabilities.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ class Policy:
     tokenizer: Any
     """The fast tokenizer of the model."""
     name: str
-    """The folder or hub id of the model; the inference server serves the model under this name, too."""
+    """The model's folder, or its id on the Hugging Face hub. The inference server serves the model under this
+    name, too."""
     renderer_config: Any = None
-    """Config of the renderer (package `renderers`), which turns messages into tokens. None:
-    `default_renderer`."""
+    """Config of the renderer (package `renderers`), which turns chat messages into token ids. None: the
+    result of `default_renderer`."""
 
     @property
     def device(self) -> torch.device:
-        """The torch device on which the weights are."""
+        """The torch device that holds the weights."""
         device: torch.device = next(self.model.parameters()).device
         return device
 
@@ -50,35 +52,40 @@ class Policy:
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """The ids of the tokens that end a reply, from the generation config."""
+        """The ids of the tokens that end a reply, from the generation config, or else from the tokenizer."""
         ids = self.model.generation_config.eos_token_id
         if ids is None:
             ids = self.tokenizer.eos_token_id
         return frozenset([ids] if isinstance(ids, int) else ids or [])
 
     def parameters(self) -> int:
-        """Returns the number of weights."""
+        """Returns the number of weights in the model."""
         return sum(p.numel() for p in self.model.parameters())
 
     def renderer(self) -> Any:
-        """Returns a new renderer with its own copy of the tokenizer; a renderer is not thread-safe."""
+        """Returns a new renderer, which turns chat messages into token ids.
+
+        Each renderer has its own copy of the tokenizer. A renderer must not be shared between threads.
+        """
         from renderers import create_renderer
 
         config = self.renderer_config or default_renderer(self.model.config.model_type)
         return create_renderer(copy.deepcopy(self.tokenizer), config)
 
     def save(self, folder: Path) -> None:
-        """Writes weights, configs and tokenizer into `folder`, as Hugging Face does."""
+        """Writes weights, configs and tokenizer into `folder`, in the Hugging Face format."""
         with _no_progress_bars():
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
 
 
 def default_renderer(model_type: str) -> Any:
-    """Returns the default renderer config of a model type: Qwen3's without thinking, automatic for others.
+    """Returns the default renderer config for a model type. A renderer turns chat messages into token ids.
 
-    A renderer must append new messages without changing the tokens of earlier ones, so that an episode is one
-    training sample. Qwen3's renderer does so across user messages only if thinking is disabled.
+    For `qwen3` the result is the Qwen3 renderer with thinking disabled; for other types the package
+    `renderers` chooses. A renderer must append new messages without changing the tokens of earlier messages,
+    so that an episode is one training sample. Across user messages, Qwen3's renderer does so only if thinking
+    is disabled.
     """
     from renderers import AutoRendererConfig, Qwen3RendererConfig
 
@@ -100,14 +107,16 @@ def build(
     max_length: int = 4096,
     seed: int = 0,
 ) -> Path:
-    """Writes an untrained Qwen3 model, with a tokenizer trained on `texts`, to `folder`; returns `folder`.
+    """Writes a small untrained Qwen3 model and a tokenizer to `folder`, and returns `folder`.
 
     The same arguments give the same model. After an error, no incomplete folder remains.
 
     Args:
         folder: the new folder; must not exist, or must be empty.
+        texts: the texts on which the tokenizer is trained.
         vocab: largest size of the vocabulary, including special tokens.
         max_length: longest sequence in tokens.
+        seed: the seed of the random weights.
 
     Raises:
         UsageError: the folder is not empty.
@@ -157,11 +166,17 @@ def build(
 
 
 def load(name_or_path: str | Path, *, dtype: str = "float32", device: str = "cpu") -> Policy:
-    """Loads a policy from a folder or, by id, from the Hugging Face hub (or its local cache).
+    """Loads a model and its tokenizer, and returns them as a `Policy`.
+
+    Args:
+        name_or_path: the model's folder, or its id on the Hugging Face hub. A model of the hub may come from
+            the hub's local cache.
+        dtype: the name of the weights' torch type.
+        device: the name of the torch device that will hold the weights.
 
     Raises:
-        MissingError: the folder does not exist or holds no model, or the hub has no such model or cannot be
-            reached.
+        MissingError: the folder does not exist or contains no model, or the hub has no such model or cannot
+            be reached.
         UsageError: the model in the folder cannot be loaded, or has attention layers that the embedded
             training engine does not support.
     """

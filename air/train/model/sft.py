@@ -1,9 +1,9 @@
 """Supervised training on the replies of recorded conversations (demonstrations).
 
-A conversation is turned into the same tokens as in a rollout: the renderer makes the prompt before each reply
-and appends the next turn without changing earlier tokens (it "bridges" turns). Only the tokens that the
-policy would have to sample are trained: the text of a reply and the stop token. The role and the empty think
-block are part of the prompt and not trained.
+A conversation is turned into the same tokens as in an episode. The renderer, which turns chat messages into
+token ids, makes the prompt before each reply and appends the next turn without changing earlier tokens. Only
+the tokens that the model would have to sample are trained: the text of a reply and the stop token. The role
+and the empty think block before a reply are part of the prompt and not trained.
 """
 
 from __future__ import annotations
@@ -39,16 +39,18 @@ class Example:
     """True for each token of a reply, including its stop token."""
 
     def cut(self, length: int) -> Example:
-        """Returns the example cut to its first `length` tokens."""
+        """Returns a copy of this example with only its first `length` tokens."""
         return Example(self.token_ids[:length], self.mask[:length])
 
 
 def read_examples(path: Path) -> list[list[Message]]:
-    """Reads conversations from a file of JSON lines, each {"messages": [...]}.
+    """Reads a file of demonstrations and returns the messages of each conversation.
+
+    Each line of the file is a JSON object: {"messages": [{"role": …, "content": …}, …]}.
 
     Raises:
         MissingError: the file does not exist.
-        UsageError: a line is malformed or contains no reply; the message names the line.
+        UsageError: a line is malformed or contains no reply. The error's message names the line.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -73,11 +75,14 @@ def read_examples(path: Path) -> list[list[Message]]:
 
 
 def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Example:
-    """Turns a conversation, up to its last reply, into the tokens that a rollout would have.
+    """Returns a conversation as token ids, with a mask that is true for the tokens of replies.
+
+    The tokens are the same as in an episode. Messages after the last reply are left out.
 
     Args:
-        renderer: the policy's renderer; must be able to append a turn without changing earlier tokens.
-        tokenizer: the renderer's tokenizer.
+        renderer: the policy's renderer, which turns chat messages into token ids. It must be able to append a
+            turn without changing earlier tokens.
+        tokenizer: the tokenizer of that renderer.
         messages: the conversation; it contains at least one reply (role `assistant`).
 
     Raises:
@@ -117,20 +122,22 @@ def train_sft(
     held_out: Iterable[Sequence[Message]] = (),
     micro_batch_tokens: int = 8192,
 ) -> dict[str, float]:
-    """Trains `policy` in place on demonstrations for `config.max_steps` steps.
+    """Trains `policy` in place on demonstrations for `config.max_steps` steps, and returns metrics.
 
     The loss is the cross-entropy in nats, averaged over the trained tokens of a step. A step takes whole
     demonstrations, up to `batch_size * seq_len` tokens.
 
     Args:
+        examples: the demonstrations to train on, each a list of chat messages.
         on_step: called after each step with its metrics: `step` (from 1), `loss`, `lr`, `grad_norm`, `tokens`
             (number of trained tokens), `train_tokens` (number of all tokens), `seconds`, and `val_loss` if
             the step is followed by an evaluation.
         held_out: demonstrations for `val_loss`, used when `config.val` is set.
+        micro_batch_tokens: largest number of tokens, including padding, in one forward and backward pass.
 
     Returns:
-        The last step's metrics; `examples`, `truncated`, `epochs` and `seconds` of the whole training;
-        and `val_loss_before` if `eval_on_start`.
+        The metrics of the last step, and four numbers of the whole training: `examples`, `truncated`,
+        `epochs` and `seconds`. If `config.val.eval_on_start` is set, also `val_loss_before`.
 
     Raises:
         UsageError: there are no demonstrations, or all are cut before their first reply.
@@ -182,7 +189,7 @@ def train_sft(
 
 @torch.no_grad()
 def evaluate(policy: Policy, examples: Sequence[Example], micro_batch_tokens: int = 8192) -> float:
-    """Returns the mean cross-entropy of the reply tokens, in nats."""
+    """Returns the mean cross-entropy, in nats, of the reply tokens in `examples`; trains nothing."""
     return _loss(policy, examples, micro_batch_tokens, backward=False)[0]
 
 
@@ -196,7 +203,7 @@ def _examples(
 
 
 def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, list[Example]]]:
-    """Yields (number of the epoch from 1, batch of whole examples) without end."""
+    """Yields batches without end, each as (number of the epoch, counted from 1; list of whole examples)."""
     budget = config.data.batch_size * config.data.seq_len
     batch: list[Example] = []
     size, epoch = 0, 0
@@ -217,7 +224,10 @@ def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, 
 def _loss(
     policy: Policy, batch: Sequence[Example], micro_batch_tokens: int, *, backward: bool
 ) -> tuple[float, int]:
-    """Returns the mean cross-entropy over trained tokens, and their number; `backward` adds gradients."""
+    """Returns the mean cross-entropy over the trained tokens of a batch, and the number of these tokens.
+
+    With `backward`, the gradients of the mean are added to the weights' gradients.
+    """
     tokens = sum(sum(e.mask) for e in batch)
     total = 0.0
     for group in micro_batches([len(e.token_ids) for e in batch], micro_batch_tokens):

@@ -1,9 +1,10 @@
 """Trains a small byte-level BPE tokenizer on given texts, in the style of Qwen's tokenizer.
 
-Every text can be encoded, and decoding gives the same text: the base alphabet is all 256 bytes, and texts are
-not normalised. The special tokens and the pre-tokenizer pattern are Qwen's, because Qwen3 renderers need
-them. The chat template is ChatML with thinking disabled. Qwen3 puts an empty think block before each reply;
-the template keeps it in earlier replies, so that the tokens of a conversation do not change when it grows.
+Every text can be encoded, and decoding gives the same text, because the base alphabet is all 256 bytes and
+texts are not normalised. The special tokens and the pre-tokenizer pattern are Qwen's, because Qwen3 renderers
+(which turn chat messages into token ids) need them. The chat template is ChatML with thinking disabled. Qwen3
+puts an empty think block before each reply. The template leaves this block in earlier replies, too, so that
+the existing tokens of a conversation do not change when messages are added.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ MARKER_TOKENS = (
     "<tool_response>",
     "</tool_response>",
 )
-"""Single tokens of the chat format that are not special tokens, so a decoder that skips special tokens keeps
-them; as in Qwen3."""
+"""Markers of the chat format, each a single token. As in Qwen3 they are not special tokens, so a decoder that
+skips special tokens does not skip them."""
 SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""The pattern by which Qwen's pre-tokenizer splits a text: words with one leading character, single digits,
-punctuation, white space."""
+"""The regular expression by which Qwen's pre-tokenizer splits a text into words (each with one leading
+character), single digits, punctuation and white space."""
 SCAFFOLD = "system\nuser\nassistant\n\n"
-"""Text that is added after every training text, so that the text around each message becomes few tokens."""
+"""A text that is added after every training text, so that the words and line ends around each chat message
+become few tokens."""
 SMALLEST_VOCAB = 256 + len(SPECIAL_TOKENS) + len(MARKER_TOKENS)
 
 CHAT_TEMPLATE = (
@@ -50,12 +52,17 @@ CHAT_TEMPLATE = (
 
 
 def build_tokenizer(texts: Iterable[str], vocab: int, *, max_length: int) -> Any:
-    """Trains a tokenizer with at most `vocab` tokens; with fewer if the texts are too short for more.
+    """Trains a tokenizer on `texts` and returns it as a transformers `PreTrainedTokenizerFast`.
 
-    Returns a transformers `PreTrainedTokenizerFast`. The same texts give the same tokenizer.
+    The same texts give the same tokenizer.
+
+    Args:
+        vocab: largest number of tokens; the tokenizer has fewer if the texts are too short.
+        max_length: longest sequence in tokens that the model allows.
 
     Raises:
-        ConfigError: `vocab` is smaller than the 256 bytes and the special tokens together.
+        ConfigError: `vocab` is smaller than 256 (one token for each byte) plus the number of special and
+            marker tokens.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast

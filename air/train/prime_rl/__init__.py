@@ -1,1 +1,1 @@
-"""Hands runs over to prime-rl: checks its run files, plans GPUs and throughput, and starts its launcher."""
+"""The training engine `prime-rl`: air checks the run file, plans GPUs and throughput, and starts prime-rl."""

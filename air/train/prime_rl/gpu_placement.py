@@ -1,6 +1,6 @@
 """Decides which GPUs of a machine the inference servers, the trainer and the boxes get; pure functions.
 
-prime-rl gives the first of the GPUs that it can see to inference and the next ones to the trainer.
+prime-rl gives the first of the GPUs that it can see to inference, and the next GPUs to the trainer.
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ from air.sandbox.pool.gpus import Gpu, Wanted, listed, select
 
 @dataclass(frozen=True)
 class Wish:
-    """The settings of a run file that concern GPUs."""
+    """The settings of a prime-rl run file that concern GPUs."""
 
     num_infer: int
     """Number of GPUs for inference: `deployment.num_infer_gpus`; 0 if the run starts no inference server."""
     num_train: int
     """Number of GPUs for the trainer: `deployment.num_train_gpus`."""
     inference: tuple[str, ...] = ()
-    """The GPUs that the environments name as `inference_gpus`; empty: the first GPUs that prime-rl can
-    see."""
+    """The GPUs that the setting `inference_gpus` names. Empty: the first GPUs that prime-rl can see."""
     trainer: tuple[str, ...] = ()
-    """The GPUs that the environments name as `trainer_gpus`; empty: the next GPUs that prime-rl can see."""
+    """The GPUs that the setting `trainer_gpus` names. Empty: the GPUs after those of inference."""
     boxes: tuple[Wanted, ...] = ()
-    """The setting `gpus` (GPUs of boxes) of each source that sets it."""
+    """The values of `env.gpus` (the GPUs of boxes), one for each source of prompts that sets this key."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The GPUs of a machine, by what uses them."""
+    """A plan of which GPUs of a machine inference, the trainer and the boxes use."""
 
     inference: tuple[Gpu, ...]
     trainer: tuple[Gpu, ...]
@@ -39,15 +38,15 @@ class Placement:
     left: tuple[Gpu, ...]
     """The GPUs that the run does not use."""
     visible: tuple[Gpu, ...]
-    """The GPUs that prime-rl can see, in the order in which it counts them."""
+    """The GPUs that prime-rl can see, in the order in which prime-rl counts them."""
 
     @property
     def shared(self) -> bool:
-        """Whether inference and the trainer have a GPU in common."""
+        """Whether inference and the trainer use the same GPU."""
         return bool(set(self.inference) & set(self.trainer))
 
     def lines(self) -> list[str]:
-        """Returns lines of text that say which GPUs inference, trainer and boxes use."""
+        """Returns four lines of text: the GPUs of inference, trainer and boxes, and the unused GPUs."""
         rows = {
             "inference": self.inference,
             "trainer": self.trainer,
@@ -58,7 +57,7 @@ class Placement:
 
 
 def assumed(count: int) -> list[Gpu]:
-    """Returns `count` made-up GPUs, for a plan of a run on another machine."""
+    """Returns `count` invented GPUs, to plan a run on a machine that has no GPU."""
     return [Gpu(index, f"GPU-{index}") for index in range(count)]
 
 
@@ -69,18 +68,19 @@ def place(
     given: Sequence[str] | None = None,
     visible: Sequence[str] | None = None,
 ) -> Placement:
-    """Assigns the GPUs of a machine to inference, trainer and boxes.
+    """Assigns the GPUs of a machine to inference, the trainer and the boxes, and returns the plan.
 
     Args:
         wish: the GPU settings of the run file.
         found: all GPUs of the machine.
-        given: the GPUs that the flag `--gpus` names, which prime-rl will see in this order; a GPU that is
-            named twice is shared. None: no flag.
-        visible: the GPUs in `CUDA_VISIBLE_DEVICES`; used if neither `--gpus` nor the run file names GPUs.
+        given: the GPUs that the flag `--gpus` names, which prime-rl will see in this order. A GPU that is
+            named twice is shared. None: the flag is not given.
+        visible: the GPUs in `CUDA_VISIBLE_DEVICES`, used if neither `--gpus` nor the run file names GPUs.
+            None: the variable is not set.
 
     Raises:
-        ConfigError: there are too few GPUs; a named GPU does not exist; `--gpus` and the run file disagree;
-            or boxes would get a GPU of inference or of the trainer (the message contains the plan).
+        ConfigError: there are too few GPUs; a named GPU does not exist; `--gpus` and the run file name
+            different GPUs; or a box would get a GPU that inference or the trainer uses.
     """
     shown = _visible(wish, found, given, visible)
     need = wish.num_infer + wish.num_train
@@ -145,10 +145,13 @@ def _agree(declared: Sequence[Gpu], actual: Sequence[Gpu], where: str) -> None:
 
 
 def _auto(wish: Wish, rest: Sequence[Gpu]) -> list[Gpu]:
-    """Returns the GPUs that `gpus = "auto"` means: `rest`, the visible GPUs that the run itself does not use.
+    """Returns the GPUs of the boxes if the run file sets `gpus = "auto"`.
 
-    The process that starts boxes sees only the run file, so the run file must name the GPUs of inference and
-    of the trainer.
+    These are all of `rest`, the visible GPUs that neither inference nor the trainer uses. The process that
+    starts boxes knows only the run file, so the run file must name the GPUs of inference and of the trainer.
+
+    Raises:
+        ConfigError: the run file does not name these GPUs, or `rest` is empty.
     """
     if not (wish.inference and wish.trainer):
         problem = '"auto" would take those of vLLM and the trainer'

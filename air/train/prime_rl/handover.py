@@ -1,10 +1,10 @@
-"""Hands a run over to prime-rl: finds prime-rl's Python, plans the run, and starts prime-rl's launcher.
+"""Starts a run with prime-rl: finds prime-rl's Python, plans the run, and runs prime-rl's launcher.
 
-The launcher gets the run file unchanged. It starts `inference`, `orchestrator`, `env-server` and `torchrun`
-from the PATH, so the folder of prime-rl's Python comes first in PATH. If this process is asked to end, or too
-many consecutive episodes fail (the failure breaker, `air.env.failure_breaker`), the launcher is asked to end.
-After a grace period, its whole process group is killed. Processes of the group that outlive the launcher are
-killed, too.
+The launcher is prime-rl's own program that starts a run. It gets the run file unchanged, and it starts
+`inference`, `orchestrator`, `env-server` and `torchrun` from the PATH, so the folder of prime-rl's Python
+comes first in PATH. The launcher gets a signal to end if this process gets one, or if too many consecutive
+episodes fail (see `air.env.failure_breaker`). If the launcher has not ended after a grace period, its whole
+process group is killed. Processes of the group that outlive the launcher are killed, too.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Plan:
 
     view: run_file_view.PrimeView
     gpus: gpu_placement.Placement | None
-    """Which GPUs inference, trainer and boxes use; None under SLURM, which uses GPUs of other machines."""
+    """The GPUs of inference, trainer and boxes. None for a run under SLURM, which uses other machines."""
     real: bool
-    """Whether `gpus` are real GPUs of this machine; if not, they are made up for a dry run."""
+    """Whether `gpus` are real GPUs of this machine. False: they are invented, for a dry run without a GPU."""
     load: throughput.Throughput
 
     def lines(self) -> list[str]:
-        """Returns the plan as lines of text, for people."""
+        """Returns the plan as lines of text, to be printed for the user."""
         head = ["engine prime-rl"]
         if self.gpus is None:
             head.append("GPUs: SLURM's nodes have them")
@@ -73,23 +73,23 @@ class Plan:
         return head + self.load.lines()
 
     def check_real(self) -> None:
-        """Checks that the planned GPUs exist.
+        """Checks that the planned GPUs are real GPUs and not invented for a dry run.
 
         Raises:
-            MissingError: the run would start on this machine, which has no GPU.
+            MissingError: the run needs a GPU of this machine, which has none.
         """
         if self.gpus is not None and not self.real:
             raise MissingError(NO_GPU, remedy="`nvidia-smi` must list some; --dry-run needs none")
 
 
 def interpreter() -> Path | None:
-    """Returns the path of a Python interpreter that has prime-rl, or None if there is none.
+    """Returns the path of a Python interpreter in which prime-rl is installed, or None if there is none.
 
-    The variable `AIR_PRIME_RL` names the interpreter, or a checkout of prime-rl with a `.venv`. If it is not
-    set, the interpreter of this process is used.
+    The environment variable `AIR_PRIME_RL` names the interpreter, or a checkout of prime-rl with a `.venv`.
+    If the variable is not set, the interpreter of this process is used.
 
     Raises:
-        MissingError: `AIR_PRIME_RL` does not name an interpreter, or the interpreter lacks prime-rl or air.
+        MissingError: `AIR_PRIME_RL` names no interpreter, or one in which prime-rl or air is not installed.
     """
     named = os.environ.get(PLACE_ENV, "")
     if not named:
@@ -118,16 +118,17 @@ def interpreter() -> Path | None:
 
 
 def make_plan(sources: Sources, given: Sequence[str] | None) -> Plan:
-    """Checks the run file and plans the run: its GPUs, boxes and duration.
+    """Checks a run file of prime-rl and returns the plan of the run: its GPUs, boxes and duration.
 
     Args:
         sources: the merged run files and flags.
-        given: the GPUs that the flag `--gpus` names. None: those that the run file or `CUDA_VISIBLE_DEVICES`
-            names.
+        given: the GPUs that the flag `--gpus` names. None: the flag is not given, so the run file or
+            `CUDA_VISIBLE_DEVICES` names the GPUs.
 
     Raises:
-        ConfigError: the run file is wrong (see `run_file_view.read`), the GPUs do not suffice (see
-            `gpu_placement.place`), an episode could never start, or the run would take far too long.
+        ConfigError: the run file is wrong (see `run_file_view.read`), the GPUs cannot be assigned (see
+            `gpu_placement.place`), an episode could never start, the run would take far too long, or most
+            episodes would be dropped because they end too late.
         MissingError: a task or a SLURM template does not exist.
     """
     view = run_file_view.read(sources)
@@ -153,7 +154,14 @@ def make_plan(sources: Sources, given: Sequence[str] | None) -> Plan:
 
 
 def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[str]:
-    """Returns prime-rl's arguments: those of `rl`, with files as `@ FILE` and shipped files by full path."""
+    """Returns the command-line arguments for prime-rl's launcher.
+
+    Args:
+        rest: the arguments of air's command `rl`. Each run file becomes `@ FILE`, with its full path if the
+            file is shipped with air; all other arguments are passed unchanged.
+        sources: the merged run files and flags.
+        dry_run: whether to add `--dry-run`.
+    """
     files, out, words = iter(sources.files), [], list(rest)
     while words:
         word = words.pop(0)
@@ -167,7 +175,15 @@ def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[s
 
 
 def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
-    """Returns the environment variables of prime-rl's launcher: PATH, GPUs, file of the failure breaker."""
+    """Returns the environment variables for prime-rl's launcher.
+
+    They are those of this process, with PATH, the visible GPUs and the file of the failure breaker changed.
+
+    Args:
+        python: the Python interpreter of prime-rl.
+        breaker: the file in which the run's workers count failed episodes (see `air.env.failure_breaker`); it
+            is reset.
+    """
     env = dict(os.environ)
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env |= fresh(breaker)
@@ -178,11 +194,11 @@ def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
 
 
 def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
-    """Runs prime-rl's launcher and waits until it has ended.
+    """Runs prime-rl's launcher, waits until it has ended, and returns an exit code.
 
     Returns:
-        The launcher's exit code; 128 + N if signal N ended the launcher; 130 if this process was asked to
-        end; 1 if the failure breaker stopped the run, because too many consecutive episodes failed.
+        130 if this process got a signal to end; 1 if the run was stopped because too many consecutive
+        episodes failed; 128 + N if signal N ended the launcher; else the launcher's exit code.
     """
     folder = Path(plan.view.output_dir).expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -198,12 +214,15 @@ def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
 def supervise(
     command: Sequence[str], env: Mapping[str, str], breaker: Path, *, grace: float = 150.0
 ) -> int:
-    """Runs a command in its own process group and passes signals on; returns the same as `hand_over`.
+    """Runs a command in its own process group, forwards signals to it, and returns an exit code.
+
+    `hand_over` describes the exit codes.
 
     Args:
-        breaker: the file of the failure breaker; the command is ended when the breaker opens.
-        grace: seconds from the first request to end until the process group is killed; prime-rl takes up to a
-            minute for each of its processes.
+        breaker: the file of the failure breaker (see `air.env.failure_breaker`). The command gets a signal to
+            end when this file states that too many consecutive episodes failed.
+        grace: seconds between the first signal to end and the killing of the process group. prime-rl takes up
+            to a minute for each of its processes.
     """
     received: list[int] = []
 
@@ -243,7 +262,7 @@ def _wait(child: subprocess.Popen[bytes]) -> None:
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """Kills the rest of the launcher's process group, because trainers and servers would keep their GPUs."""
+    """Kills the remaining processes of the launcher's process group, which would otherwise occupy GPUs."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -282,7 +301,7 @@ def _check_template(slurm: run_file_view.SlurmView) -> None:
 
 
 def table_note() -> str:
-    """Returns a sentence that says what a dry run checks if prime-rl is not installed."""
+    """Returns a sentence for the user about what a dry run checks if prime-rl is not installed."""
     return (
         f"{NOT_INSTALLED}: keys were compared with {schema.origin()}, rules between them were not"
     )

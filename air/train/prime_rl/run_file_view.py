@@ -1,7 +1,7 @@
-"""Reads a run file of prime-rl without prime-rl: the keys that concern GPUs, boxes and time.
+"""Reads the keys of a prime-rl run file that concern GPUs, boxes and time; prime-rl need not be installed.
 
 All keys are compared with a recorded schema (`air.train.prime_rl.schema`). The settings of environments are
-validated by their own classes. Rules between several keys are checked only by prime-rl itself.
+checked by their own classes. Rules between several keys are checked only by prime-rl itself.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from air.train.prime_rl.gpu_placement import Wish
 
 
 class _Part(BaseModel):
-    """Base class for the parts of a run file that air reads; keys that air does not read are ignored."""
+    """Base class for the tables of a prime-rl run file; keys that air does not read are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
 
 
 class DeploymentView(_Part):
-    """`[deployment]`: the number of machines and GPUs."""
+    """The keys of the table `[deployment]` that air reads: the number of machines and GPUs."""
 
     type: Literal["single_node", "multi_node"] = "single_node"
     gpus_per_node: int = 8
@@ -37,79 +37,82 @@ class DeploymentView(_Part):
 
 
 class WeightsView(_Part):
-    """`[weight_broadcast]`: how new weights reach the inference servers."""
+    """The keys of the table `[weight_broadcast]` that air reads: how inference servers get new weights."""
 
     type: str
 
 
 class TrainerModelView(_Part):
-    """`[trainer.model]`: settings of the trained model."""
+    """The keys of the table `[trainer.model]` that air reads: settings of the trained model."""
 
     lora: dict[str, Any] | None = None
 
 
 class TrainerView(_Part):
-    """`[trainer]`: settings of the trainer."""
+    """The keys of the table `[trainer]` that air reads: settings of the trainer."""
 
     model: TrainerModelView = TrainerModelView()
 
 
 class VllmView(_Part):
-    """`[inference.vllm]`: settings of vLLM."""
+    """The keys of the table `[inference.vllm]` that air reads: settings of vLLM."""
 
     max_model_len: int | None = None
 
 
 class InferenceView(_Part):
-    """`[inference]`: settings of the inference servers."""
+    """The keys of the table `[inference]` that air reads: settings of the inference servers."""
 
     vllm: VllmView = VllmView()
 
 
 class SlurmView(_Part):
-    """`[slurm]`: settings of a run on a SLURM cluster."""
+    """The keys of the table `[slurm]` that air reads: settings of a run on a SLURM cluster."""
 
     template_path: str | None = None
 
 
 class SourceView(EnvSource, _Part):
-    """A source of prompts: `[[orchestrator.train.source]]` or `[[orchestrator.eval.source]]`."""
+    """The keys that air reads of one source of prompts.
+
+    A source is one table `[[orchestrator.train.source]]` or `[[orchestrator.eval.source]]`.
+    """
 
     serve: vf.ServeConfig = vf.ServeConfig()
 
     @property
     def elsewhere(self) -> bool:
-        """Whether the env server of this source (`serve.address`) runs on another machine."""
+        """Whether `serve.address` is set, so that another machine runs the episodes of this source."""
         return self.serve.address is not None
 
 
 class SamplingView(_Part):
-    """`[orchestrator.train.sampling]`: how replies are sampled."""
+    """The keys of the table `[orchestrator.train.sampling]` that air reads: how replies are sampled."""
 
     max_completion_tokens: int | None = None
 
 
 class TrainView(_Part):
-    """`[orchestrator.train]`: sources of prompts, and sampling, for training."""
+    """The keys of the table `[orchestrator.train]` that air reads: sources of prompts, and sampling."""
 
     source: list[SourceView] = Field(min_length=1)
     sampling: SamplingView = SamplingView()
 
 
 class EvalView(_Part):
-    """`[orchestrator.eval]`: sources of prompts for evaluation."""
+    """The keys of the table `[orchestrator.eval]` that air reads: sources of prompts for evaluation."""
 
     source: list[SourceView] = []
 
 
 class ConcurrencyView(_Part):
-    """`[orchestrator.concurrency]`: limits of episodes at the same time."""
+    """The keys of the table `[orchestrator.concurrency]` that air reads: limits of episodes at once."""
 
     max_inflight: int | None = 1024
 
 
 class OrchestratorView(_Part):
-    """`[orchestrator]`: sizes of steps and groups, and the sources of prompts."""
+    """The keys of the table `[orchestrator]` that air reads: prompts, and sizes of steps and groups."""
 
     train: TrainView
     eval: EvalView | None = None
@@ -121,7 +124,7 @@ class OrchestratorView(_Part):
 
 
 class PrimeView(_Part):
-    """The keys that air reads of a run file of prime-rl."""
+    """All keys that air reads from a run file of prime-rl."""
 
     max_steps: int | None = None
     seq_len: int | None = None
@@ -141,7 +144,10 @@ class PrimeView(_Part):
 
     @property
     def broadcast(self) -> str:
-        """How new weights reach the inference servers: `weight_broadcast.type`, or prime-rl's default."""
+        """The way in which new weights reach the inference servers, such as `nccl` or `filesystem`.
+
+        This is `weight_broadcast.type`, or, if it is not set, prime-rl's default.
+        """
         if self.weight_broadcast is not None:
             return self.weight_broadcast.type
         lora = self.trainer.model.lora is not None
@@ -149,12 +155,15 @@ class PrimeView(_Part):
 
 
 def read(sources: Sources) -> PrimeView:
-    """Checks a merged run file and returns the keys that air reads.
+    """Checks a run file of prime-rl and returns the keys that air reads.
+
+    Args:
+        sources: the merged run files and flags.
 
     Raises:
-        ConfigError: prime-rl does not have a key or does not accept a value's type, a setting of an
-            environment cannot be used, or limits contradict each other. The message names the file and the
-            key.
+        ConfigError: prime-rl does not know a key or does not accept a value's type, a setting of an
+            environment cannot be used, or two limits contradict each other. The message names the file and
+            the key.
     """
     shown = str(sources.files[-1]) if sources.files else "command line"
     schema.check(sources.data, "rl", where=shown)
@@ -173,8 +182,10 @@ def read(sources: Sources) -> PrimeView:
 def wish(view: PrimeView) -> Wish:
     """Returns the settings of a run file that concern the GPUs of this machine.
 
+    Sources of prompts whose episodes run on another machine are left out.
+
     Raises:
-        ConfigError: the sources name different GPUs for inference, or for the trainer.
+        ConfigError: two sources name different GPUs for inference, or for the trainer.
     """
     here = [s.env for s in view.sources if not s.elsewhere]
     envs = [env for env in here if isinstance(env, ResearchEnvConfig)]
@@ -188,7 +199,13 @@ def wish(view: PrimeView) -> Wish:
 
 
 def _same(key: str, settings: list[list[str]]) -> tuple[str, ...]:
-    """Returns the value that a setting has in all sources that set it; refuses different values."""
+    """Checks that all sources that set the key `key` have the same value, and returns that value.
+
+    Returns an empty tuple if no source sets the key.
+
+    Raises:
+        ConfigError: two sources have different values.
+    """
     different = {tuple(names) for names in settings if names}
     if len(different) > 1:
         raise ConfigError(
@@ -218,6 +235,6 @@ def _check_lengths(view: PrimeView, where: str) -> None:
 
 
 def visible_devices() -> list[str] | None:
-    """Returns the GPU names in `CUDA_VISIBLE_DEVICES`, or None if it is not set."""
+    """Returns the GPU names in the environment variable `CUDA_VISIBLE_DEVICES`, or None if it is not set."""
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

@@ -1,16 +1,16 @@
 """Estimates a run before it starts: boxes at once, seconds per step, age of episodes; pure functions.
 
-The plan is the steady state in which every episode takes its whole time limit. A stream is one task of one
-source: it has n_i episodes in a step, each of L_i seconds. A place is what an episode occupies while it runs,
-such as one of a source's boxes, a GPU slot, one of the host's boxes, or one of the allowed episodes in
-flight. Then:
+The estimate assumes a steady state in which every episode takes its whole time limit. A stream is one task of
+one source of prompts; it has n_i episodes in a step, each of L_i seconds. A place is a limited resource that
+an episode occupies while it runs. The places are the boxes of a source, the GPU slots (several boxes may
+share a GPU), the boxes of this machine, and the allowed number of episodes at once ("in flight"). Then:
 
     seconds of a step     S = max over places r of  sum_{i in r} n_i L_i u_i / places_r
-    busy episodes         sum_i n_i L_i / S;  the rest of those in flight, w, wait for the fullest place r*
+    busy episodes         sum_i n_i L_i / S;  the other w episodes in flight wait for the fullest place r*
     age of an episode     L_i / S, plus w / sum_{j in r*} n_j if it waits (Little's law), in steps
 
-u_i is 1, except for GPU slots, where it is the number of GPUs of a box. Ages depend only on ratios of times,
-so they also hold if all episodes are faster than their time limits by the same factor.
+u_i is 1, except for GPU slots, where u_i is the number of GPUs of a box. Ages depend only on ratios of times,
+so the ages also hold if all episodes are faster than their time limits by the same factor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST_RUN = 365 * 86_400.0
 
 @dataclass(frozen=True)
 class Task:
-    """The time limit of a task's episodes, and the number of GPUs that each needs."""
+    """One task, as the estimate sees it: the time limit of an episode, and the GPUs that its box needs."""
 
     name: str
     seconds: float
@@ -38,17 +38,20 @@ class Task:
 
 @dataclass(frozen=True)
 class Source:
-    """A source of episodes, with the boxes and GPUs that it may use."""
+    """One source of prompts: its tasks, and the boxes and GPUs that its episodes may use.
+
+    A source is one table `[[orchestrator.train.source]]` of the run file.
+    """
 
     name: str
     tasks: tuple[Task, ...]
     ratio: float = 1.0
     group_size: int = 1
     boxes: int | None = None
-    """Largest number of boxes at once, over all processes of the source. None: unknown; the plan then assumes
-    one box for each episode in flight."""
+    """Largest number of boxes at once, over all processes of the source. None: unknown; the estimate then
+    assumes one box for each running episode."""
     gpus: tuple[str, ...] | None = ()
-    """The GPUs that agents' boxes may use. None: unknown, because they are on another machine."""
+    """The GPUs that agents' boxes may use. None: unknown, because the boxes are on another machine."""
     slots_per_gpu: int = 1
     elsewhere: bool = False
     """Whether the boxes of this source are on another machine."""
@@ -56,7 +59,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Load:
-    """What a run needs and what it may use: sources, episodes, boxes and steps."""
+    """The input of the estimate: sources of prompts, episodes, boxes and steps of a run."""
 
     sources: tuple[Source, ...]
     batch_size: int
@@ -66,21 +69,21 @@ class Load:
     host_boxes: int
     """Largest number of boxes at once on this machine."""
     bound: int | None
-    """`max_off_policy_steps`, the oldest age of an episode in steps. None: each step waits for its own
-    episodes, so no episode is off-policy."""
+    """The setting `max_off_policy_steps`: the largest age, in steps, with which an episode may end. None:
+    each step waits for its own episodes, so no episode is off-policy."""
     max_steps: int | None = None
     """Number of steps of the run. None: no limit."""
 
 
 @dataclass(frozen=True)
 class Age:
-    """The age that the episodes of one stream (a task of a source) have when they end."""
+    """The estimated age, in steps, of the episodes of one task of one source when they end."""
 
     name: str
     steps: float
     """The number of steps that the trainer takes while an episode waits and runs."""
     share: float
-    """The share of this stream's episodes among all episodes, from 0 to 1."""
+    """The share of these episodes among all episodes of the run, from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -94,18 +97,18 @@ class Throughput:
     step_seconds: float
     """Estimated duration of a step, in seconds."""
     fullest: str
-    """What limits the duration of a step, in words, such as the boxes of a source."""
+    """The resource that limits the duration of a step, in words, such as "the boxes of source NAME"."""
     ages: tuple[Age, ...]
     bound: int | None
     max_steps: int | None = None
 
     @property
     def outliving(self) -> tuple[Age, ...]:
-        """The ages that exceed `bound`; episodes of these streams are dropped because they end too old."""
+        """The ages greater than `bound` (`max_off_policy_steps`); such episodes are dropped when they end."""
         return () if self.bound is None else tuple(a for a in self.ages if a.steps > self.bound)
 
     def lines(self) -> list[str]:
-        """Returns the estimate as lines of text, for people."""
+        """Returns the estimate as lines of text, to be printed for the user."""
         slots = "unknown" if self.gpu_slots is None else str(self.gpu_slots)
         rows = [
             f"boxes at once {self.boxes}, with a GPU {slots}",
@@ -127,8 +130,11 @@ class Throughput:
         return rows
 
     def absurd(self) -> str:
-        """Returns the reason to refuse the run (it takes far too long, or most of its episodes would be
-        dropped), or an empty string."""
+        """Returns the reason why the run must be refused, or an empty string if there is none.
+
+        The reason is that the run would take far too long, or that most of its episodes would be dropped
+        because they end too late.
+        """
         run = self.step_seconds * (self.max_steps or 1)
         if self.step_seconds > LONGEST_STEP or run > LONGEST_RUN:
             return (
@@ -168,7 +174,10 @@ class _Place:
 
 
 def impossible(load: Load) -> str:
-    """Returns the reason why some episode could never start, or an empty string if all episodes can start."""
+    """Returns the reason why an episode could never start, or an empty string if all episodes can start.
+
+    The reason is that a box needs more GPUs than the boxes of its source have.
+    """
     for source in load.sources:
         for task in source.tasks:
             if source.gpus is not None and task.gpus > len(source.gpus):
@@ -180,7 +189,10 @@ def impossible(load: Load) -> str:
 
 
 def plan(load: Load) -> Throughput:
-    """Estimates the steady state of a run; `impossible(load)` must be empty."""
+    """Returns the estimate of a run: boxes, duration of a step, and ages of episodes.
+
+    Every episode must be able to start: `impossible(load)` must return an empty string.
+    """
     streams = _streams(load)
     places = _places(load, streams)
     fullest = max(places, key=_Place.seconds)
@@ -204,7 +216,7 @@ def plan(load: Load) -> Throughput:
 
 
 def check(load: Load) -> Throughput:
-    """Estimates a run and refuses it if it cannot work.
+    """Checks that a run can work, and returns its estimate.
 
     Raises:
         ConfigError: an episode could never start, the run would take far too long, or most episodes would be
@@ -216,9 +228,9 @@ def check(load: Load) -> Throughput:
 
 
 def workers(*, most: int | None, multiplex: int, in_flight: int) -> int:
-    """Returns how many processes an elastic pool of environment workers will have.
+    """Returns the number of worker processes that prime-rl will start for one source of prompts.
 
-    The pool adds a process when each of its processes has 90 % of `multiplex` episodes.
+    prime-rl adds a process when each process has 90 % of `multiplex` episodes.
 
     Args:
         most: the largest number of processes; None: no limit.
@@ -230,9 +242,10 @@ def workers(*, most: int | None, multiplex: int, in_flight: int) -> int:
 
 
 def _streams(load: Load) -> list[_Stream]:
-    """Returns one stream for each task of each source, with its number of episodes in a step.
+    """Returns one stream for each task of each source, with the number of the task's episodes in a step.
 
-    Sources share the prompts by their ratios, and a source plays its tasks in turn.
+    The prompts of a step are divided among the sources by their ratios, and among the tasks of a source
+    equally.
     """
     weights = [source.ratio * source.group_size for source in load.sources]
     return [

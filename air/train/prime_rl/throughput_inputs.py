@@ -1,4 +1,4 @@
-"""Reads the inputs of `air.train.prime_rl.throughput` from the run files of both training engines."""
+"""Reads from a run file what `air.train.prime_rl.throughput` needs to estimate the run's duration."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ DEFAULT_BATCH = 128
 
 
 def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
-    """Returns the input of the estimate for a run on prime-rl.
+    """Returns the input of the throughput estimate for a run on prime-rl.
 
-    If the run file sets `token_batch_size`, all episodes in flight count as one step.
+    If the run file sets `token_batch_size`, the estimate assumes that the largest number of episodes at once
+    (`max_inflight`) is one step.
 
     Args:
-        boxes: the number of GPUs that `gpus = "auto"` means on this machine; None: unknown.
+        view: the run file.
+        boxes: the number of GPUs that boxes get on this machine if the run file sets `gpus = "auto"`. None:
+            unknown.
 
     Raises:
         MissingError: a task does not exist.
@@ -48,9 +51,9 @@ def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
 
 
 def of_embedded(config: RunConfig) -> Load:
-    """Returns the input of the estimate for a run on the embedded training engine.
+    """Returns the input of the throughput estimate for a run on the embedded training engine.
 
-    That training engine is one process, and each of its steps waits for its own episodes.
+    The embedded training engine is one process, and each of its steps waits for its own episodes.
 
     Raises:
         MissingError: a task does not exist.
@@ -123,8 +126,13 @@ def _source(
 
 
 def _names(env: ResearchEnvConfig, auto: int | None, kept: int) -> tuple[str, ...] | None:
-    """Returns the GPUs that agents' boxes may use, without the `kept` GPUs reserved for graders; None if
-    unknown."""
+    """Returns the names of the GPUs that agents' boxes may use, or None if unknown.
+
+    Args:
+        env: the settings of the environment.
+        auto: the number of GPUs if `env.gpus` is "auto"; None: unknown.
+        kept: the number of GPUs reserved for graders, which are left out.
+    """
     if env.gpus == "auto":
         if auto is None:
             return None

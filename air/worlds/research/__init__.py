@@ -1,1 +1,1 @@
-"""The research world: a task in a box, and the tools with which the agent works in the box."""
+"""The research world: an agent works on a task in a box, with a shell and tools, and is graded."""

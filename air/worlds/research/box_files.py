@@ -1,7 +1,7 @@
-"""Reads and writes text files of a box for the agent's tools; a file keeps its permissions.
+"""Reads and writes text files in a box for the agent's tools; writing does not change a file's permissions.
 
-All access goes through the methods `read` and `write` of the box, which follow no symbolic links and stay in
-the box's writable folders. So `resolve` first follows the links of a path, by a command in the box.
+All access uses the methods `read` and `write` of the box, which do not follow symbolic links and stay in the
+box's writable folders. So `resolve` must be called first, which returns a path without symbolic links.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TextFile:
     """The absolute path without symbolic links, as commands in the box see it."""
     text: str
     exact: bool
-    """Whether the file is valid UTF-8; if not, wrong bytes appear as U+FFFD in `text`."""
+    """Whether the file is valid UTF-8. If not, invalid bytes appear as U+FFFD in `text`."""
 
     @property
     def lines(self) -> list[str]:
@@ -40,16 +40,21 @@ class TextFile:
 
 
 class BoxFiles:
-    """Gives access to the files of one box."""
+    """The access of the agent's tools to the files in one box."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
 
     async def look(self, *argv: str, at: str = "/", max_bytes: int = 64_000) -> ExecResult:
-        """Runs a program that only inspects the box, in the folder `at`, and returns its result.
+        """Runs a program in the box that changes nothing, and returns its result.
+
+        Args:
+            argv: the program and its arguments.
+            at: the folder in which the program runs.
+            max_bytes: largest size of the output; longer output is cut.
 
         Raises:
-            Refusal: the program could not run in that folder, or took too long.
+            Refusal: the program could not run in the folder `at`, or took longer than `LOOK_SECONDS`.
         """
         command = ["env", "-C", at, *argv]
         done = await self._box.exec(command, timeout=LOOK_SECONDS, cwd="/", max_bytes=max_bytes)
@@ -60,7 +65,11 @@ class BoxFiles:
         return done
 
     async def resolve(self, path: str, cwd: str) -> str:
-        """Returns the absolute path that `path` names, without symbolic links; it need not exist.
+        """Returns the absolute form of `path`, with symbolic links replaced; the file need not exist.
+
+        Args:
+            path: an absolute path, or a path relative to `cwd`.
+            cwd: the working directory.
 
         Raises:
             Refusal: the path cannot be resolved.
@@ -72,16 +81,18 @@ class BoxFiles:
         return done.stdout.decode("utf-8", "surrogateescape").rstrip("\0")
 
     async def mode(self, path: str) -> int | None:
-        """Returns file type and permission bits of `path`, as in `os.stat_result.st_mode`, or None if `path`
-        does not exist."""
+        """Returns the file type and permission bits of `path`, as in `os.stat_result.st_mode`.
+
+        Returns None if `path` does not exist.
+        """
         done = await self.look("stat", "-c", "%f", "--", path)
         return int(done.stdout, 16) if done.ok else None
 
     async def folder(self, path: str, cwd: str) -> str:
-        """Returns the absolute path of the existing folder `path`, without symbolic links.
+        """Checks that `path` is an existing folder, and returns its absolute path without symbolic links.
 
         Raises:
-            Refusal: there is no such folder.
+            Refusal: `path` is not an existing folder.
         """
         found = await self.resolve(path, cwd)
         mode = await self.mode(found)
@@ -90,10 +101,13 @@ class BoxFiles:
         return found
 
     async def read(self, path: str) -> TextFile:
-        """Reads a text file, given the path that `resolve` returned.
+        """Reads and returns a text file.
+
+        Args:
+            path: the file's path, as returned by `resolve`.
 
         Raises:
-            Refusal: the file cannot be read, or is not text.
+            Refusal: the file cannot be read, or is not a text file.
         """
         try:
             data = await self._box.read(path, max_bytes=FILE_BYTES)
@@ -107,7 +121,11 @@ class BoxFiles:
             return TextFile(path, data.decode("utf-8", "replace"), exact=False)
 
     async def write(self, path: str, text: str) -> None:
-        """Writes a file, given the path that `resolve` returned. An existing file keeps its permissions.
+        """Writes a text file as UTF-8. The permissions of an existing file do not change.
+
+        Args:
+            path: the file's path, as returned by `resolve`.
+            text: the new content.
 
         Raises:
             Refusal: the file is read-only, or cannot be written.

@@ -1,7 +1,8 @@
-"""Searches for papers and extracts the text of PDFs, for tasks that give the box network access.
+"""The agent's tools that search for papers and extract the text of PDFs, for tasks with network access.
 
-Both run in the agent's box, so they cannot reach more than the box can. They also refuse every host that the
-task does not list. The program `pdftotext` extracts the text of a PDF; the task's image must contain it.
+The downloads run in the agent's box, so the tools reach no more hosts than the box does. The tools also
+refuse every host that the task does not list. The program `pdftotext`, which extracts the text of a PDF, must
+be in the task's image.
 """
 
 from __future__ import annotations
@@ -38,17 +39,23 @@ except (OSError, ValueError) as error:
 
 
 def offered(hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> tuple[str, ...]:
-    """Returns the names of the tools that are available if the task opens only `hosts`."""
+    """Returns the names of the tools for papers that are available to the agent.
+
+    Args:
+        hosts: the hosts that the task allows the box to reach.
+        search_url: the address of the search service for papers.
+    """
     search = ("literature_search",) if _is_on(search_url, hosts) else ()
     return (*search, "parse_pdf_url") if hosts else ()
 
 
 class Library:
-    """Searches for papers and reads PDFs from inside one box.
+    """The tools for papers in one box: a search for papers, and the text of a PDF.
 
     Args:
-        hosts: the hosts that the task opens.
-        search_url: the address of the search service; it must have Semantic Scholar's interface.
+        box: the agent's box, in which the downloads run.
+        hosts: the hosts that the task allows the box to reach.
+        search_url: the address of the search service, which must have Semantic Scholar's interface.
     """
 
     def __init__(self, box: Box, hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> None:
@@ -57,10 +64,11 @@ class Library:
         self._search_url = search_url
 
     async def search(self, query: str, count: str = str(_PAPERS)) -> str:
-        """Returns `count` papers that fit `query`, as text, best first.
+        """Returns at most `count` papers that match `query`, best first, as text for the agent.
 
         Raises:
-            Refusal: the search host is not open or does not answer, or `count` is not a number from 1 to 20.
+            Refusal: the task does not allow the search host, the host does not answer, or `count` is not a
+                number from 1 to 20.
         """
         if not count.isascii() or not count.isdigit() or not 1 <= int(count[:4]) <= MOST_PAPERS:
             raise Refusal(f"{count:.40} is no number from 1 to {MOST_PAPERS}.")
@@ -76,10 +84,10 @@ class Library:
         return "\n\n".join(rows) or "Nothing was found."
 
     async def pdf(self, url: str) -> str:
-        """Returns the text of the PDF at `url`.
+        """Downloads the PDF at `url` and returns its text.
 
         Raises:
-            Refusal: the host is not open, or the PDF cannot be downloaded or read.
+            Refusal: the task does not allow the host, or the PDF cannot be downloaded or read.
         """
         done = await self._fetch(url, "pdf")
         return done.text if done.stdout.strip() else "It holds no text."

@@ -1,8 +1,8 @@
-"""Finds the lint errors that an edit adds to a Python file.
+"""Finds the lint errors that an agent's edit adds to a Python file.
 
-Codes: undefined names (F821), undefined names in `__all__` (F822), duplicate arguments (F831), indentation
-(E111, E112, E113), syntax (E999) and tokens (E902), by pyflakes, pycodestyle and Python's own parser, in
-the version of Python that the harness runs on.
+The linter reports undefined names (F821), undefined names in `__all__` (F822), duplicate arguments (F831),
+and errors of indentation (E111, E112, E113), syntax (E999) and tokens (E902). It uses pyflakes, pycodestyle
+and Python's own parser, in the version of Python that runs this program, not that of the box.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 from air.errors import InfrastructureError
 
 MAX_BYTES = 500_000
-"""The largest size of the texts before and after an edit together; larger ones are not linted."""
+"""The largest size, in bytes, of the text before and the text after an edit together; larger texts are not
+linted."""
 SECONDS = 30.0
 _BROKEN = {"E902", "E999"}
 _PROGRAM = Path(__file__).with_name("lint_program.py")
@@ -25,7 +26,7 @@ _PROGRAM = Path(__file__).with_name("lint_program.py")
 
 @dataclass(frozen=True)
 class Finding:
-    """One error that the linter reports."""
+    """One error that the linter reports: its code, its line (counted from 1) and its message."""
 
     code: str
     line: int
@@ -40,21 +41,25 @@ class Verdict:
     """The linter's result for one edit."""
 
     new: tuple[Finding, ...] = ()
-    """Errors that the edit adds; they are a reason to refuse the edit."""
+    """The errors that the edit adds; the edit is refused if there are any."""
     rest: tuple[Finding, ...] = ()
-    """The other errors after the edit; they are no reason to refuse the edit."""
+    """The other errors in the text after the edit; the edit is not refused because of these."""
     given_up: str = ""
-    """The reason why the text was not linted; empty if it was."""
+    """The reason why the text was not linted; empty if the text was linted."""
 
 
 async def judge(before: str, after: str) -> Verdict:
-    """Lints a file's text before and after an edit, and returns the new and the other errors.
+    """Lints a file's text before and after an edit, and returns the errors that the edit adds and the others.
 
-    In a text that does not parse, the linter sees only the first error. If the text before the edit does not
-    parse, no error counts as new, so that the agent can repair the file step by step.
+    If the text before the edit does not parse, no error counts as added, because the linter sees only the
+    first error of such a text. So the agent can repair the file step by step.
+
+    Args:
+        before: the text before the edit.
+        after: the text after the edit.
 
     Raises:
-        InfrastructureError: the linter itself does not work.
+        InfrastructureError: the linter program failed.
     """
     if len(before.encode("utf-8", "replace")) + len(after.encode("utf-8", "replace")) > MAX_BYTES:
         return Verdict(given_up=f"before and after have more than {MAX_BYTES} bytes")
@@ -69,8 +74,10 @@ async def judge(before: str, after: str) -> Verdict:
 
 
 def _beyond(was: list[Finding], now: list[Finding]) -> list[Finding]:
-    """Returns the findings of `now` that `was` lacks or has fewer times. Only code and message are compared,
-    because an edit moves lines."""
+    """Returns the errors in `now` that `was` does not contain, or contains fewer times.
+
+    Only code and message are compared, because an edit moves lines.
+    """
     left = Counter((one.code, one.message) for one in was)
     new = []
     for one in now:
@@ -82,7 +89,10 @@ def _beyond(was: list[Finding], now: list[Finding]) -> list[Finding]:
 
 
 async def _ask(texts: list[str]) -> list[list[Finding]] | str:
-    """Runs the linter; returns the findings in each text, or a string with the reason why it gave up."""
+    """Runs the linter in a separate process.
+
+    Returns the errors in each text, or a string with the reason why the texts could not be linted.
+    """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", str(_PROGRAM)),
         stdin=asyncio.subprocess.PIPE,

@@ -1,7 +1,9 @@
-"""The linter, run as a separate process: an agent's text may crash this parser, but not the harness.
+"""The program that lints Python texts.
 
-Reads `{"texts": [...]}` from standard input and writes `{"found": [[[code, line, message], ...], ...]}`,
-or `{"given_up": reason}` if a text exceeds the parser's limits. It parses the texts and never executes them.
+It runs in a separate process, because an agent's text may crash Python's parser. The program reads
+`{"texts": [...]}` from standard input and writes `{"found": [[[code, line, message], ...], ...]}`, or
+`{"given_up": reason}` if a text is too large or too deeply nested for the parser. The texts are parsed and
+never executed.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _TOKENS = "E901 TokenError: "
 
 
 class _Report(pycodestyle.BaseReport):  # type: ignore[misc]  # it ships no types
-    """Collects the findings of pycodestyle."""
+    """Collects the errors of indentation and tokens that pycodestyle reports."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -45,10 +47,10 @@ class _Report(pycodestyle.BaseReport):  # type: ignore[misc]  # it ships no type
 
 
 def lint(text: str) -> list[Found]:
-    """Returns the findings in one text, sorted by line.
+    """Returns the errors in one Python text as (code, line, message), sorted by line.
 
     Raises:
-        RecursionError, MemoryError: the text exceeds the parser's limits.
+        RecursionError, MemoryError: the text is too large or too deeply nested for the parser.
     """
     text = text.removeprefix("\ufeff")  # a byte order mark is no error
     found = _indentation(text)
@@ -75,7 +77,7 @@ def _indentation(text: str) -> list[Found]:
 
 
 def main() -> None:
-    """Reads one request from standard input and writes the answer to standard output."""
+    """Lints the texts of the request on standard input and writes the answer to standard output."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     warnings.simplefilter("ignore")

@@ -1,4 +1,5 @@
-"""Notes that an agent writes for itself during one episode; they stay on the host, invisible to others."""
+"""The notes that an agent writes for itself during one episode. They are stored outside the box, and no other
+episode sees them."""
 
 from __future__ import annotations
 
@@ -22,10 +23,11 @@ class Memory:
         self._notes: list[str] = []
 
     def write(self, text: str) -> int:
-        """Adds a note and returns the number of notes.
+        """Adds a note and returns the number of notes, which is also the number of the new note.
 
         Raises:
-            Refusal: the note is too long, or all notes together would be.
+            Refusal: the note has more than `NOTE_BYTES` bytes, or all notes together would have more than
+                `NOTES_BYTES` bytes.
         """
         size = len(text.encode("utf-8", "replace"))
         if size > NOTE_BYTES:
@@ -36,8 +38,10 @@ class Memory:
         return len(self._notes)
 
     def read(self, query: str) -> str:
-        """Returns the notes that share words with `query`, best first, as text. Rare words count more; of
-        equally good notes, the later comes first."""
+        """Returns at most `SHOWN` notes that have words in common with `query`, best first, as text.
+
+        A word that few notes contain counts more. Of two equally good notes, the later note comes first.
+        """
         if not self._notes:
             return "There are no notes."
         words = [set(_WORD.findall(note.lower())) for note in self._notes]

@@ -1,7 +1,7 @@
-"""The agent's search tools: for text in files, and for files by name. More than 100 hits are refused.
+"""The agent's search tools, which search files for a text, or find files by name.
 
-Text is searched for literally, not as a pattern. Hidden files and folders are skipped; a search for text
-also skips binary files. Symbolic links are not followed.
+A search with more than 100 results is refused. Text is searched for literally, not as a pattern. Hidden files
+and folders are skipped, and a search for text also skips binary files. Symbolic links are not followed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _VISIBLE = ("--exclude=.?*", "--exclude-dir=.?*")
 
 
 async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
-    """Returns the files below a folder that contain `text`, each with its number of matching lines.
+    """Returns a list, as text, of the files below a folder that contain `text`.
+
+    Each line has a file's path and the number of its lines that contain `text`.
 
     Raises:
         Refusal: more than 100 files contain the text, or the search took too long.
@@ -36,7 +38,7 @@ async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
 
 
 def in_file(file: TextFile, text: str) -> str:
-    """Returns the lines of a file that contain `text`, with their numbers.
+    """Returns the lines of a file that contain `text`, each with its line number, as text for the agent.
 
     Raises:
         Refusal: more than 100 lines contain the text.
@@ -51,7 +53,9 @@ def in_file(file: TextFile, text: str) -> str:
 
 
 async def by_name(files: BoxFiles, name: str, folder: str) -> str:
-    """Returns the files below a folder whose name matches `name`, in which `*` and `?` are wildcards.
+    """Returns a list, as text, of the files below a folder whose name matches `name`.
+
+    In `name`, `*` and `?` are wildcards.
 
     Raises:
         Refusal: more than 100 names match, or the search took too long.
@@ -67,7 +71,11 @@ async def by_name(files: BoxFiles, name: str, folder: str) -> str:
 
 
 def _names(listed: bytes, truncated: bool, what: str) -> list[str]:
-    """Splits a program's output into file names, each ended by a NUL; refuses more than 100."""
+    """Returns the file names in a program's output, in which each name is ended by a NUL byte.
+
+    Raises:
+        Refusal: there are more than 100 names, or the output was cut.
+    """
     names = listed.decode("utf-8", "surrogateescape").split("\0")[:-1]
     if truncated or len(names) > MOST:
         raise Refusal(f"More than {MOST} {what}. Narrow it down.")

@@ -1,8 +1,9 @@
 """The tools of the `mlgym` action format, for one agent in one box.
 
-The tools run in the harness, outside the box. Until the episode ends they remember the open file, the lines
-in view, the working directory and the notes. They act on the box only through its methods `read`, `write` and
-`exec`. A mistake of the agent becomes an observation; only an infrastructure failure raises.
+The tools run outside the box, in the process that drives the episode. Until the episode ends, the tools store
+the open file, the lines in view, the working directory and the notes. They act on the box only through the
+box's methods `read`, `write` and `exec`. A mistake of the agent becomes an observation, and only an
+infrastructure failure raises an exception.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ MOST_FINDINGS = 10
 
 @dataclass(frozen=True)
 class ToolSettings:
-    """The settings of the tools in one episode."""
+    """Settings of the agent's tools in one episode."""
 
     window: int = 1000
-    """The number of lines of a file that are in view at once."""
+    """Number of lines of the open file that are in view at once."""
     overlap: int = 2
-    """Number of lines that stay in view when the agent scrolls; fewer than `window`."""
+    """Number of lines that remain in view when the agent scrolls; fewer than `window`."""
     memory: bool = False
-    """Whether the agent can keep notes."""
+    """Whether the agent can write and read notes."""
     hosts: tuple[str, ...] = ()
-    """The hosts that the task opens; without hosts, papers can be neither searched for nor read."""
+    """The hosts that the task allows the box to reach. Empty: papers can be neither searched for nor read."""
     search_url: str = SEARCH_URL
     """The address of the search service for papers."""
 
@@ -51,7 +52,11 @@ class ToolSettings:
 
 @dataclass
 class View:
-    """The open file: its path, the first line in view, and its number of lines when it was last shown."""
+    """The agent's view of the open file.
+
+    It consists of the file's path, the number of the first line in view (counted from 1), and the file's
+    number of lines when the file was last shown.
+    """
 
     path: str
     first: int = 1
@@ -59,7 +64,7 @@ class View:
 
 
 class Tools:
-    """The tools and the shell of one episode. Use it from one asyncio task at a time."""
+    """The agent's tools and shell in one episode. Only one asyncio task at a time may use an object."""
 
     def __init__(self, box: Box, settings: ToolSettings | None = None) -> None:
         self.settings = settings or ToolSettings()
@@ -87,7 +92,11 @@ class Tools:
         }
 
     def standing(self, left: int | None) -> Standing:
-        """Returns the working directory and the open file, with `left` turns left."""
+        """Returns the agent's situation: remaining turns, working directory and open file.
+
+        Args:
+            left: the number of remaining turns; None if turns are not limited.
+        """
         shown = ""
         if (view := self._view) is not None:
             last = min(view.first + self.settings.window - 1, view.total)
@@ -95,9 +104,12 @@ class Tools:
         return Standing(left=left, cwd=one_line(self.shell.cwd), open_file=shown)
 
     def carried(self, box: Box) -> Tools:
-        """Returns a copy of the tools for `box`, whose workspace is a copy of the present box's workspace.
+        """Returns a copy of these tools for another box.
 
         The copy has the same working directory, exported variables, open file and notes.
+
+        Args:
+            box: the other box; its workspace must be a copy of the workspace of the present box.
         """
         other = Tools(box, self.settings)
         other.shell = self.shell.carried(box)
@@ -108,11 +120,13 @@ class Tools:
         return other
 
     async def call(self, call: ToolCall) -> Observation:
-        """Carries out a tool call; returns its result, or the reason why the call was refused.
+        """Carries out a tool call and returns its result as an observation.
+
+        If the call is refused, because of a wrong argument for example, the observation contains the reason.
 
         Raises:
-            BoxDiedError: the box is gone.
-            InfrastructureError: the linter does not work.
+            BoxDiedError: the box does not exist any more.
+            InfrastructureError: the linter program failed.
         """
         try:
             signature = SIGNATURES[call.name]
@@ -154,7 +168,7 @@ class Tools:
         return self._shown(view, file, around(line, len(file.lines), self.settings.window))
 
     def _shown(self, view: View, file: TextFile, first: int) -> str:
-        """Moves the view so that it begins at line `first`, and returns the lines in view."""
+        """Moves the view so that it begins at line `first`, and returns the lines in view as text."""
         lines = file.lines
         view.first, view.total = first, len(lines)
         if not lines:
@@ -195,8 +209,14 @@ class Tools:
     async def _replace(
         self, view: View, file: TextFile, first: int, last: int, body: tuple[str, ...]
     ) -> str:
-        """Replaces lines `first` to `last` by `body`, unless that adds lint errors; only inserts `body` if
-        `last` < `first`."""
+        """Replaces the lines `first` to `last` of a file by `body`, and returns the changed lines as text.
+
+        If `last` < `first`, `body` is inserted before the line `first` and nothing is replaced.
+
+        Raises:
+            Refusal: the edit would add lint errors to a Python file, or the file is not UTF-8 text or cannot
+                be written.
+        """
         if not file.exact:
             raise Refusal(f"{file.path} is not UTF-8 text: it can be shown, but not edited.")
         old = file.lines
@@ -269,7 +289,11 @@ def _wanted(call: ToolCall) -> str:
 
 
 def _line(word: str, file: TextFile) -> int:
-    """Returns the line number that `word` spells, after a check that the file has that line."""
+    """Checks that `word` is the number of a line in the file, and returns the number.
+
+    Raises:
+        Refusal: `word` is not a number, or the file has no such line.
+    """
     total = max(1, len(file.lines))
     if not word.isascii() or not word.isdigit() or not 1 <= int(word[:10]) <= total:
         raise Refusal(f"{word:.40} is no line of {file.path}, which has {total} lines.")

@@ -1,4 +1,7 @@
-"""Formats text as numbered lines, one window of lines at a time. Long text is cut, and each cut is marked."""
+"""Formats a file's text for the agent as numbered lines, of which a limited number (the window) is shown.
+
+Long texts and long lines are cut, and a mark stands at each cut.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from collections.abc import Sequence
 SHOWN_BYTES = 64_000
 """The largest size, in bytes, of a text that a tool shows."""
 LINE_CHARS = 1000
-"""The longest line that is shown whole; longer lines are cut."""
+"""The largest number of characters of a line that is shown completely; longer lines are cut."""
 PATH_CHARS = 200
-"""The longest path that a prompt shows whole; longer paths lose their beginning."""
+"""The largest number of characters of a path in a prompt; the beginning of a longer path is cut off."""
 
 
 def split(text: str) -> list[str]:
@@ -19,41 +22,62 @@ def split(text: str) -> list[str]:
 
 
 def join(lines: Sequence[str]) -> str:
-    """Returns a text of these lines, each ended by a line feed."""
+    """Returns the text that consists of these lines, each ended by a line feed."""
     return "".join(line + "\n" for line in lines)
 
 
 def around(line: int, total: int, window: int) -> int:
-    """Returns the first line of a window that shows `line` a little below its top; lines count from 1."""
+    """Returns the number of the first line of a window in which `line` is a little below the top.
+
+    Args:
+        line: the number of the line to show, counted from 1.
+        total: the number of lines in the file.
+        window: the number of lines that are shown at once.
+    """
     return clamp(line - window // 6, total, window)
 
 
 def clamp(first: int, total: int, window: int) -> int:
-    """Returns `first`, limited so that the window does not begin before line 1 nor pass the file's end."""
+    """Returns the nearest number to `first` for which the window stays within the file.
+
+    Args:
+        first: the number of the window's first line, counted from 1.
+        total: the number of lines in the file.
+        window: the number of lines that are shown at once.
+    """
     return max(1, min(first, total - window + 1))
 
 
 def numbered(lines: Sequence[str], first: int, last: int) -> str:
-    """Returns lines `first` to `last` (both included, counted from 1), each with its number."""
+    """Returns the lines `first` to `last` as one text, with the line number before each line.
+
+    Lines are counted from 1, and both ends are included.
+    """
     shown = range(first, min(last, len(lines)) + 1)
     return "\n".join(f"{n}:{shortened(lines[n - 1])}" for n in shown)
 
 
 def shortened(line: str) -> str:
-    """Returns a line as the tools show it: cut after `LINE_CHARS` characters, with a mark."""
+    """Returns a line for display: cut after `LINE_CHARS` characters, with a mark where it was cut."""
     line = line.rstrip("\r")
     over = len(line) - LINE_CHARS
     return line if over <= 0 else f"{line[:LINE_CHARS]} [… {over} characters cut …]"
 
 
 def one_line(path: str) -> str:
-    """Returns a path as a prompt shows it: short, and without line breaks or unprintable characters."""
+    """Returns a path for display in a prompt.
+
+    Unprintable characters and line breaks become `?`, and the beginning of a long path is cut off.
+    """
     shown = "".join(c if c.isprintable() else "?" for c in path)
     return shown if len(shown) <= PATH_CHARS else f"…{shown[-PATH_CHARS:]}"
 
 
 def bounded(text: str) -> tuple[str, bool]:
-    """Returns `text`, without its middle if it is longer than `SHOWN_BYTES`, and whether it was cut."""
+    """Limits a text to `SHOWN_BYTES` bytes by cutting out its middle.
+
+    Returns the text, and true if it was cut.
+    """
     data = text.encode("utf-8", "replace")
     over = len(data) - SHOWN_BYTES
     if over <= 0:

@@ -1,9 +1,9 @@
 """The research world: an agent works on a task in a box, and a grader scores its artefact.
 
-The agent's scripts and tools act in the box. `validate` copies the artefact out of the box and grades it on
-the validation split in a grader box; its reward is the change of the normalised score. `submit` does the same
-and ends the episode. If the artefact is missing or malformed, the agent is told so. An infrastructure failure
-raises `InfrastructureError` and is never an observation.
+The agent's scripts and tools act in the box. The action `validate` copies the artefact out of the box and
+grades it on the validation split in a grader box. The reward is the change of the normalised score. The
+action `submit` does the same and ends the episode. If the artefact is missing or malformed, the observation
+reports this to the agent. An infrastructure failure raises `InfrastructureError` and is never an observation.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ OUTPUT_BYTES = 16_000
 
 @dataclass
 class Times:
-    """The times that an episode spent on each activity, in seconds."""
+    """The seconds that an episode spent on each activity."""
 
     queue: float = 0.0
     box: float = 0.0
-    """From the request for a box until the task's files are in it: waiting, starting and copying."""
+    """Seconds from the request for a box until the task's files are in the box, including all waiting."""
     exec: float = 0.0
     grading: float = 0.0
     recording: float = 0.0
-    """Time spent on recording, e.g. to find what a step changed; it does not count as the agent's time."""
+    """Seconds spent on recording the episode, such as finding the files that a step changed. They do not
+    count as the agent's time."""
     agent: float = 0.0
-    """The agent's own time: from when the task's files are in the box to the agent's end, without `grading`
-    and `recording`. Set at the end of the episode."""
+    """The agent's own time in seconds: from when the task's files are in the box to the agent's end, without
+    `grading` and `recording`. Set at the end of the episode."""
 
     @contextmanager
     def as_recording(self) -> Iterator[None]:
-        """Counts the time inside the `with` block as `recording`."""
+        """Context manager that adds the duration of its `with` block to `recording`."""
         began = time.monotonic()
         try:
             yield
@@ -56,40 +57,40 @@ class Times:
 
 @dataclass
 class ResearchWorld:
-    """One episode of one task in one box. Each object plays only one episode."""
+    """The research world of one episode: one task in one box. Each episode needs a new object."""
 
     task: TaskSpec
     box: Box
     grader: Grader
     pay: DeltaReward
     tools: Tools | None = None
-    """The tools of the action format, with a shell that keeps its working directory. None: there are no
-    tools, and every script begins in the workspace."""
+    """The tools of the action format, with a shell whose working directory remains the same between actions.
+    None: there are no tools, and every script begins in the workspace."""
     seed: int = 0
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
     submitted: bool = False
     grading: bool = False
-    """Whether a grading is in progress; a timeout at that time is not the agent's fault."""
+    """Whether a grading is in progress. A timeout during a grading is not the agent's fault."""
     test_score: float | None = None
-    """The primary metric on the test split, measured once, at the end. None before, or if the artefact is
-    missing or malformed."""
+    """The primary metric on the test split, measured once, at the end of the episode. None before the end, or
+    if the artefact is missing or malformed."""
     test_stderr: float | None = None
     """The standard error of `test_score`; None if the artefact was graded only once, with one seed."""
     on_validated: Callable[[], None] | None = None
-    """A function that is called after every validate. None: none is called."""
+    """A function that is called after every validate. None: no function is called."""
     finished: bool = False
-    """Whether the artefact was graded on the test split, so that nothing more can be earned."""
+    """Whether the artefact has been graded on the test split, so that the reward cannot change any more."""
     keep: Callable[[str, Mapping[str, bytes]], str] | None = None
-    """Stores a copy of the artefact before each grading. It is called in a thread with the artefact's digest
-    and files, and returns the place of the copy. None: no copies are stored."""
+    """A function that stores a copy of the artefact before each grading. It is called in a thread with the
+    artefact's digest and files, and returns the place of the copy. None: no copies are stored."""
     test_artefact: tuple[str, str] = ("", "")
     """The digest of the artefact that was graded on the test split, and the place of its copy."""
     _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
     async def reset(self, seed: int) -> Observation:
-        """Copies the task's files into the new box; returns the task's description."""
+        """Copies the task's files into the box, and returns the task's description as an observation."""
         self.seed = seed
         asked = time.monotonic()
         await stage(self.task, self.box)
@@ -98,11 +99,19 @@ class ResearchWorld:
         return Observation(text=describe(self.task))
 
     def standing(self, left: int | None) -> Standing:
-        """Returns the agent's situation (working directory, open file), with `left` turns left."""
+        """Returns the agent's situation: remaining turns, working directory and open file.
+
+        Args:
+            left: the number of remaining turns; None if turns are not limited.
+        """
         return Standing(left=left) if self.tools is None else self.tools.standing(left)
 
     async def step(self, action: Action) -> Step:
-        """Carries out the action's tool call or script, then grades the artefact if the action says so."""
+        """Carries out one action of the agent and returns its result.
+
+        The action's tool call or script is run. Then, if the action ends with `validate` or `submit`, the
+        artefact is graded.
+        """
         answer = None if action.tool is None else await self._use(action.tool)
         result = await self._run(action.script) if action.script else None
         validation = None
@@ -122,10 +131,10 @@ class ResearchWorld:
         )
 
     async def validate(self, *, automatic: bool = False) -> Validation:
-        """Grades the present artefact on the validation split and returns the score with its reward.
+        """Grades the present artefact on the validation split, and returns its score and reward.
 
         Args:
-            automatic: whether the end of the episode causes it, not the agent.
+            automatic: whether this grading is made at the end of the episode without a request of the agent.
         """
         began = time.monotonic()
         self.grading = True  # stays True if this task is cancelled
@@ -138,8 +147,10 @@ class ResearchWorld:
         return validation
 
     async def finish(self) -> None:
-        """Ends the episode: makes a last validate unless the agent submitted, then grades the artefact once
-        on the test split."""
+        """Ends the episode: grades the artefact once on the test split.
+
+        If the agent did not submit, a last validate is made first. A second call does nothing.
+        """
         if self._closed:
             return
         self.times.agent = self.agent_seconds
@@ -158,14 +169,16 @@ class ResearchWorld:
         self.finished = True
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode and returns its last, best and test score."""
+        """Ends the episode, and returns `score` (that of the last validate), `best` and `test_score`."""
         await self.finish()
         return {"score": self.score, "best": self.best, "test_score": self.test_score}
 
     @property
     def agent_seconds(self) -> float:
-        """The agent's own time so far, in seconds: since the task's files are in the box, without grading and
-        recording."""
+        """The agent's own time so far, in seconds.
+
+        The time counts from when the task's files are in the box, without the time of grading and recording.
+        """
         if self._closed:
             return self.times.agent
         others = self.times.grading + self.times.recording
@@ -178,13 +191,16 @@ class ResearchWorld:
 
     @property
     def score(self) -> float | None:
-        """The score of the last validate; None if there was no validate, or its artefact was missing or
+        """The score of the last validate; None if there was no validate, or if its artefact was missing or
         malformed."""
         return self.validations[-1].score if self.validations else None
 
     @property
     def best(self) -> float | None:
-        """The best score so far (the task says if higher or lower is better); None if there is no score."""
+        """The best score of all validates so far; None if no validate has a score.
+
+        The task decides whether a higher or a lower score is better.
+        """
         scores = [v.score for v in self.validations if v.score is not None]
         if not scores:
             return None
@@ -210,7 +226,7 @@ class ResearchWorld:
     def _observe(
         self, answer: Observation | None, result: ExecResult | None, validation: Validation | None
     ) -> str:
-        """Returns the text of a step's observation."""
+        """Returns the text that the agent sees after an action: output, exit status and score."""
         parts = [] if answer is None else [answer.text]
         if result is not None:
             if text := result.text.strip("\n"):
@@ -271,7 +287,7 @@ class ResearchWorld:
 
 
 def describe(task: TaskSpec) -> str:
-    """Returns the text that describes the task to the agent."""
+    """Returns the text that describes the task to the agent: description, metric, baseline and artefact."""
     return (
         f"{task.name}: {task.description.strip()}\n"
         f"Score: {task.metric}, {task.direction} is better; baseline {task.baseline:.4g}. "

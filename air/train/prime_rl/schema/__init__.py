@@ -1,8 +1,8 @@
 """Checks prime-rl's run files against a recorded schema (`prime_rl.json`), without prime-rl.
 
-The schema table lists every key, the types that it accepts, and prime-rl's version. `make schema
-PRIME_RL=DIR` writes it from a checkout of prime-rl. It does not contain rules between keys, bounds of
-numbers, or the keys under `env`, which belong to verifiers and air.
+The recorded schema, `prime_rl.json`, lists every key with the types that the key accepts, and prime-rl's
+version. `make schema PRIME_RL=DIR` writes this file from a checkout of prime-rl. The file does not contain
+rules between keys, bounds of numbers, or the keys under `env`, which belong to verifiers and air.
 """
 
 from __future__ import annotations
@@ -23,36 +23,40 @@ ANY = "any"
 
 @cache
 def table() -> dict[str, Any]:
-    """Returns the schema table: `source`, `version`, `commit`, `verifiers` and `keys`.
+    """Returns the recorded schema: a table with `source`, `version`, `commit`, `verifiers` and `keys`.
 
-    `keys` maps, for each kind of run file, the dotted path of every key to its types. In a path `[]` stands
-    for an element of a list, and `*` for any key.
+    For each kind of run file, `keys` maps the dotted path of every key to the types that the key accepts. In
+    a path, `[]` stands for an element of a list, and `*` for any key.
     """
     content: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
     return content
 
 
 def origin() -> str:
-    """Returns the version of prime-rl from which the schema table was made, for people."""
+    """Returns the name, version and commit of the recorded prime-rl, as text for messages."""
     return f"{table()['source']} {table()['version']} ({table()['commit'][:7]})"
 
 
 def keys(root: Root) -> dict[str, list[str]]:
-    """Returns every key of one kind of run file, with the types that it accepts."""
+    """Returns the dotted path of every key of one kind of run file, mapped to the key's allowed types."""
     types: dict[str, list[str]] = table()["keys"][root]
     return types
 
 
 def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yields (name in the schema table, name in the file, value) for every key of a run file.
+    """Yields (key's path in the schema, key's path in the file, value) for every key of a run file.
 
-    Tables are keys, too. Keys below an environment are skipped.
+    Tables are keys, too. Keys inside an `env` table are skipped.
     """
     yield from _leaves(data, "", "")
 
 
 def problems(data: Mapping[str, Any], root: Root) -> list[str]:
-    """Compares a run file with the schema; returns one message for each unknown key and each wrong type."""
+    """Compares a run file with the recorded schema of prime-rl and returns the problems.
+
+    The result has one message for each unknown key and each value of a wrong type; it is empty if there are
+    no problems.
+    """
     known, found = keys(root), []
     below = ""
     for path, shown, value in leaves(data):
@@ -71,11 +75,15 @@ def problems(data: Mapping[str, Any], root: Root) -> list[str]:
 
 
 def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
-    """Checks a run file against the schema.
+    """Checks that a run file has only keys and types of values that the recorded schema allows.
+
+    Args:
+        data: the content of the run file.
+        root: the kind of the run file.
+        where: the name of the run file in the error message.
 
     Raises:
-        ConfigError: a key is unknown or a value has a wrong type; the message names the file and the first
-            such key.
+        ConfigError: a key is unknown or a value has a wrong type. The message names the first such key.
     """
     found = problems(data, root)
     if found:
@@ -84,7 +92,10 @@ def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
 
 
 def fits(value: Any, kind: str) -> bool:
-    """Whether a TOML value has the type `kind` of the schema table; prime-rl writes null as `"None"`."""
+    """Whether a TOML value has the type `kind`, as the recorded schema writes types.
+
+    The string "None" counts as the type `none`, because TOML has no null.
+    """
     if kind.startswith("'"):
         return isinstance(value, str) and value == kind.strip("'")
     if kind == "none":
@@ -116,8 +127,10 @@ def _leaves(value: Any, path: str, shown: str) -> Iterator[tuple[str, str, Any]]
 
 
 def _wildcard(known: Mapping[str, list[str]], path: str) -> list[str] | None:
-    """Returns the types of a key below a table with arbitrary keys (such as `env_vars`), or None if the key
-    is not below such a table."""
+    """Returns the allowed types of a key inside a table with arbitrary keys, such as `env_vars`.
+
+    Returns None if the key `path` is not inside such a table.
+    """
     parts = path.split(".")
     for index in range(len(parts) - 1, 0, -1):
         free = ".".join([*parts[:index], "*", *parts[index + 1 :]])

@@ -1,7 +1,7 @@
 """Reads the schema of prime-rl's run files from a checkout of prime-rl, and writes it to `prime_rl.json`.
 
-Usage: `python -m air.train.prime_rl.schema.read DIR`. It imports only prime-rl's package of pydantic models,
-from the source code in the checkout, and installs nothing.
+Usage: `python -m air.train.prime_rl.schema.read DIR`. The program imports only prime-rl's package of pydantic
+models, from the source code in the checkout, and installs nothing.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ _NAMES: dict[Any, str] = {
 
 
 def walk(model: type[BaseModel]) -> dict[str, list[str]]:
-    """Maps the dotted path of every key of a pydantic model, including nested keys, to the types it
-    accepts."""
+    """Returns the keys of a pydantic model: the dotted path of every key, mapped to the types it accepts.
+
+    Keys of nested models are included.
+    """
     found: dict[str, set[str]] = {}
     _model(model, "", found, ())
     return {path: sorted(types) for path, types in sorted(found.items())}
 
 
 def read(checkout: Path) -> dict[str, Any]:
-    """Reads and returns the whole schema table from a checkout of prime-rl.
+    """Reads the schema of prime-rl's run files from a checkout of prime-rl, and returns it as a table.
 
     Raises:
         MissingError: the folder is not a checkout of prime-rl.
@@ -76,7 +78,10 @@ def read(checkout: Path) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """Writes the schema table and returns 0; returns 2 if `argv` does not name a checkout of prime-rl."""
+    """Writes the schema to `prime_rl.json` and returns 0.
+
+    Prints an error and returns 2 if `argv` is not the folder of a checkout of prime-rl.
+    """
     if len(argv) != 1 or not argv[0]:
         print("error: PRIME_RL names no checkout — make schema PRIME_RL=DIR", file=sys.stderr)
         return 2
