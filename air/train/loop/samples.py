@@ -19,7 +19,7 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True)
 class Part:
-    """Part of an episode: messages of one trace (verifiers' record of a conversation) with a common reward."""
+    """Part of an episode: messages of one trace (verifiers' record of a conversation) with one reward."""
 
     trace: Any
     nodes: frozenset[int]
