@@ -1,7 +1,8 @@
 """Exports a run as one HTML page that needs no server, no network and no other file.
 
 The page's content security policy allows only the page's own script (by its hash) and its own styles. All
-text of an agent is escaped; the policy keeps it from running, loading or sending anything in any case.
+text of an agent is escaped. Even if it were not, the content security policy would keep it from running,
+loading or sending anything.
 """
 
 from __future__ import annotations

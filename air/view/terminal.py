@@ -83,7 +83,7 @@ def show_episode(
 ) -> None:
     """Prints an episode: its facts, then some of its items.
 
-    An item is a turn with its validates (the gradings that the turn asked for).
+    An item is a turn with its validates (the gradings in that turn).
 
     Args:
         wanted: the items to print.
@@ -104,7 +104,7 @@ def show_episode(
 
 
 def show_item(out: Console, item: Item, *, everything: bool) -> None:
-    """Prints one item in full: a turn with its validates (the gradings that the turn asked for).
+    """Prints one item in full: a turn with its validates (the gradings in that turn).
 
     Args:
         everything: print very long texts whole instead of cutting them.

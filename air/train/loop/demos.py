@@ -40,7 +40,7 @@ class ScriptedAgent:
         seed: seed of the random draws.
         experienced: probability that the script picks one of the four best choices known for the task,
             instead of a random one.
-        careful: probability that the script submits the best choice of the episode, instead of a new one.
+        careful: probability that, when it submits, it takes the best choice of the episode, not a new one.
         stop: probability that the script submits at a turn; a quarter of it while the episode has no score.
     """
 

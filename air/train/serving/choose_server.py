@@ -33,7 +33,7 @@ class Server(Protocol):
         """Ends the server and its processes."""
 
     def ready(self) -> None:
-        """Checks that the server answers requests; while the server is restarted, waits for the end of that.
+        """Checks that the server answers requests; during a restart, waits until the server is up again.
 
         Raises:
             InferenceError: the server has ended and will not be restarted.

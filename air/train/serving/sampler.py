@@ -107,7 +107,7 @@ class RowCache(Cache):
         self.columns = 0
 
     def aim(self, positions: Tensor) -> None:
-        """Sets the column at which the next `update` writes, for each active row: a tensor [active rows]."""
+        """Sets for each active row the column at which the next `update` writes: a tensor [active rows]."""
         self.positions = positions
         self.index = torch.arange(len(positions), device=positions.device)
         self.columns = int(positions.max()) + 1

@@ -82,7 +82,7 @@ def episode(
     The horizontal axis is the number of the item; an item is a turn with its validates.
 
     Args:
-        curve: the `validate` lines of the episode's trajectory.
+        curve: the `Place` (position and stored facts) of each `validate` line of the episode.
         item: number of the item that a vertical line marks.
         last: number of the episode's last item.
         baseline: the task's baseline score, drawn as a horizontal line; None draws no line.

@@ -15,7 +15,7 @@ from air.view.index.tail import Mark, Tail, load
 
 @dataclass(frozen=True)
 class Single:
-    """One trajectory file: the facts about its episode, and the position of each line in the file."""
+    """One trajectory file: the facts about its episode, and the `Place` (position) of each line."""
 
     path: Path
     facts: Facts
@@ -32,7 +32,7 @@ class Single:
         return {"start": {}, "end": {}} | {line["type"]: line for line in lines}
 
     def items(self, first: int, count: int) -> list[Item]:
-        """Reads and returns `count` items (turns with their validates) from item number `first` on."""
+        """Reads and returns `count` items (turns with their validates), beginning with item `first`."""
         places = [place for place in self.places if first <= place.item < first + count]
         return items(places, self._load(places))
 
@@ -42,7 +42,7 @@ class Single:
 
 
 def scan(path: Path) -> Single:
-    """Reads a whole trajectory file and returns its facts and the positions of its lines.
+    """Reads a whole trajectory file; returns the facts about its episode and the `Place` of each line.
 
     Raises:
         UsageError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""Extracts facts about an episode from its trajectory's lines, with the place of each line in the file.
+"""Extracts facts about an episode from its trajectory's lines, with the `Place` of each line in the file.
 
 Any JSON object is accepted as a line: a field that is absent or has an unexpected type counts as None.
 """
@@ -80,7 +80,7 @@ class Place:
 
 
 def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> Place | None:
-    """Updates `facts` with one line of a trajectory and returns the line's place.
+    """Updates `facts` with one line of a trajectory; returns the line's `Place` (position and stored facts).
 
     Returns None if the line has no `type`, because then it is no trajectory line.
     """

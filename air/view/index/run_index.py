@@ -1,7 +1,8 @@
 """The index of one run: lists, filters, sorts and opens its episodes without reading whole trajectories.
 
-The index is a SQLite file in the cache folder. It holds facts about every episode, and the place of every
-line of its trajectory. `refresh` reads only appended lines. The index file can be deleted at any time.
+The index is a SQLite file in the cache folder. It holds facts about every episode, and the `Place`
+(position in the file and stored facts) of every line of its trajectory. `refresh` reads only appended lines.
+The index file can be deleted at any time, because `refresh` creates its content again.
 """
 
 from __future__ import annotations
@@ -148,16 +149,16 @@ class RunIndex:
         return 0 if found[0][0] is None else int(found[0][0]) + 1
 
     def curve(self, episode: Episode) -> list[Place]:
-        """Returns the places of an episode's `validate` lines, which hold its scores, oldest first."""
+        """Returns the `Place` (position and facts) of each `validate` line of an episode, oldest first."""
         return self._places("file = ? AND kind = 'validate'", [episode.file])
 
     def places(self, episode: Episode, first: int, count: int) -> list[Place]:
-        """Returns the places of the lines of `count` items, beginning with item number `first`."""
+        """Returns the `Place` of each line of `count` items of an episode, beginning with item `first`."""
         where = "file = ? AND item >= ? AND item < ?"
         return self._places(where, [episode.file, first, first + count])
 
     def head(self, episode: Episode) -> list[Place]:
-        """Returns the places of the lines that belong to no item, such as the `start` and the `end` line."""
+        """Returns the `Place` of each line that belongs to no item, such as the `start` or the `end` line."""
         return self._places("file = ? AND item = -1", [episode.file])
 
     def jump(self, episode: Episode, item: int, what: str, *, back: bool = False) -> int | None:
@@ -176,7 +177,7 @@ class RunIndex:
         return None if found is None or found < 0 else int(found)
 
     def load(self, episode: Episode, places: Sequence[Place]) -> list[dict[str, Any]]:
-        """Reads and returns the lines at these places of the episode's trajectory file.
+        """Reads and returns those lines of the episode's trajectory file that `places` name.
 
         Raises:
             ConfigError: the file has changed since it was indexed.

@@ -13,7 +13,7 @@ Line = dict[str, Any]
 
 @dataclass
 class Item:
-    """One turn with its validates, or validates of an agent program that records no turns."""
+    """One turn with its validates (gradings), or validates of an agent program that records no turns."""
 
     number: int
     """The item's number within the episode, from 0."""
@@ -26,7 +26,7 @@ class Item:
 
 
 def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
-    """Returns the items that the lines form, in order; `places[i]` must be the place of `lines[i]`."""
+    """Returns the items that the lines form, in order; `places[i]` must be the `Place` of `lines[i]`."""
     found: dict[int, Item] = {}
     for place, line in zip(places, lines, strict=True):
         item = found.setdefault(place.item, Item(place.item))

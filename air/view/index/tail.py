@@ -12,7 +12,7 @@ from typing import Any
 from air.errors import ConfigError
 
 SEAL_BYTES = 64
-"""Number of bytes before its offset that a mark stores. If the file's bytes differ, it was rewritten."""
+"""Number of bytes before its offset that a `Mark` stores; if they differ from the file, it was rewritten."""
 
 
 @dataclass(frozen=True)

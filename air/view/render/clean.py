@@ -46,7 +46,10 @@ def one_line(text: str, width: int) -> str:
 
 
 def cut(text: str, limit: int) -> tuple[str, int]:
-    """Returns a text without its middle if longer than `limit`, and the number of removed characters."""
+    """Returns a text of about `limit` characters at most, and the number of characters that were removed.
+
+    A longer text loses its middle.
+    """
     if len(text) <= limit:
         return text, 0
     head, tail = limit * 2 // 3, limit // 3

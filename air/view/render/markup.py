@@ -1,7 +1,8 @@
 """Renders episodes as HTML for the app and the exported page. All text is cleaned and escaped.
 
 The functions return HTML whose tags and classes come only from this module and which has no links; an
-agent's words appear only as text. A text longer than its limit loses its middle, and a remark says so.
+agent's words appear only as text. A text longer than its limit loses its middle, and a remark in its
+place states how many characters are missing.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def series(rows: Sequence[Row], name: str) -> list[tuple[int, float]]:
 
 
 def smooth(points: Sequence[tuple[int, float]], width: int = SMOOTH) -> list[tuple[int, float]]:
-    """Returns the points (step, value) with a running mean: of each value and the `width` - 1 before it."""
+    """Returns the points (step, value), each value replaced by the mean of it and the `width` - 1 before."""
     values = [value for _, value in points]
     return [
         (step, fmean(values[max(0, i + 1 - width) : i + 1])) for i, (step, _) in enumerate(points)

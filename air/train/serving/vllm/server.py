@@ -3,8 +3,8 @@
 `update_weights` writes the policy's weights to a folder and makes vLLM load them from there (`POST
 /collective_rpc`, method `reload_weights`, which needs vLLM's development mode). Meanwhile requests wait, and
 vLLM's prefix cache is emptied. `die_with_parent.py` runs the vLLM process and ends it when this process ends,
-even by SIGKILL. Every process that can reach the port on the loopback interface can change the weights. So
-can a box that shares the machine's network.
+even by SIGKILL. Every process that can reach the port on the loopback interface can change the weights. This
+includes a box that shares the machine's network.
 
 A server that ends, or does not answer `/health` for a minute, is restarted once, with the newest weights.
 Requests that ran at that time fail, and so do their episodes. If the server fails again, `ready`
@@ -121,7 +121,7 @@ class VllmServer:
             shutil.rmtree(self._weights, ignore_errors=True)
 
     def ready(self) -> None:
-        """Checks that the server answers requests; while the server is restarted, waits for the end of that.
+        """Checks that the server answers requests; during a restart, waits until the server is up again.
 
         Raises:
             InferenceError: the server was stopped, or has failed and will not be restarted.
