@@ -1,7 +1,8 @@
 """Exports a run as one HTML page that needs no server, no network and no other file.
 
 The page's content security policy allows only the page's own script (by its hash) and its own styles. All
-text of an agent is escaped; the policy keeps it from running, loading or sending anything in any case.
+text of an agent is escaped. Even if it were not, the content security policy would keep it from running,
+loading or sending anything.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from air.view.render import markup, run_metrics, svg
 from air.view.render.markup import chip, figure, line, seconds, text
 
 MOST_TURNS = 300
-"""The page shows at most this many turns of an episode, from the first; a note counts the others."""
+"""Most turns of an episode that the page shows, from the first; a note states the number of the others."""
 _HEADS = (
     "task",
     "reward",
@@ -40,7 +41,9 @@ _HEADS = (
 
 
 def write(run: Run, index: RunIndex, episodes: Sequence[Episode], out: Path) -> None:
-    """Writes the page of a run to `out`, piece by piece; replaces an older file when the new one is complete.
+    """Writes the HTML page of a run to the file `out`.
+
+    An older file is replaced only when the new one is complete.
 
     Raises:
         UsageError: the file cannot be written.
@@ -58,7 +61,7 @@ def write(run: Run, index: RunIndex, episodes: Sequence[Episode], out: Path) -> 
 
 
 def page(run: Run, index: RunIndex, episodes: Sequence[Episode]) -> Iterator[str]:
-    """Yields the HTML of the page in pieces."""
+    """Yields the HTML of a run's page in pieces: main numbers, tasks, and the given episodes turn by turn."""
     folder = Path(__file__).parent
     script = (folder / "export.js").read_text(encoding="utf-8")
     styles = markup.CSS.read_text(encoding="utf-8") + (folder / "export.css").read_text("utf-8")

@@ -24,15 +24,19 @@ from air.view.render.markup import figure, seconds
 
 PIPED_WIDTH = 160
 SHOWN_CHARACTERS = 12_000
-"""Most characters shown of one text, unless the user asks for everything."""
+"""Longest text that is shown whole, in characters, unless the user asks for everything."""
 SHOWN_DIFF = 3_000
-"""Most characters shown of one diff, unless the user asks for everything."""
+"""Longest diff that is shown whole, in characters, unless the user asks for everything."""
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"model": "blue", "exec": "green", "grading": "yellow", "queue": "bright_black"}
 
 
 def console() -> Console:
-    """Returns a console as wide as the terminal; without one, as wide as `COLUMNS` or `PIPED_WIDTH`."""
+    """Returns a console for standard output.
+
+    It is as wide as the terminal. If the output is no terminal, the width is the environment variable
+    `COLUMNS`, or `PIPED_WIDTH` if that is not set.
+    """
     found = Console(highlight=False, markup=False, emoji=False)
     if not found.is_terminal and "COLUMNS" not in os.environ:
         found.width = PIPED_WIDTH
@@ -42,10 +46,10 @@ def console() -> Console:
 def show_run(
     out: Console, run: Run, index: RunIndex, episodes: Sequence[Episode], *, count: int
 ) -> None:
-    """Prints a run's figures, its tasks, and the given episodes.
+    """Prints a run: its main numbers, its tasks, and a table of the given episodes.
 
     Args:
-        count: the number of all episodes that the user's filter lets pass.
+        count: the number of all episodes that pass the user's filter.
     """
     metrics, totals, config = index.metrics(), index.totals(), run.config()
     steps = (
@@ -77,12 +81,14 @@ def show_run(
 def show_episode(
     out: Console, single: Single, wanted: Sequence[Item], *, full: bool, everything: bool
 ) -> None:
-    """Prints an episode: its facts, then some of its items (turns with their validates).
+    """Prints an episode: its facts, then some of its items.
+
+    An item is a turn with its validates (the gradings in that turn).
 
     Args:
         wanted: the items to print.
         full: print them in full instead of one line for each.
-        everything: print very long texts whole; only with `full`.
+        everything: print very long texts whole instead of cutting them; only with `full`.
     """
     _facts(out, single)
     out.print()
@@ -98,10 +104,10 @@ def show_episode(
 
 
 def show_item(out: Console, item: Item, *, everything: bool) -> None:
-    """Prints one turn with its validates in full.
+    """Prints one item in full: a turn with its validates (the gradings in that turn).
 
     Args:
-        everything: print very long texts whole.
+        everything: print very long texts whole instead of cutting them.
     """
     step = item.step or {}
     out.rule(Text(_title(item), "bold red" if item.bad else "bold"), align="left")
@@ -128,7 +134,10 @@ def show_item(out: Console, item: Item, *, everything: bool) -> None:
 
 
 def spark(values: Sequence[float], width: int = 60) -> str:
-    """Draws a curve as one line of bars; with more than `width` values, each bar is a mean of several."""
+    """Returns a curve as one line of at most `width` bar characters.
+
+    With more than `width` values, each bar is the mean of several values.
+    """
     if len(values) > width:
         edges = [round(i * len(values) / width) for i in range(width + 1)]
         parts = [values[a:b] for a, b in itertools.pairwise(edges)]

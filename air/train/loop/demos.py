@@ -1,10 +1,11 @@
-"""Plays demonstrations for a warm start: scripted agents of mixed quality play the tasks in boxes.
+"""Plays demonstration episodes, in which a script of mixed quality takes the place of the model.
 
-The agents know only what all tasks of the quickstart share: the file `config` holds `method=M level=L`, both
-from 1 to 4, and `solve.py` makes the artefact. Novices choose method and level at random; experienced agents
-remember the good choices of earlier episodes of the task. Some agents submit their last choice, others return
-to their best one. A policy trained on these episodes has a weak preference for good choices; most remains to
-be learnt.
+A policy is first trained on such episodes by supervised learning (a warm start), then by reinforcement
+learning. The script knows only what all tasks of the quickstart share: the file `config` holds
+`method=M level=L`, both from 1 to 4, and `solve.py` makes the artefact that is graded. Sometimes the script
+chooses method and level at random, sometimes it picks a choice that scored well in earlier episodes of the
+task. At the end it submits its newest choice or returns to its best one. So the trained policy has a weak
+preference for good choices, and reinforcement learning can still improve it much.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ _SCORE = re.compile(r"^\[(\w+)\] (-?[\d.]+)", re.MULTILINE)
 
 
 class ScriptedAgent:
-    """A script that plays agents of mixed quality; the kind of agent is drawn at random at every turn.
+    """A script that writes the replies of an agent; its quality is drawn at random at every turn.
+
+    A choice is a pair of method and level.
 
     Args:
         seed: seed of the random draws.
-        experienced: probability that a choice is one of the four best on this task so far.
-        careful: probability to return to the episode's best choice before submitting.
-        stop: probability to submit at a turn; a quarter of it while the episode has no score yet.
+        experienced: probability that the script picks one of the four best choices known for the task,
+            instead of a random one.
+        careful: probability that, when it submits, it takes the best choice of the episode, not a new one.
+        stop: probability that the script submits at a turn; a quarter of it while the episode has no score.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class ScriptedAgent:
         self._known: dict[str, dict[Choice, float]] = {}
 
     def __call__(self, conversation: Sequence[Message]) -> str:
-        """Returns the agent's next reply in a conversation."""
+        """Returns the agent's next reply to the conversation so far."""
         seen = _scored_choices(conversation)
         turns = _turns_left(conversation)
         task = str(conversation[1]["content"]).split(maxsplit=1)[0]
@@ -74,7 +78,9 @@ class ScriptedAgent:
 async def demonstrate(
     tasks: Sequence[str], episodes: int, record_dir: Path, *, seed: int = 0, runtime: str = "docker"
 ) -> list[Rollout]:
-    """Plays `episodes` episodes of each task, and writes their trajectories to `record_dir`.
+    """Plays `episodes` demonstration episodes of each task and returns them as rollouts.
+
+    Their trajectories are written to `record_dir`.
 
     Raises:
         InfrastructureError: more than one in ten episodes failed.
@@ -100,7 +106,7 @@ def _reply(task: str, word: str, choice: Choice, ending: Any) -> str:
 
 
 def _scored_choices(conversation: Sequence[Message]) -> list[tuple[Choice, float]]:
-    """Returns the choices so far with their scores. In all tasks of the quickstart, higher is better."""
+    """Returns each choice in the conversation that was scored, with its score; a higher score is better."""
     scored = []
     for reply, observation in itertools.pairwise(conversation):
         if reply["role"] != "assistant":

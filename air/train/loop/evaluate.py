@@ -29,7 +29,17 @@ def research_env(
     max_context_tokens: int | None = None,
     warm_boxes: int = 0,
 ) -> ResearchEnvConfig:
-    """Returns the config of a research environment that has each of these tasks once."""
+    """Returns the config of an environment in which each of the research tasks `tasks` occurs once.
+
+    Args:
+        runtime: the kind of box, such as `docker`.
+        max_turns: most turns of an episode.
+        record_dir: the folder for trajectories; None records nothing.
+        mlgym_root: the MLGym checkout that holds MLGym's tasks.
+        tokenizer: the hub id or folder of the tokenizer that counts tokens of observations.
+        max_context_tokens: the longest episode, in tokens.
+        warm_boxes: number of boxes that are started in advance.
+    """
     harness = AirHarnessConfig(tokenizer=tokenizer, max_context_tokens=max_context_tokens)
     agent = vf.AgentConfig.model_validate(
         {"harness": harness.model_dump(), "runtime": {"type": runtime}, "max_turns": max_turns}
@@ -50,11 +60,11 @@ async def evaluate(
     *,
     at_once: int = 32,
 ) -> list[Rollout]:
-    """Plays every task `episodes` times and returns the rollouts.
+    """Plays `episodes` episodes of every task of `env` and returns them as rollouts.
 
     Args:
-        ctx: the model that plays.
-        on_done: called with each rollout that ends.
+        ctx: verifiers' `ModelContext` (model, client and sampling) of the model that plays.
+        on_done: called with each rollout when its episode has ended.
         at_once: most episodes that are played at the same time.
     """
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
@@ -66,7 +76,11 @@ async def evaluate(
 async def served(
     model: Policy, *, temperature: float, max_tokens: int, max_model_len: int
 ) -> AsyncIterator[vf.ModelContext]:
-    """Runs an inference server for `model` during the block; yields a context for verifiers' train client."""
+    """Async context manager: runs air's own inference server for `model` during the `with` block.
+
+    Yields verifiers' `ModelContext` (model, client and sampling) of that server; its client exchanges
+    token ids.
+    """
     server = InferenceServer(model, max_model_len=min(max_model_len, model.max_length))
     await asyncio.to_thread(server.start)
     try:
@@ -78,7 +92,7 @@ async def served(
 def endpoint(
     url: str, model: str, *, api_key_var: str, temperature: float, max_tokens: int
 ) -> vf.ModelContext:
-    """Returns the model context of an OpenAI-compatible endpoint.
+    """Returns verifiers' `ModelContext` (model, client and sampling) of an OpenAI-compatible endpoint.
 
     Args:
         api_key_var: name of the environment variable that holds the API key.
@@ -91,7 +105,7 @@ def endpoint(
 
 
 def table_rows(rollouts: Sequence[Rollout], baselines: dict[str, float]) -> list[dict[str, Any]]:
-    """Returns a row of results for each task: episodes, failures, baseline, scores, and mean metrics.
+    """Returns one row of results per task: counts of episodes and failures, baseline, scores, mean metrics.
 
     Args:
         baselines: the baseline score of each task.

@@ -1,8 +1,9 @@
-"""`groups.jsonl` of a run: the episodes of each group, with their rewards and advantages.
+"""Writes a run's `groups.jsonl`: the episodes of each group, with their rewards and advantages.
 
 The file has one line for each group:
 `{"v": 1, "step": …, "group": …, "task": …, "source": …, "episodes": […]}`; the groups of a step are numbered
-from 0. An episode is `{"episode": …, "reward": …, "advantage": …, "error": …}`. `episode` is the name of the
+from 0. `source` is the name of the source of tasks (one `[[orchestrator.train.source]]` of the run file). An
+episode is `{"episode": …, "reward": …, "advantage": …, "error": …}`. `episode` is the name of the
 trajectory, or null if the episode failed before its first line. `reward` is null if the episode failed.
 """
 
@@ -20,7 +21,7 @@ FILE = "groups.jsonl"
 
 
 def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """Returns the lines of one step; the rollouts must have their advantages already."""
+    """Returns the lines of one step, one dict per group. The rollouts' advantages must be computed before."""
     return [
         {
             "v": VERSION,
@@ -35,7 +36,7 @@ def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 
 def append(folder: Path, step: int, groups: Sequence[Group]) -> None:
-    """Appends the lines of one step to `groups.jsonl` in the run's folder."""
+    """Appends the lines of one step, one per group, to `groups.jsonl` in the run's folder `folder`."""
     jsonl.append(folder / FILE, rows(step, groups))
 
 

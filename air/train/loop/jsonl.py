@@ -9,7 +9,7 @@ from typing import Any
 
 
 def append(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Appends each row as a line to the file at `path`.
+    """Appends each row to the file at `path`, as one line of JSON.
 
     Raises:
         OSError: the rows could not be written. The error names the file, also if the disk is full.

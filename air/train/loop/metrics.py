@@ -14,7 +14,7 @@ _TIMES = ("model", "exec", "grading", "queue")
 
 @dataclass(frozen=True)
 class StepRow:
-    """One line of `metrics.jsonl`; docs/training.md explains its keys."""
+    """The results of one training step, which become a line of `metrics.jsonl` (keys: docs/training.md)."""
 
     step: int
     """The step's number, from 1."""
@@ -25,7 +25,7 @@ class StepRow:
     train: Mapping[str, float]
     """The metrics that `Trainer.step` returned."""
     seconds_weights: float
-    """Wall time until the inference server had the present weights."""
+    """Wall time of giving the present weights to the inference server."""
     seconds_rollout: float
     """Wall time of playing the episodes."""
     seconds_train: float
@@ -34,7 +34,7 @@ class StepRow:
     """Largest memory use of this process so far, in MiB."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the line of `metrics.jsonl` as a dict."""
+        """Returns the step's line of `metrics.jsonl` as a dict."""
         rollouts = [r for g in self.groups for r in g.rollouts]
         row = {"step": self.step, "samples": self.samples, **of_step(self.groups)}
         row |= {f"train/{name}": value for name, value in self.train.items()}
@@ -55,7 +55,7 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 
 def of_step(groups: Sequence[Group]) -> dict[str, Any]:
-    """Returns means over the step's episodes that ended well, and counts over all its episodes."""
+    """Returns the metrics of one step by name: means over its episodes that ended well, counts over all."""
     rollouts = [r for g in groups for r in g.rollouts]
     good = [r for r in rollouts if r.ok]
     values: dict[str, Any] = {
@@ -73,7 +73,11 @@ def of_step(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """Returns metrics of episodes: means (reward, its terms, validity, turns, …) and counts of cut texts."""
+    """Returns the metrics of these episodes by name.
+
+    Most are means (of reward, its terms, validity, turns, …). `context_ends`, `cut_observations` and
+    `cut_replies` are counts.
+    """
     turns = sum(r.metric("turns") or 0 for r in rollouts)
     errors = sum(r.metric("format_errors") or 0 for r in rollouts)
     values = {
@@ -92,7 +96,7 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 
 def final_phi(rollout: Rollout) -> float | None:
-    """Returns the normalised score of an episode's last validate, or None if there is no such score."""
+    """Returns φ, the normalised score, of an episode's last `validate`, or None if no `validate` gave one."""
     phis = rollout.info.get("phis", [])
     return phis[-1] if phis else None
 
@@ -105,7 +109,7 @@ def terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
 
 
 def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
-    """Groups episodes by task id; the tasks are in order of appearance."""
+    """Returns the episodes of each task, by task id; the tasks are in order of appearance."""
     tasks: dict[str, list[Rollout]] = {}
     for rollout in rollouts:
         tasks.setdefault(rollout.task, []).append(rollout)
@@ -113,7 +117,9 @@ def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
 
 
 def summary(rows: Sequence[dict[str, Any]], baselines: dict[str, float]) -> list[dict[str, Any]]:
-    """Returns, by task, the mean and best score of the first and the last quarter of the steps.
+    """Returns one row per task: its baseline, and what the first and the last quarter of the steps gave.
+
+    For each quarter a row has the mean score, the best score and the mean reward.
 
     Args:
         rows: lines of `metrics.jsonl`.

@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Groups sequences of similar length; returns the indices of each group's sequences.
+    """Groups sequences of similar length into micro-batches; returns for each the indices of its sequences.
 
-    The number of a group's sequences times its longest length is at most `max_tokens`. A sequence that is
-    longer than `max_tokens` has a group of its own.
+    `lengths` are the lengths of all sequences, in tokens. In each micro-batch, the number of sequences times
+    the length of the longest is at most `max_tokens`. A longer sequence has a micro-batch of its own.
     """
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -26,7 +26,7 @@ def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 def pad(
     rows: Sequence[Sequence[float]], fill: float, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Pads rows on the right with `fill` and returns them as a tensor [len(rows), longest row]."""
+    """Returns the rows as one tensor [len(rows), longest row]; shorter rows are extended with `fill`."""
     width = max(len(row) for row in rows)
     padded = [[*row, *([fill] * (width - len(row)))] for row in rows]
     return torch.tensor(padded, dtype=dtype, device=device)

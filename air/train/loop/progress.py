@@ -16,24 +16,24 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 WIDE = 1000
-"""Width of final tables, in characters: a narrow terminal wraps their lines, so no number is cut."""
+"""Width of final tables, in characters. A narrow terminal wraps such lines, so no number is cut off."""
 _SHOWN_STEPS = 8
 Row = Mapping[str, Any]
 """One line of `metrics.jsonl`."""
 
 
 def number(value: float | None, form: str = ".3f") -> str:
-    """Formats a number for a table; None becomes a dash."""
+    """Returns a number as text for a table, or a dash for None."""
     return "–" if value is None else format(value, form)
 
 
 def percent(value: float | None) -> str:
-    """Formats a share (0 to 1) for a table, in percent; None becomes a dash."""
+    """Returns a share (0 to 1) as text in percent, or a dash for None."""
     return "–" if value is None else f"{100 * value:.0f}%"
 
 
 def split(row: Row) -> str:
-    """Formats how the time of a step's episodes was spent: percent of model/exec/grading/queue."""
+    """Returns how a step's episodes spent their time, as text: percentages of model/exec/grading/queue."""
     parts = [
         float(row.get(f"seconds_{name}") or 0) for name in ("model", "exec", "grading", "queue")
     ]
@@ -56,7 +56,9 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 
 
 class Progress:
-    """Displays the progress of a run; use it as a context manager.
+    """Context manager: displays the progress of a run during the `with` block.
+
+    On a terminal it shows a live table, otherwise it prints plain lines.
 
     Args:
         total: number of the run's steps.
@@ -101,15 +103,15 @@ class Progress:
         self.console.print(text, highlight=False, soft_wrap=True)
 
     def phase(self, name: str, episodes: int) -> None:
-        """Shows that the phase `name`, which plays `episodes` episodes, begins."""
+        """Shows that a phase of the run begins: its name, and a progress bar of `episodes` episodes."""
         self._bars.update(self._episodes, description=name, completed=0, total=episodes)
 
     def episode(self) -> None:
-        """Counts one more episode as ended in the display."""
+        """Advances the progress bar of episodes by one, because an episode has ended."""
         self._bars.advance(self._episodes)
 
     def step(self, row: Row) -> None:
-        """Shows the metrics of a step that ended."""
+        """Shows the metrics of a step that has ended; `row` is its line of `metrics.jsonl`."""
         self._rows.append(row)
         self._done = int(row["step"])
         self._bars.update(self._steps, completed=self._done, note=f"ETA {self.eta}")
@@ -119,7 +121,7 @@ class Progress:
 
     @property
     def eta(self) -> str:
-        """The remaining time as minutes:seconds, estimated from the steps so far."""
+        """The estimated remaining time of the run as minutes:seconds, or a dash before a step has ended."""
         played = self._done - self._first
         if not played:
             return "–"
@@ -136,12 +138,12 @@ class Progress:
 
 
 def plain_table(title: str = "") -> Table:
-    """Makes an empty table without borders, for a console of width `WIDE`."""
+    """Returns an empty table without borders, to be printed with width `WIDE`."""
     return Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0))
 
 
 def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Prints a table of the rows that `metrics.summary` returned: scores and rewards of each task."""
+    """Prints the run's final table: scores and rewards of each task. `rows` come from `metrics.summary`."""
     table = plain_table("scores on the validation split, at the last validate of each episode")
     table.add_column("task", no_wrap=True)
     for name in ("baseline", "first ¼", "best", "last ¼", "best", "reward"):
@@ -162,12 +164,12 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 def further(
     console: Console, folder: Path, checkpoint: Path | None, shipped: Sequence[str]
 ) -> None:
-    """Prints commands that show, replay or evaluate the run, ready to be pasted into a shell.
+    """Prints commands with which the user can show, replay or evaluate the finished run.
 
     Args:
         folder: the run's folder.
         checkpoint: the run's last checkpoint; None if it has none.
-        shipped: the run's tasks that are part of air.
+        shipped: ids of those tasks of the run that ship with air; the evaluation command names them.
     """
     run = shlex.quote(str(folder))
     lines = [

@@ -1,4 +1,4 @@
-"""The folder of a run: its lock, its config, and the checkpoint from which it resumes.
+"""Manages the folder of a run: its lock, its config, and the checkpoint from which the run resumes.
 
 This module imports no heavy package, so that a run that cannot start fails before a model is loaded.
 """
@@ -42,10 +42,12 @@ def step_folder(root: Path, step: int) -> Path:
 
 
 def start_from(config: RunConfig) -> Path | None:
-    """Returns the checkpoint from which a run resumes, or None for a new run; the run must have a name.
+    """Returns the folder of the checkpoint from which a run resumes, or None if the run is new.
+
+    The run must have a name.
 
     Raises:
-        UsageError: the run is new, but a run of its name exists.
+        UsageError: the config asks for a new run, but a run of the same name exists.
         MissingError: the checkpoint to resume from does not exist.
     """
     resume, root = config.resume, config.folder / "checkpoints"
@@ -70,10 +72,12 @@ def start_from(config: RunConfig) -> Path | None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Creates a run's folder and locks it against other runs during the block; then removes it if empty.
+    """Context manager: creates a run's folder, and keeps other runs out of it during the `with` block.
+
+    At the end the lock is released, and the folder is removed if it is empty.
 
     Raises:
-        UsageError: another process has locked the folder, or it cannot be written.
+        UsageError: another process has locked the folder, or the folder cannot be written.
     """
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -97,7 +101,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write_config(folder: Path, text: str) -> None:
-    """Replaces the run's `config.json` atomically, because a run may be resuming from the old one.
+    """Replaces the run's `config.json` by `text` atomically, so a failed write leaves the old file intact.
 
     Raises:
         UsageError: the file cannot be written.
@@ -112,7 +116,7 @@ def write_config(folder: Path, text: str) -> None:
 
 
 def _lock(folder: Path) -> int:
-    """Locks the folder's lock file and returns its open file descriptor."""
+    """Creates and locks the lock file in `folder`; returns its open file descriptor."""
     path = folder / _LOCK_FILE
     # Retries: another run that ends at this moment removes the file, and the folder if it is empty.
     for remaining in reversed(range(100)):
@@ -138,7 +142,7 @@ def _lock(folder: Path) -> int:
 
 
 def _is(path: Path, file: int) -> bool:
-    """Whether the open file is still the file at `path`; false if that was removed or replaced."""
+    """Whether the file descriptor `file` is the file at `path`; false if `path` was removed or replaced."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Turns groups of played episodes into training samples, with an advantage for every sampled token."""
+"""Makes training samples from groups of episodes, with an advantage for every sampled token."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from air.train.loop.rollout import Group, Rollout
 from air.train.loop.trainer import Sample
 
 NEGLIGIBLE = 1e-9
-"""A smaller advantage is a rounding error and counts as 0."""
+"""An advantage with a smaller absolute value counts as 0, because it is a rounding error."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Nodes (messages) of a trace that share one reward."""
+    """Part of an episode: messages of one trace (verifiers' record of a conversation) with one reward."""
 
     trace: Any
     nodes: frozenset[int]
-    """The indices of the nodes in `trace.nodes`."""
+    """The indices of the part's messages in `trace.nodes`."""
     reward: float
 
 
@@ -35,9 +35,10 @@ def parts_of(rollout: Rollout, *, by_turn: bool) -> list[Part]:
 
 
 def turns(trace: Any) -> list[Part]:
-    """Returns one part for each reply of a trace, with the rewards earned between it and the next reply.
+    """Returns one part for each reply of a trace; its reward was paid between this reply and the next one.
 
-    The part of the reward that `info["air"]["paid"]` does not list belongs to the last reply.
+    The trace lists these payments in `info["air"]["paid"]`. Reward of the trace that is not listed there
+    belongs to the last reply.
     """
     replies = [index for index, node in enumerate(trace.nodes) if node.sampled]
     if not replies:
@@ -60,13 +61,15 @@ def samples(
     by_turn: bool = False,
     shuffle: random.Random | None = None,
 ) -> list[Sample]:
-    """Returns one training sample for each branch of the groups' traces; sets each rollout's advantage.
+    """Returns one training sample for each branch of the episodes' traces; sets each rollout's `advantage`.
 
+    A trace is verifiers' record of a conversation, and a branch is one linear conversation in it.
     Failed episodes, and branches whose advantages are all 0, give no sample.
 
     Args:
         temperature: the sampling temperature of the replies.
-        by_turn: pay each turn by its reward-to-go, instead of each trace by its reward.
+        by_turn: give each turn an advantage of its own, from the sum of its reward and all later rewards.
+            Otherwise each trace gets one, from its reward.
         shuffle: random generator that shuffles the parts' rewards within their group (a control experiment).
     """
     result: list[Sample] = []
@@ -105,7 +108,10 @@ def _of_episode(
 
 
 def _of_trace(trace: Any, by_node: dict[int, float], temperature: float) -> Iterator[Sample]:
-    """Yields one sample per branch; a reply that branches share is trained in the first branch only."""
+    """Yields one sample per branch of a trace; a reply that several branches share is trained only once.
+
+    `by_node` maps the `id()` of a message to the advantage of its tokens.
+    """
     trained: set[int] = set()
     for branch in trace.branches:
         mask: list[bool] = []

@@ -25,16 +25,16 @@ from air.train.model.policy import Policy
 
 @dataclass(frozen=True)
 class Sample:
-    """One sequence to learn from, with the exact tokens of the rollout; the lists have the same length."""
+    """One token sequence to train on, with the exact tokens of a rollout; all lists have the same length."""
 
     token_ids: list[int]
     """The tokens of prompts and replies, as the model saw them."""
     mask: list[bool]
-    """True at exactly the sampled tokens; never at position 0."""
+    """True for tokens that the policy sampled and that are trained; false elsewhere, also at position 0."""
     logprobs: list[float]
     """The sampler's log-probability of each sampled token; any number elsewhere."""
     advantage: float | list[float]
-    """One advantage for all sampled tokens, or a list of one per token, used only where `mask` is true."""
+    """One advantage for all sampled tokens, or a list with one per token, used only where `mask` is true."""
     temperature: float
     """The temperature at which the replies were sampled."""
 
@@ -56,15 +56,14 @@ class Sample:
 
 
 class Trainer:
-    """Trains a policy's weights in place.
+    """Trains a policy's weights in place, by one update per `step`.
 
-    Tokens with advantage 0 are not trained, and the mean loss does not count them. prime-rl does the same:
-    it drops such tokens before training.
+    Tokens with advantage 0 are not trained, and the mean loss does not count them, as in prime-rl.
 
     Args:
         policy: the policy; its weights change in place.
         optim, scheduler, loss: settings of the optimiser, of the learning rate's schedule and of the loss.
-        max_steps: number of the run's steps; schedules that decay need it.
+        max_steps: number of the run's steps, which schedules with a decaying learning rate need.
         micro_batch_tokens: most tokens (rows x longest row) in one forward and backward pass. It bounds
             the memory use and does not change the result.
     """
@@ -90,9 +89,10 @@ class Trainer:
         self.steps = 0
 
     def step(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Makes one update and returns its metrics.
+        """Updates the weights once with these samples; returns the metrics of the update by name.
 
-        If all advantages are 0, the weights do not change (`updated` is 0), but the schedule counts the step.
+        If all advantages are 0, the weights do not change (`updated` is 0), but the learning
+        rate's schedule counts the step.
 
         Returns:
             `loss`, `grad_norm`, `lr`, `entropy` and `mismatch_kl` (nats per trained token),
@@ -146,6 +146,6 @@ class Trainer:
         return {"steps": self.steps, "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a state that `state_dict` returned."""
+        """Restores the trainer's state from a value that `state_dict` returned."""
         self.steps = int(state["steps"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -20,7 +20,7 @@ from air.train.serving.vllm.server import VllmServer
 
 
 class Server(Protocol):
-    """The interface that both inference servers have."""
+    """Interface of an inference server: air's own (`InferenceServer`) or vLLM (`VllmServer`)."""
 
     @property
     def url(self) -> str:
@@ -33,25 +33,25 @@ class Server(Protocol):
         """Ends the server and its processes."""
 
     def ready(self) -> None:
-        """Returns if the server answers requests; blocks while it is restarted.
+        """Checks that the server answers requests; during a restart, waits until the server is up again.
 
         Raises:
             InferenceError: the server has ended and will not be restarted.
         """
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Keeps the server from using the policy's weights while the block runs."""
+        """Context manager: during the `with` block the server does not use the policy's weights."""
 
     def update_weights(self) -> int:
-        """Makes the server sample with the policy's present weights; blocks; returns the weights' version."""
+        """Makes the server use the policy's present weights, waits for that, and returns their version."""
 
 
 class Choice:
     """The inference server that was chosen for a run.
 
     Args:
-        installed: the vLLM to use; None: air's own server.
-        gpu: the GPU that vLLM uses; None: the CPU.
+        installed: the vLLM installation to use; None means air's own server.
+        gpu: the GPU that vLLM uses; None means the CPU.
         reason: the reason for the choice, in a few words.
     """
 
@@ -74,7 +74,9 @@ class Choice:
 
 
 def choose(setting: Inference, wanted: Sequence[str] = ()) -> Choice:
-    """Chooses a server by the setting; `auto` chooses vLLM if it is installed and can use a GPU.
+    """Returns the inference server that a run uses.
+
+    For the setting `auto` this is vLLM if it is installed and can use a GPU, otherwise air's own server.
 
     Args:
         setting: the value of `embedded.inference`.
@@ -134,12 +136,12 @@ def server(
     folder: Path,
     say: Callable[[str], None],
 ) -> Server:
-    """Makes the chosen server for `policy`, without starting it.
+    """Returns the chosen inference server for `policy`; the server is not started.
 
     Args:
         max_model_len: longest prompt and reply together, in tokens.
-        folder: where vLLM puts its log and its copy of the weights.
-        say: called with one line when vLLM is restarted.
+        folder: the folder for vLLM's log and its copy of the weights.
+        say: called with a message of one line when vLLM is restarted.
     """
     if choice.vllm is None:
         return InferenceServer(

@@ -43,11 +43,11 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "typical_p": (1,),
     "functions": ([],),
 }
-"""Unsupported fields, each with the values that are accepted (besides null) because they have no effect."""
+"""Request fields that are not supported, each with the values that have no effect and so are accepted."""
 
 
 class BadRequest(AirError):
-    """A request that cannot be served; its text becomes the error message in the answer."""
+    """A request that cannot be served; the exception's text becomes the error message in the answer."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -56,12 +56,12 @@ class BadRequest(AirError):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits that every request must respect."""
+    """Limits of the served model, which every request must respect."""
 
     max_model_len: int
     """Longest prompt and reply together, in tokens."""
     vocab_size: int
-    """Number of tokens in the vocabulary; token ids are smaller."""
+    """Number of tokens in the vocabulary; valid token ids are 0 to `vocab_size` - 1."""
     eos_ids: frozenset[int]
     """Ids of the tokens that end every reply."""
 
@@ -69,9 +69,9 @@ class Limits:
 def sampling_params(
     fields: Mapping[str, Any], prompt: Sequence[int], limits: Limits
 ) -> SamplingParams:
-    """Reads the sampling fields of a request and checks its prompt; returns the sampling parameters.
+    """Checks the prompt and the sampling fields of a request; returns the sampling parameters.
 
-    `max_tokens` is at most the rest of the context after the prompt, which is also its default.
+    `max_tokens` is limited to the space that the prompt leaves in the context, which is also its default.
 
     Raises:
         BadRequest: a field is wrong or not supported, or the prompt is too long.
@@ -125,14 +125,14 @@ def _whole(fields: Mapping[str, Any], name: str, default: int, low: int | None) 
 
 
 def error_body(message: str, status: int) -> dict[str, Any]:
-    """Returns an error answer in the format of vLLM."""
+    """Returns the JSON body of an error answer, in the format of vLLM."""
     kinds = {400: "BadRequestError", 404: "NotFoundError"}
     kind = kinds.get(status, "InternalServerError")
     return {"error": {"message": message, "type": kind, "param": None, "code": status}}
 
 
 def models_body(name: str, max_model_len: int, version: int) -> dict[str, Any]:
-    """Returns the answer to `/v1/models`. Its field `weights_version` is an addition of air."""
+    """Returns the JSON body of the answer to `GET /v1/models`; only air has its field `weights_version`."""
     card = {
         "id": name,
         "object": "model",
@@ -156,7 +156,7 @@ def usage_body(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
 
 
 def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[dict[str, Any]]:
-    """Returns one entry with the log-probability for each sampled token."""
+    """Returns one entry per sampled token, with its name and log-probability, in the format of OpenAI."""
     return [
         {"token": token, "logprob": value, "bytes": list(token.encode()), "top_logprobs": []}
         for token, value in zip(tokens, logprobs, strict=True)
@@ -164,7 +164,7 @@ def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[di
 
 
 def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -> dict[str, Any]:
-    """Returns the answer to `/inference/v1/generate`; its log-probabilities name tokens `token_id:N`."""
+    """Returns the JSON body of the answer to `/inference/v1/generate`; it names token N `token_id:N`."""
     names = [f"token_id:{token}" for token in completion.token_ids]
     return {
         "request_id": request_id,
@@ -183,7 +183,10 @@ def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -
 
 
 def chat_message(parsed: Any) -> dict[str, Any]:
-    """Returns the assistant message for a reply that a renderer has parsed."""
+    """Returns a reply as an assistant message in the format of OpenAI.
+
+    `parsed` is the result of `parse_response` of a renderer, which turns messages into token ids and back.
+    """
     message: dict[str, Any] = {"role": "assistant", "content": parsed.content or ""}
     if parsed.reasoning_content:
         message["reasoning_content"] = parsed.reasoning_content

@@ -1,7 +1,7 @@
 """Samples many requests at once, with a key-value cache to which rows can be added at any time.
 
-Every running request holds one row of the cache, filled from the left; n requests use rows 0…n-1. When a
-request ends, the last row moves to its place. So finished requests cost nothing, and new requests may join
+Every running request has one row of the cache, filled from the left; n requests use rows 0…n-1. When a
+request ends, the last row is moved into its row. So finished requests cost nothing, and new requests may join
 at any step. Each request has its own random generator: a token is drawn by inverting the cumulative
 distribution at a uniform random number. So the tokens that a seed gives do not depend on the rest of the
 batch, except through the last digits of the logits.
@@ -36,7 +36,7 @@ class SamplingParams:
     """The sampling parameters of one reply."""
 
     temperature: float = 1.0
-    """Divides the logits; 0 takes the likeliest token."""
+    """Divides the logits; with 0 the likeliest token is taken."""
     top_p: float = 1.0
     """Sample from the likeliest tokens whose probabilities reach this sum; 1 keeps all tokens."""
     top_k: int = -1
@@ -63,7 +63,7 @@ class Completion:
 
 @dataclass(eq=False)
 class Row:
-    """A request that is being sampled."""
+    """One request that is being sampled; it uses one row of the cache."""
 
     prompt: list[int]
     """The token ids of the prompt; at least one."""
@@ -74,7 +74,7 @@ class Row:
     logprobs: list[float] = field(default_factory=list)
     """The sampled tokens' log-probabilities, in nats."""
     finish_reason: FinishReason | None = None
-    """Why the row has ended; None while it is sampled."""
+    """Why the reply has ended; None while it is being sampled."""
     rng: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Row:
 
     @property
     def length(self) -> int:
-        """Number of tokens so far, prompt included."""
+        """Number of the row's tokens so far: prompt and sampled tokens."""
         return len(self.prompt) + len(self.token_ids)
 
     def completion(self) -> Completion:
@@ -92,9 +92,10 @@ class Row:
 
 
 class RowCache(Cache):
-    """Keys and values of all rows: per layer two tensors [rows, kv_heads, columns, head_dim].
+    """Key-value cache of all running requests: per layer two tensors [rows, kv_heads, columns, head_dim].
 
-    `update` writes one new token per active row (a row in use) at that row's own position.
+    A row holds one request, a column one token. `update` writes one token per active row (row in use), each
+    at its row's own position.
     """
 
     def __init__(self) -> None:
@@ -106,7 +107,7 @@ class RowCache(Cache):
         self.columns = 0
 
     def aim(self, positions: Tensor) -> None:
-        """Sets the positions at which the next `update` writes: a tensor [active rows]."""
+        """Sets for each active row the column at which the next `update` writes: a tensor [active rows]."""
         self.positions = positions
         self.index = torch.arange(len(positions), device=positions.device)
         self.columns = int(positions.max()) + 1
@@ -115,7 +116,10 @@ class RowCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Adds a token per active row, [active, kv_heads, 1, head_dim]; returns the rows' columns in use."""
+        """Stores one new token per active row; returns the keys and values of all tokens of the active rows.
+
+        `key_states` and `value_states` have the shape [active rows, kv_heads, 1, head_dim].
+        """
         rows = len(self.index)
         in_use = []
         for store, new in ((self.keys, key_states), (self.values, value_states)):
@@ -125,7 +129,7 @@ class RowCache(Cache):
         return in_use[0], in_use[1]
 
     def fill(self, row: int, source: Any, source_row: int, length: int) -> None:
-        """Copies the last `length` columns of row `source_row` of a finished prefill's cache into `row`."""
+        """Copies a prompt of `length` tokens from row `source_row` of the cache `source` into row `row`."""
         for layer in source.layers[len(self.keys) :]:
             self.keys.append(layer.keys[:0, :, :0].clone())
             self.values.append(layer.values[:0, :, :0].clone())
@@ -141,7 +145,7 @@ class RowCache(Cache):
                 buffer[target, :, :length] = buffer[source, :, :length]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Returns the number of columns in use."""
+        """Returns the number of columns (tokens) in use."""
         return self.columns
 
     def _reserve(self, rows: int, columns: int) -> None:
@@ -162,9 +166,9 @@ class Sampler:
 
     Args:
         policy: the model; its weights may change between two calls, while no row is active.
-        max_batch: most requests (rows) at a time.
+        max_batch: most requests (rows) that are sampled at a time.
         max_model_len: longest prompt and reply together, in tokens.
-        prefill_tokens: most tokens (rows x longest prompt) that are prefilled in one forward pass.
+        prefill_tokens: most tokens of prompts (rows x longest prompt) that one forward pass reads.
     """
 
     def __init__(
@@ -185,7 +189,7 @@ class Sampler:
 
     @torch.inference_mode()
     def add(self, rows: Sequence[Row]) -> list[Row]:
-        """Adds requests and samples their first tokens; returns the requests that ended at once.
+        """Adds requests and samples their first tokens; returns those requests that ended with this token.
 
         Raises:
             ValueError: there is no room, or a prompt is empty or not shorter than `max_model_len`.
@@ -309,7 +313,7 @@ def sample(
 
 
 def _cut(scaled: Tensor, params: Sequence[SamplingParams]) -> Tensor:
-    """Returns the logits [rows, vocab]; those outside top_k and top_p are -inf."""
+    """Returns the logits [rows, vocab] with -inf for every token that top_k or top_p excludes."""
     if all(p.top_p >= 1 and p.top_k <= 0 for p in params):
         return scaled
     device, vocab = scaled.device, scaled.shape[-1]
@@ -332,7 +336,7 @@ def generate(
     max_batch: int = 32,
     max_model_len: int | None = None,
 ) -> list[Completion]:
-    """Samples one reply per prompt, in the order of the prompts.
+    """Samples and returns one reply per prompt, in the order of the prompts.
 
     Raises:
         ValueError: a prompt is empty or leaves no room for a reply.

@@ -60,7 +60,7 @@ class _Job:
 
 
 class Batcher:
-    """Owns a `Sampler` and the thread that runs it.
+    """Scheduler: a worker thread that runs a `Sampler` for requests from any thread.
 
     Args:
         sampler: the sampler, which only the worker thread may use from now on.
@@ -85,7 +85,7 @@ class Batcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the worker after its current token; unfinished requests fail with InferenceError."""
+        """Ends the worker thread after the current token; unfinished requests fail with InferenceError."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -97,7 +97,7 @@ class Batcher:
         self._running.clear()
 
     def submit(self, prompt: Sequence[int], params: SamplingParams) -> Future[Reply]:
-        """Queues a request and returns a future of its reply; cancelling the future drops the request.
+        """Queues a request and returns a future for its reply; cancelling the future cancels the request.
 
         Raises:
             InferenceError: the worker has been stopped.
@@ -112,7 +112,10 @@ class Batcher:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Waits until no request runs; holds new ones back during the block, so that weights can change."""
+        """Context manager: waits until no request runs, and lets no new one start during the `with` block.
+
+        So the block can change the weights.
+        """
         with self._changed:
             self._paused += 1
             while self._busy:
@@ -145,7 +148,7 @@ class Batcher:
                 self._changed.notify_all()
 
     def _await_work(self) -> bool:
-        """Sleeps until a request can be served; returns False if the worker must end."""
+        """Waits until a request can be sampled; returns whether the worker continues (False after `stop`)."""
         with self._changed:
             while not (self._stopping or self._running or (self._waiting and not self._paused)):
                 self._changed.wait()
@@ -157,7 +160,10 @@ class Batcher:
             return not self._stopping
 
     def _advance(self) -> list[Row]:
-        """Adds waiting requests, or samples a token of each running request; returns the rows that ended."""
+        """Adds waiting requests if there are any, otherwise samples one token per running request.
+
+        Returns the rows whose request has ended.
+        """
         for row, job in list(self._running.items()):
             if job.future.cancelled():
                 self.sampler.drop(row)

@@ -1,8 +1,8 @@
 """Air's own inference server: serves a policy in vLLM's protocol, in a thread of this process.
 
 It answers `GET /health`, `/version`, `/metrics` and `/v1/models`, `POST /v1/chat/completions` (messages in,
-text out, rendered as in rollouts) and `POST /inference/v1/generate` (token ids in; token ids and
-log-probabilities out). It has no authentication: keep it on the loopback interface.
+text out; messages become token ids as in rollouts) and `POST /inference/v1/generate` (token ids in; token ids
+and log-probabilities out). It has no authentication: keep it on the loopback interface.
 
 The server uses the policy's weights without a copy. Code that changes them in place does so inside
 `exclusive()` and then calls `update_weights()`. The header `x-weights-version` of each answer names
@@ -10,7 +10,8 @@ the version of the weights. Streaming, stop strings, penalties, several choices 
 are refused, not ignored.
 
 The caller sets the number of torch's threads before the first request. If boxes use the same few
-cores, set one thread: two threads that wait for each other sample a small model ten times slower.
+cores, set one thread, because with two threads, which wait for each other, a small model samples ten times
+slower.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from air.train.serving.scheduler import Batcher, Metrics, Reply
 
 VERSION_HEADER = "x-weights-version"
 _POLL_SECONDS = 0.25
-"""How often the server checks whether the client of a waiting request has disconnected."""
+"""Seconds between two checks whether the client of an unfinished request has disconnected."""
 _START_SECONDS = 30.0
 
 
 class InferenceServer:
-    """An HTTP server for one policy. Call `start` and `stop`, or use it as a context manager.
+    """An HTTP server for one policy. Call `start` and `stop`, or use it as a context manager, which does so.
 
     Args:
         policy: the policy to serve; its model is not copied.
@@ -143,7 +144,7 @@ class InferenceServer:
         self.stop()
 
     def ready(self) -> None:
-        """Returns if the server is running.
+        """Checks that the server is running.
 
         Raises:
             InferenceError: the server has ended.
@@ -152,11 +153,11 @@ class InferenceServer:
             raise InferenceError("the inference server has ended")
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Waits until no request is sampled; new requests wait until the block ends."""
+        """Context manager: waits until no request is sampled; new ones wait until the `with` block ends."""
         return self._batcher.exclusive()
 
     def update_weights(self, state: Mapping[str, torch.Tensor] | None = None) -> int:
-        """Waits for running requests, then counts a new version of the weights and returns its number.
+        """Gives the policy's weights a new version number once no request runs, and returns the number.
 
         Args:
             state: weights to load first; None: the model's weights were already changed in place.
@@ -168,7 +169,7 @@ class InferenceServer:
             return self.version
 
     def metrics(self) -> Metrics:
-        """Returns the scheduler's counters since the start."""
+        """Returns the scheduler's counters of requests, tokens and times since the server's start."""
         return self._batcher.metrics()
 
     def _bind(self) -> socket.socket:

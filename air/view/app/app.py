@@ -20,7 +20,7 @@ from air.view.render.markup import CSS, text
 
 LIVE_SECONDS = 2
 LIVE_FOR = 120
-"""The live display is on at first if the run's files changed within this many seconds."""
+"""Live updates are on at first if the run's files have changed within the last `LIVE_FOR` seconds."""
 SHOW = {
     "Runs": runs.show,
     "Run": run.show,
@@ -32,7 +32,7 @@ SHOW = {
 
 
 def main(argv: Sequence[str]) -> None:
-    """Renders the app once; `argv` holds folders of runs."""
+    """Renders the app once; `argv` lists folders, each a run's folder or a folder that contains runs."""
     st.set_page_config(page_title="air view", layout="wide")
     look = (path.read_text(encoding="utf-8") for path in (CSS, Path(__file__).with_name("app.css")))
     st.html(f"<style>{''.join(look)}</style>")
@@ -55,7 +55,7 @@ def _show(found: Sequence[Run]) -> None:
 
 
 def _bar(found: Sequence[Run]) -> Run:
-    """Shows the bar at the top (run, page, live display) and returns the chosen run."""
+    """Shows the bar at the top, which selects run, page and live updates; returns the chosen run."""
     names = [run.name for run in found]
     wanted = url_state.get("run")
     at = names.index(wanted) if wanted in names else 0
@@ -89,7 +89,7 @@ def _bar(found: Sequence[Run]) -> Run:
 
 
 def _refresh(index: RunIndex) -> None:
-    """Reads what was added to the run; shows a progress bar if there are many new or changed episodes."""
+    """Adds new lines of the run's files to the index; shows a progress bar if many files have changed."""
     place = st.empty()
 
     def progress(done: int, of: int) -> None:
@@ -102,6 +102,6 @@ def _refresh(index: RunIndex) -> None:
 
 @st.fragment(run_every=LIVE_SECONDS)
 def _watch(index: RunIndex) -> None:
-    """Refreshes the index every `LIVE_SECONDS` seconds, and renders the app again if it has changed."""
+    """Refreshes the index every `LIVE_SECONDS` seconds; if the index has changed, renders the app again."""
     if index.refresh():
         st.rerun()

@@ -1,7 +1,7 @@
-"""The app's charts.
+"""Makes the app's charts, with the library Altair.
 
-What a run recorded enters a chart as data only: a recorded name in the chart's specification could become
-part of an expression that the browser evaluates.
+Recorded values, such as names, are passed to a chart only as data and are never part of its specification.
+Otherwise the browser could evaluate a recorded name as part of an expression.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _ORDER = alt.EncodingSortField("order", op="min", order="ascending")
 
 
 def lines(named: Mapping[str, Points], *, height: int = HEIGHT, smoothed: bool = True) -> Any:
-    """Returns a chart of curves by step. Long curves are drawn faint, with their running mean on top."""
+    """Returns a chart of named curves by training step.
+
+    If `smoothed`, long curves are drawn faint, with their running mean on top.
+    """
     long = smoothed and max((len(points) for points in named.values()), default=0) > 8
     strong = {name: smooth(points) if long else points for name, points in named.items()}
     legend = alt.Legend(orient="top", labelLimit=340) if len(named) > 1 else None
@@ -74,11 +77,13 @@ def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> An
 def episode(
     curve: Sequence[Place], item: int, last: int, *, baseline: float | None
 ) -> tuple[Any, Any]:
-    """Returns two charts over an episode's items: its validates' scores, and below them their deltas.
+    """Returns two charts of an episode: the scores of its validates (gradings), and their deltas.
+
+    The horizontal axis is the number of the item; an item is a turn with its validates.
 
     Args:
-        curve: the places of the episode's `validate` lines.
-        item: number of the item that a vertical line marks; an item is a turn with its validates.
+        curve: the `Place` (position and stored facts) of each `validate` line of the episode.
+        item: number of the item that a vertical line marks.
         last: number of the episode's last item.
         baseline: the task's baseline score, drawn as a horizontal line; None draws no line.
     """

@@ -1,6 +1,6 @@
-"""The app's navigation state, and the open indices of runs.
+"""Stores the app's navigation state in the address (URL) of its page, and shares the open indices of runs.
 
-The state is kept in the address (URL) of the page, so that a person can reload it or send it to others.
+Because the state is in the address, a person can reload the page or send the address to others.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ PAGE_WIDGET = "page-widget"
 
 
 def get(name: str, default: str = "") -> str:
-    """Returns a query parameter of the address, or `default` if it is absent."""
+    """Returns a query parameter of the page's address (URL), or `default` if the parameter is absent."""
     return str(st.query_params.get(name, default))
 
 
 def whole(name: str) -> int | None:
-    """Returns a query parameter as an integer, or None if it is not a non-negative integer."""
+    """Returns a query parameter of the address as an integer, or None if it is no non-negative integer."""
     text = get(name)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def go(**parts: Any) -> None:
-    """Sets query parameters of the address; None removes one. Call this only from a widget's callback."""
+    """Sets query parameters of the page's address (URL); the value None removes a parameter.
+
+    Call this only from the callback of a Streamlit widget.
+    """
     for name, value in parts.items():
         if value is None:
             st.query_params.pop(name, None)
@@ -39,12 +42,12 @@ def go(**parts: Any) -> None:
 
 
 def page() -> str:
-    """Returns the name of the page to show, `Run` unless the address names another."""
+    """Returns the name of the page to show: the one that the address names, otherwise `Run`."""
     given = get("page", "Run")
     return given if given in PAGES else "Run"
 
 
 @st.cache_resource(show_spinner=False)
 def index_of(folder: str) -> RunIndex:
-    """Returns the index of the run in `folder`; all sessions of the server share it."""
+    """Returns the index of the run in `folder`; all browser sessions share this object."""
     return RunIndex(Path(folder))

@@ -15,7 +15,7 @@ from air.view.index.tail import Mark, Tail, load
 
 @dataclass(frozen=True)
 class Single:
-    """One trajectory file: the facts about its episode, and the place of each line in the file."""
+    """One trajectory file: the facts about its episode, and the `Place` (position) of each line."""
 
     path: Path
     facts: Facts
@@ -24,12 +24,15 @@ class Single:
     """Number of lines that could not be read."""
 
     def head(self) -> dict[str, dict[str, Any]]:
-        """Returns the `start` and the `end` line by their type; a line that is absent is an empty dict."""
+        """Returns the lines that belong to no item, by their type: the `start` and the `end` line.
+
+        If the file lacks one of the two, its value is an empty dict.
+        """
         lines = self._load([place for place in self.places if place.item < 0])
         return {"start": {}, "end": {}} | {line["type"]: line for line in lines}
 
     def items(self, first: int, count: int) -> list[Item]:
-        """Reads and returns `count` items (turns with their validates) from item number `first` on."""
+        """Reads and returns `count` items (turns with their validates), beginning with item `first`."""
         places = [place for place in self.places if first <= place.item < first + count]
         return items(places, self._load(places))
 
@@ -39,7 +42,7 @@ class Single:
 
 
 def scan(path: Path) -> Single:
-    """Reads a whole trajectory file.
+    """Reads a whole trajectory file; returns the facts about its episode and the `Place` of each line.
 
     Raises:
         UsageError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""Extracts facts about an episode from its trajectory's lines, with the place of each line in the file.
+"""Extracts facts about an episode from its trajectory's lines, with the `Place` of each line in the file.
 
 Any JSON object is accepted as a line: a field that is absent or has an unexpected type counts as None.
 """
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 KEPT_SCORES = 60
-"""How many scores of an episode the index keeps: those of its last validates."""
+"""Most scores of an episode that the index stores: those of its last validates (gradings)."""
 
 
 @dataclass
 class Facts:
-    """Facts about one episode, collected from its trajectory's lines so far; None if not recorded."""
+    """Facts about one episode, from the lines of its trajectory so far; unrecorded facts are None."""
 
     episode: str | None = None
     task: str | None = None
@@ -61,7 +61,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Place:
-    """The place of one line in a trajectory file, and the facts that the index keeps about the line."""
+    """The position of one line in a trajectory file, and the facts about the line that the index stores."""
 
     seq: int
     kind: str
@@ -80,7 +80,10 @@ class Place:
 
 
 def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> Place | None:
-    """Adds a line to the facts. Returns its place, or None if it has no `type` (no trajectory line)."""
+    """Updates `facts` with one line of a trajectory; returns the line's `Place` (position and stored facts).
+
+    Returns None if the line has no `type`, because then it is no trajectory line.
+    """
     kind = text(line.get("type"))
     if kind is None:
         return None

@@ -26,7 +26,7 @@ BATCH_FILES = 200
 SUFFIX = ".jsonl"
 LOGS = ("metrics", "groups")
 NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
-"""Names of JSON-lines files that may lie beside trajectories but are none; without `SUFFIX`."""
+"""Names (without `SUFFIX`) of JSON-lines files that may lie beside trajectories but hold no trajectory."""
 Progress = Callable[[int, int], None]
 """A callback that receives the number of files read so far and the number of all changed files."""
 
@@ -64,7 +64,7 @@ class Refresher:
             self._db.close()
 
     def refresh(self, progress: Progress = no_progress) -> bool:
-        """Reads what was added to the run's files; returns whether the index has changed.
+        """Adds new lines of the run's files to the index; returns whether the index has changed.
 
         Raises:
             UsageError: the run or the index cannot be read or written.
@@ -86,7 +86,7 @@ class Refresher:
             return bool(read or logs or gone)
 
     def refresh_logs(self) -> bool:
-        """Reads additions to `metrics.jsonl` and `groups.jsonl` only; returns whether they had changed."""
+        """Like `refresh` for only `metrics.jsonl` and `groups.jsonl`; returns whether they had changed."""
         with self._lock, translated(self.folder):
             marks = self.marks()
             new = [
@@ -141,12 +141,18 @@ class Refresher:
         return True
 
     def marks(self) -> dict[str, Mark]:
-        """Returns how far each file was read, by name; the two logs are named `/metrics` and `/groups`."""
+        """Returns for each indexed file how far it was read, by the file's name without suffix.
+
+        `metrics.jsonl` and `groups.jsonl` have the names `/metrics` and `/groups`.
+        """
         rows = self.ask("SELECT name, size, mtime_ns, offset, seal FROM files")
         return {row[0]: Mark(*row[1:]) for row in rows}
 
     def _forget(self, marks: Mapping[str, Mark], there: Collection[str]) -> bool:
-        """Removes episodes and logs whose files are gone; returns whether there were any."""
+        """Removes from the index what came from files that no longer exist; returns whether there were any.
+
+        `there` are the names of the existing trajectory files.
+        """
         logs = {f"/{kind}" for kind in LOGS if (self.folder / f"{kind}.jsonl").is_file()}
         gone = [name for name in marks if name not in there and name not in logs]
         if not gone:
@@ -167,7 +173,7 @@ class Refresher:
             self._db.execute(f"DELETE FROM {table} WHERE file = ?", [file])
 
     def _opened_tail(self, name: str, path: Path) -> tuple[Tail, int, int]:
-        """Returns a file's new lines, its id in the index, and the number of its problems so far."""
+        """Returns a file's new lines, its id in the index, and the number of its unusable lines so far."""
         row = self._db.execute("SELECT * FROM files WHERE name = ?", [name]).fetchone()
         mark = Mark(*row[2:6]) if row else Mark()
         tail = Tail(path, mark)
@@ -235,7 +241,7 @@ class Refresher:
                 )
 
     def ask(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Runs an SQL query and returns its rows.
+        """Runs an SQL query on the index and returns the rows.
 
         Raises:
             InfrastructureError: SQLite failed.
@@ -245,7 +251,7 @@ class Refresher:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Runs the block as one transaction; meanwhile no other process can write to the index."""
+        """Context manager: runs the `with` block as one transaction, in which no other process can write."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield

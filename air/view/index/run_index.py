@@ -1,7 +1,8 @@
 """The index of one run: lists, filters, sorts and opens its episodes without reading whole trajectories.
 
-The index is a SQLite file in the cache folder. It holds facts about every episode, and the place of every
-line of its trajectory. `refresh` reads only appended lines. The index file can be deleted at any time.
+The index is a SQLite file in the cache folder. It holds facts about every episode, and the `Place`
+(position in the file and stored facts) of every line of its trajectory. `refresh` reads only appended lines.
+The index file can be deleted at any time, because `refresh` creates its content again.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ class RunIndex:
         self._refresher.close()
 
     def refresh(self, progress: Progress = no_progress) -> bool:
-        """Reads what was added to the run's files; returns whether the index has changed."""
+        """Adds new lines of the run's files to the index; returns whether the index has changed."""
         return self._refresher.refresh(progress)
 
     def refresh_logs(self) -> bool:
-        """Reads additions to `metrics.jsonl` and `groups.jsonl` only; returns whether they had changed."""
+        """Like `refresh` for only `metrics.jsonl` and `groups.jsonl`; returns whether they had changed."""
         return self._refresher.refresh_logs()
 
     def count(self, wanted: Filter | None = None) -> int:
@@ -86,13 +87,13 @@ class RunIndex:
         return [episode_of(row) for row in found]
 
     def episode(self, name: str) -> Episode | None:
-        """Returns the episode with this id or file name (without suffix), or None if there is none."""
+        """Returns the episode whose id, or file name without suffix, is `name`; None if there is none."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE f.name = ? OR e.episode = ? LIMIT 1"
         found = self._ask(query, [name, name])
         return episode_of(found[0]) if found else None
 
     def group(self, step: int, number: int) -> list[Episode]:
-        """Returns the episodes of a group that have a trajectory, in the order of the group's list."""
+        """Returns those episodes of a step's group `number` that have a trajectory, in the group's order."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE m.step = ? AND m.grp = ? ORDER BY m.rowid"
         return [episode_of(row) for row in self._ask(query, [step, number])]
 
@@ -110,7 +111,11 @@ class RunIndex:
         return [row[0] for row in self._ask(query)]
 
     def totals(self) -> dict[str, Any]:
-        """Returns counts, mean reward, sums of times, and first start and last end, over all episodes."""
+        """Returns numbers over all episodes, by name.
+
+        These are counts, the mean reward, sums of turns and times, and the times of the first start and the
+        last end, in seconds since the epoch.
+        """
         names = [*(f"seconds_{name}" for name in TIMES), "turns"]
         sums = ", ".join(f"sum({name}) AS {name}" for name in names)
         query = (
@@ -121,7 +126,10 @@ class RunIndex:
         return dict(self._ask(query)[0])
 
     def by_task(self) -> list[dict[str, Any]]:
-        """Returns for each task: number of episodes, mean reward, mean last, best and mean test score."""
+        """Returns one row per task: its metric and baseline, the number of episodes, and their results.
+
+        The results are the mean reward, the mean last score, the best score and the mean test score.
+        """
         query = (
             "SELECT task, max(metric) AS metric, max(direction) AS direction, max(baseline) AS baseline, "
             "count(*) AS episodes, avg(reward) AS reward, avg(score) AS score, avg(test) AS test, "
@@ -131,30 +139,32 @@ class RunIndex:
         return [dict(row) for row in self._ask(query)]
 
     def problems(self) -> list[tuple[str, int]]:
-        """Returns the names of the files with unreadable lines, each with the number of such lines."""
+        """Returns pairs of file name and number of unreadable lines, for files that have such lines."""
         found = self._ask("SELECT name, problems FROM files WHERE problems > 0 ORDER BY name")
         return [(row[0], row[1]) for row in found]
 
     def items(self, episode: Episode) -> int:
-        """Returns the number of items of an episode; an item is a turn with its validates."""
+        """Returns the number of items of an episode; an item is a turn with its validates (gradings)."""
         found = self._ask("SELECT max(item) FROM lines WHERE file = ?", [episode.file])
         return 0 if found[0][0] is None else int(found[0][0]) + 1
 
     def curve(self, episode: Episode) -> list[Place]:
-        """Returns the places of an episode's `validate` lines, oldest first."""
+        """Returns the `Place` (position and facts) of each `validate` line of an episode, oldest first."""
         return self._places("file = ? AND kind = 'validate'", [episode.file])
 
     def places(self, episode: Episode, first: int, count: int) -> list[Place]:
-        """Returns the places of the lines of `count` items from item number `first` on."""
+        """Returns the `Place` of each line of `count` items of an episode, beginning with item `first`."""
         where = "file = ? AND item >= ? AND item < ?"
         return self._places(where, [episode.file, first, first + count])
 
     def head(self, episode: Episode) -> list[Place]:
-        """Returns the places of the lines that belong to no item, such as the `start` and the `end` line."""
+        """Returns the `Place` of each line that belongs to no item, such as the `start` or the `end` line."""
         return self._places("file = ? AND item = -1", [episode.file])
 
     def jump(self, episode: Episode, item: int, what: str, *, back: bool = False) -> int | None:
-        """Returns the number of the nearest item after `item` that has a validate or an error, or None.
+        """Returns the number of the nearest item after `item` that has a validate or an error.
+
+        Returns None if there is no such item.
 
         Args:
             what: `validate` or `error`: what the item must have.
@@ -167,7 +177,7 @@ class RunIndex:
         return None if found is None or found < 0 else int(found)
 
     def load(self, episode: Episode, places: Sequence[Place]) -> list[dict[str, Any]]:
-        """Reads and returns the lines at these places of the episode's trajectory file.
+        """Reads and returns those lines of the episode's trajectory file that `places` name.
 
         Raises:
             ConfigError: the file has changed since it was indexed.

@@ -33,7 +33,7 @@ class Run:
         return sum(1 for _ in (folder if folder.is_dir() else self.folder).glob("*.jsonl"))
 
     def changed(self) -> float:
-        """Returns when the run last changed, in seconds since the epoch, or 0 if its folder is gone."""
+        """Returns the time of the run's last change, in seconds since the epoch; 0 if its folder is gone."""
         times = [0.0]
         for name in ("metrics.jsonl", "config.json", "trajectories", "."):
             try:
@@ -51,7 +51,9 @@ def is_run(folder: Path) -> bool:
 
 
 def discover(paths: Sequence[Path]) -> list[Run]:
-    """Returns the runs in `paths`, most recently changed first; a path is a run's folder or its parent.
+    """Returns the runs in `paths`, most recently changed first.
+
+    Each path is the folder of a run or a folder that contains such folders.
 
     Raises:
         MissingError: a folder does not exist, or has no run in it.
@@ -76,7 +78,7 @@ def discover(paths: Sequence[Path]) -> list[Run]:
 
 
 def look_up(config: Mapping[str, Any], *path: str) -> Any:
-    """Returns the value under these nested keys of a config, or None if it is absent."""
+    """Returns `config[path[0]][path[1]]…`, or None if a key is absent."""
     value: Any = config
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -84,7 +86,7 @@ def look_up(config: Mapping[str, Any], *path: str) -> Any:
 
 
 def flat(config: object, prefix: str = "") -> dict[str, str]:
-    """Flattens a config: returns its values as JSON text, by dotted keys such as `model.name`."""
+    """Returns the values of a nested config as JSON text, by dotted keys such as `model.name`."""
     if isinstance(config, Mapping) and config:
         pairs = [(str(key), value) for key, value in config.items()]
     elif isinstance(config, list) and any(isinstance(one, Mapping) for one in config):

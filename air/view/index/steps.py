@@ -1,4 +1,4 @@
-"""Groups a trajectory's lines into items. An item is a turn with its validates."""
+"""Groups a trajectory's lines into items. An item is a turn with its validates (gradings)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Line = dict[str, Any]
 
 @dataclass
 class Item:
-    """One turn with its validates, or validates of an agent program that records no turns."""
+    """One turn with its validates (gradings), or validates of an agent program that records no turns."""
 
     number: int
     """The item's number within the episode, from 0."""
@@ -26,7 +26,7 @@ class Item:
 
 
 def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
-    """Groups lines into items, in order; each line must have its place at the same position in `places`."""
+    """Returns the items that the lines form, in order; `places[i]` must be the `Place` of `lines[i]`."""
     found: dict[int, Item] = {}
     for place, line in zip(places, lines, strict=True):
         item = found.setdefault(place.item, Item(place.item))
@@ -41,7 +41,7 @@ def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
 
 
 def thought(step: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the text of a turn's reply before and after the action, without the action's code fence."""
+    """Returns two texts of a turn's reply: before and after the action, without the action's code fence."""
     reply, action = step.get("reply"), step.get("action")
     if not isinstance(reply, str):
         return "", ""
@@ -56,9 +56,9 @@ def thought(step: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the world's observation, and the text that the model saw if it differs (otherwise "").
+    """Returns two texts of a turn: the world's observation, and what the model saw if that differs (or "").
 
-    Trajectories of version 1 have no observation; for them the first text is the one that the model saw.
+    Trajectories of version 1 record no observation, so for them the first text is what the model saw.
     """
     world, shown = step.get("observation"), step.get("shown")
     world, shown = world or "", shown or ""
@@ -68,7 +68,11 @@ def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def diff_of(step: Mapping[str, Any] | None) -> tuple[list[Line], str, str]:
-    """Returns a turn's changed files, their unified diff, and why the diff is incomplete (or "")."""
+    """Returns how a turn changed the workspace.
+
+    The result is a tuple: the changed files, their unified diff, and why the diff is incomplete ("" if it is
+    complete).
+    """
     diff = (step or {}).get("diff")
     if not isinstance(diff, dict):
         return [], "", ""

@@ -1,4 +1,4 @@
-"""The SQLite tables of a run's index: columns, filters and sort orders, and opening the index file."""
+"""Defines the SQLite tables of a run's index, with filters and sort orders, and opens the index file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from air.errors import ConfigError, InfrastructureError, MissingError, UsageErro
 from air.view.index.facts import Facts, Place
 
 VERSION = 1
-"""Version of the tables. It is part of the file name, so the index of another version is left alone."""
+"""Version of the tables. It is part of the index file's name, so files of other versions stay unchanged."""
 FACTS = list(Facts.__dataclass_fields__)
 PLACES = list(Place.__dataclass_fields__)
 _TABLES = f"""
@@ -48,7 +48,7 @@ SORTS = {
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions that an episode must meet; a condition that is None is not applied."""
+    """Conditions that an episode must meet; a condition with its default value is not applied."""
 
     task: str | None = None
     how: str | None = None
@@ -90,12 +90,12 @@ JOINED = "episodes e JOIN files f ON f.id = e.file LEFT JOIN members m ON m.epis
 
 
 def episode_of(row: sqlite3.Row) -> Episode:
-    """Makes an episode from a row with the columns `COLUMNS`."""
+    """Returns the episode in a row of an SQL result with the columns `COLUMNS`."""
     return Episode(row[0], row[1], row[2], Facts(*row[6:]), row[3], row[4], row[5])
 
 
 def check_sort(name: str) -> None:
-    """Checks the name of a sort order.
+    """Checks that `name` is the name of a sort order.
 
     Raises:
         ConfigError: `SORTS` has no such name.
@@ -134,7 +134,9 @@ def file_of(folder: Path) -> Path:
 
 
 def opened(file: Path) -> sqlite3.Connection:
-    """Opens an index file; creates it if it is absent, and replaces it if it is damaged.
+    """Opens an index file and returns the SQLite connection.
+
+    An absent file is created, and a damaged file is replaced.
 
     Raises:
         UsageError: the file cannot be written.
@@ -171,7 +173,9 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 @contextmanager
 def translated(place: Path) -> Iterator[None]:
-    """Translates errors of the disk and of SQLite that the block raises; `place` names the file or run.
+    """Context manager: turns errors of the disk and of SQLite in the `with` block into errors of air.
+
+    `place` is the file or run that the error messages name.
 
     Raises:
         MissingError: a file is gone.

@@ -12,21 +12,21 @@ from typing import Any
 from air.errors import ConfigError
 
 SEAL_BYTES = 64
-"""How many bytes before a mark's offset the mark stores; if they have changed, the file was rewritten."""
+"""Number of bytes before its offset that a `Mark` stores; if they differ from the file, it was rewritten."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """How far a file was read, and the file's state at that time."""
+    """Reading position in a file: how far the file was read, and the file's state at that time."""
 
     size: int = 0
     """The file's size at that time, in bytes, including an incomplete last line."""
     mtime_ns: int = 0
-    """The file's modification time, in nanoseconds."""
+    """The file's modification time at that time, in nanoseconds."""
     offset: int = 0
     """Where the first unread line starts, in bytes."""
     seal: bytes = b""
-    """The last bytes before the offset, at most `SEAL_BYTES`."""
+    """The file's last bytes before `offset`, at most `SEAL_BYTES`; they show whether it was rewritten."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,10 @@ class Line:
 
 @dataclass
 class Tail:
-    """The lines of a file after `mark`. Iterate once; then `mark` says how far the file was read."""
+    """The complete lines of a file after the position `mark`, as an iterable.
+
+    Iterate only once; at the end `mark` is the new position.
+    """
 
     path: Path
     mark: Mark
@@ -78,7 +81,11 @@ class Tail:
 
 
 def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:
-    """Whether a file has no mark, differs from its mark in size or modification time, or has just gone."""
+    """Whether a file must be read again.
+
+    That is so if it has no mark, if its size or modification time differs from the mark, or if it has just
+    been removed.
+    """
     try:
         stat = entry.stat()
     except OSError:

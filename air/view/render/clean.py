@@ -40,13 +40,16 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str, width: int) -> str:
-    """Cleans a text, replaces each run of white space by one space, and cuts it to `width` characters."""
+    """Returns a text cleaned, with single spaces as white space, and cut to at most `width` characters."""
     text = " ".join(clean(text[: 8 * width]).split())
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def cut(text: str, limit: int) -> tuple[str, int]:
-    """Removes the middle of a text longer than `limit`; returns the text and how many characters it lost."""
+    """Returns a text of about `limit` characters at most, and the number of characters that were removed.
+
+    A longer text loses its middle.
+    """
     if len(text) <= limit:
         return text, 0
     head, tail = limit * 2 // 3, limit // 3
@@ -55,9 +58,9 @@ def cut(text: str, limit: int) -> tuple[str, int]:
 
 
 def clean_cut(text: str, limit: int) -> str:
-    """Cleans a text and removes its middle if it is longer than `limit` characters.
+    """Returns a text cleaned, and without its middle if it is longer than `limit` characters.
 
-    Of a very long text only both ends are read.
+    To save time, only the two ends of a very long text are cleaned.
     """
     if len(text) <= 8 * limit:
         return cut(clean(text), limit)[0]
@@ -72,7 +75,7 @@ def _named(found: re.Match[str]) -> str:
 
 
 def _overwritten(line: str) -> str:
-    """Applies the carriage returns, backspaces and erase sequences of one line."""
+    """Returns one line as a terminal shows it after its carriage returns, backspaces and erase sequences."""
     if not _MOVES.search(line):
         return line
     cells: list[str] = []

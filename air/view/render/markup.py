@@ -1,7 +1,8 @@
 """Renders episodes as HTML for the app and the exported page. All text is cleaned and escaped.
 
 The functions return HTML whose tags and classes come only from this module and which has no links; an
-agent's words appear only as text. A text longer than its limit loses its middle, and a remark says so.
+agent's words appear only as text. A text longer than its limit loses its middle, and a remark in its
+place states how many characters are missing.
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ CSS = Path(__file__).with_name("style.css")
 SHOWN_CHARACTERS = 20_000
 """Most characters that are shown of one text; a longer text loses its middle."""
 OPEN_LINES = 14
-"""An output of at most this many lines is shown unfolded."""
+"""Most lines of an output that is shown expanded; a longer output is collapsed until it is clicked."""
 
 
 def text(value: object, limit: int = SHOWN_CHARACTERS) -> str:
-    """Returns a value as cleaned and escaped text of about `limit` characters at most."""
+    """Returns a value as cleaned text, escaped for HTML, of about `limit` characters at most."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False)
     return _escape(clean_cut(value, limit), quote=True)
 
 
 def line(value: object, width: int) -> str:
-    """Returns a value as one cleaned and escaped line of at most `width` characters."""
+    """Returns a value as one line of cleaned text, escaped for HTML, of at most `width` characters."""
     return _escape(one_line(value if isinstance(value, str) else json.dumps(value), width))
 
 
 def figure(value: float | None, form: str = ".4g") -> str:
-    """Formats a number; None becomes a dash."""
+    """Returns a number as text in the format `form`, or a dash for None."""
     return "–" if value is None else format(value, form).replace("-", "−")
 
 
 def seconds(value: float | None) -> str:
-    """Formats a duration for people, such as `3.2 s` or `1 h 05 min`; None becomes a dash."""
+    """Returns a duration in seconds as text, such as `3.2 s` or `1 h 05 min`, or a dash for None."""
     if value is None:
         return "–"
     if value < 60:
@@ -56,12 +57,12 @@ def seconds(value: float | None) -> str:
 
 
 def chip(label: str, kind: str = "") -> str:
-    """Returns a small label. `label` is plain text; `kind` is a CSS class, such as a colour."""
+    """Returns the HTML of a small label. `label` is plain text; `kind` is a CSS class, such as a colour."""
     return f'<span class="chip {kind}">{line(label, 60)}</span>'
 
 
 def tiles(values: Sequence[tuple[str, str, str]]) -> str:
-    """Returns figures side by side; each has a name, a value and a remark."""
+    """Returns the HTML of tiles side by side; each tile shows a tuple (name, value, remark)."""
     cells = (
         f'<div class="tile"><div class="name">{line(name, 40)}</div>'
         f'<div class="value">{line(value, 60)}</div><div class="note">{line(note, 80)}</div></div>'
@@ -71,7 +72,7 @@ def tiles(values: Sequence[tuple[str, str, str]]) -> str:
 
 
 def split(times: Mapping[str, float | None]) -> str:
-    """Returns a bar that shows how the time was spent, with a legend; `times` are seconds by activity."""
+    """Returns the HTML of a bar with legend that shows how time was spent; `times`: seconds by activity."""
     parts = {name: value for name, value in times.items() if value}
     total = sum(parts.values())
     if not total:
@@ -89,7 +90,10 @@ def split(times: Mapping[str, float | None]) -> str:
 
 
 def item(one: Item, *, is_open: bool = False, here: bool = False) -> str:
-    """Returns one turn with its validates, folded unless `is_open`; `here` marks it as the chosen one."""
+    """Returns the HTML of one item: a turn with its validates (gradings).
+
+    It is collapsed unless `is_open`; `here` marks it as the chosen item.
+    """
     classes = " ".join(["air", "step", *(["bad"] if one.bad else []), *(["here"] if here else [])])
     parts = [_said(one), _diff(one), *(_grade(line) for line in one.validates), _rest(one)]
     state = " open" if is_open else ""
@@ -174,7 +178,7 @@ def _diff(one: Item) -> str:
 
 
 def _file(change: Mapping[str, Any]) -> str:
-    """Returns one changed file, with the numbers of added and removed lines."""
+    """Returns the HTML of one changed file: path, status, and numbers of added and removed lines."""
     added, removed = number(change.get("added")) or 0, number(change.get("removed")) or 0
     counts = f"+{added:.0f} −{removed:.0f}" if added or removed else ""
     said = " ".join(str(change.get(key) or "") for key in ("status", "note"))
@@ -212,7 +216,7 @@ def _grade(graded: Mapping[str, Any]) -> str:
 
 
 def _rest(one: Item) -> str:
-    """Returns the lines of types that this version of air does not know, as JSON."""
+    """Returns the HTML of an item's lines whose type this version of air does not know, as JSON."""
     return "".join(
         _folded(
             str(row.get("type")),
@@ -225,7 +229,7 @@ def _rest(one: Item) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> str:
-    """Returns a table of plain values; the first `left` columns are left-aligned, others right-aligned."""
+    """Returns the HTML of a table of plain values; all but the first `left` columns are right-aligned."""
     head = "".join(f"<th{_side(i, left)}>{line(name, 60)}</th>" for i, name in enumerate(heads))
     body = "".join(
         "<tr>"
@@ -249,7 +253,7 @@ def _cell(value: object) -> str:
 
 
 def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the table of tasks from the rows of `RunIndex.by_task`."""
+    """Returns the HTML of the table of tasks; `rows` come from `RunIndex.by_task`."""
     heads = ("task", "metric", "episodes", "reward", "baseline", "mean last", "best", "mean test")
     shown = [
         (
@@ -265,7 +269,7 @@ def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def opening(start: Mapping[str, Any]) -> str:
-    """Returns the prompts and settings in the `start` line of an episode, folded."""
+    """Returns the HTML of an episode's prompts and settings, collapsed; `start` is its `start` line."""
     folds = "".join(
         _folded(name, str(start[key]), "", is_open=False)
         for name, key in (("task prompt", "prompt"), ("system prompt", "system"))

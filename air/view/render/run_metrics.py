@@ -15,12 +15,12 @@ TIMES = ("model", "exec", "grading", "queue")
 
 
 def series(rows: Sequence[Row], name: str) -> list[tuple[int, float]]:
-    """Returns a metric as (step, value) pairs, for the steps that have it."""
+    """Returns the values of the metric `name` as (step, value) pairs; steps without it are left out."""
     return [(int(row["step"]), v) for row in rows if (v := number(row.get(name))) is not None]
 
 
 def smooth(points: Sequence[tuple[int, float]], width: int = SMOOTH) -> list[tuple[int, float]]:
-    """Replaces each value by the mean of itself and the `width` - 1 values before it."""
+    """Returns the points (step, value), each value replaced by the mean of it and the `width` - 1 before."""
     values = [value for _, value in points]
     return [
         (step, fmean(values[max(0, i + 1 - width) : i + 1])) for i, (step, _) in enumerate(points)
@@ -28,7 +28,10 @@ def smooth(points: Sequence[tuple[int, float]], width: int = SMOOTH) -> list[tup
 
 
 def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None]:
-    """Returns a metric's mean over the first and over the last quarter of the steps; None without values."""
+    """Returns the means of a metric over the first and over the last quarter of the steps that have it.
+
+    Both are None if no step has the metric.
+    """
     values = [value for _, value in series(rows, name)]
     if not values:
         return None, None
@@ -37,7 +40,7 @@ def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None
 
 
 def names(rows: Sequence[Row]) -> list[str]:
-    """Returns the names of the metrics that are numbers, in order of appearance."""
+    """Returns the names of all metrics that are numbers (without `step`), in order of appearance."""
     found: dict[str, None] = {}
     for row in rows:
         found |= dict.fromkeys(name for name, v in row.items() if number(v) is not None)
@@ -45,7 +48,7 @@ def names(rows: Sequence[Row]) -> list[str]:
 
 
 def task_series(rows: Sequence[Row], name: str = "reward") -> dict[str, list[tuple[int, float]]]:
-    """Returns a metric of each task as (step, value) pairs, by task."""
+    """Returns, by task id, the values of the metric `name` of that task as (step, value) pairs."""
     found: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         tasks = row.get("tasks")
@@ -57,5 +60,8 @@ def task_series(rows: Sequence[Row], name: str = "reward") -> dict[str, list[tup
 
 
 def times(row: Row) -> dict[str, float | None]:
-    """Returns the seconds spent on each activity (`TIMES`), from one row or from a run's totals."""
+    """Returns the seconds that episodes spent on each activity (`TIMES`), by activity.
+
+    `row` is a line of `metrics.jsonl` or the result of `RunIndex.totals`.
+    """
     return {name: number(row.get(f"seconds_{name}")) for name in TIMES}

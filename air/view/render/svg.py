@@ -16,10 +16,10 @@ COLOURS = ("#2f6fde", "#e0862f", "#2fa874", "#b259c9", "#d9534a", "#17a2b8", "#8
 
 
 def curves(named: Mapping[str, Points], *, smoothed: bool = True, step: bool = False) -> str:
-    """Returns curves with a legend, as HTML.
+    """Returns the HTML of a chart: curves as SVG, with a legend.
 
     Args:
-        named: the points of each curve, by name.
+        named: the points (x, y) of each curve, by name.
         smoothed: draw long curves faint, with their running mean on top.
         step: draw stairs instead of straight lines between points.
     """
@@ -92,7 +92,7 @@ def _y(value: float, box: _Box) -> float:
 
 
 def _ticks(low: float, high: float, about: int, *, whole: bool = False) -> list[float]:
-    """Returns about `about` round axis values that cover `low` to `high`; `whole`: only integers."""
+    """Returns about `about` round axis values that cover the range `low` to `high`; integers if `whole`."""
     span = (high - low) or abs(high) or 1.0
     rough = span / about
     power = 10.0 ** math.floor(math.log10(rough))

@@ -2,13 +2,13 @@
 
     python die_with_parent.py GRACE FOLDER COMMAND…
 
-Standard input is a pipe whose other end the owner holds (the process that runs this script). The pipe closes
-when the owner ends, even by SIGKILL. Then the command gets SIGTERM. When the command has ended, or after
-GRACE seconds, its descendants get SIGTERM too, and SIGKILL after GRACE more seconds, also descendants that
-left the command's process group, because orphans become children of this process. Finally FOLDER is removed.
+Standard input is a pipe from the owner, the process that started this script. The pipe closes when the owner
+ends, even by SIGKILL. Then the command gets SIGTERM. When the command has ended, or after GRACE seconds, its
+descendants get SIGTERM too, and SIGKILL after GRACE more seconds. This includes descendants that left the
+command's process group, because orphans become children of this process. Finally FOLDER is removed.
 
-SIGTERM to this process does the same, but FOLDER stays. If the command ends by itself, its descendants are
-ended, FOLDER stays, and the exit code is the command's (128 + N if signal N killed it). SIGKILL of this
+SIGTERM to this process has the same effect, but FOLDER stays. If the command ends by itself, its descendants
+are ended, FOLDER stays, and the exit code is the command's (128 + N if signal N killed it). SIGKILL of this
 process ends the command, but not the command's descendants. Standard library only.
 """
 
@@ -29,7 +29,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit code, or 0 if this process ended it."""
+    """Runs the command in `argv` (GRACE, FOLDER, COMMAND…).
+
+    Returns the command's exit code, or 0 if this process ended the command.
+    """
     grace, folder, command = float(argv[0]), argv[1], argv[2:]
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signals: list[int] = []
@@ -67,7 +70,7 @@ def _child() -> None:
 def _end_all(grace: float) -> None:
     """Ends every descendant of this process: SIGTERM first, SIGKILL after `grace` seconds.
 
-    Orphaned descendants become children of this process, so it has no descendant when it has no child.
+    Orphaned descendants become children of this process. So all descendants have ended when no child is left.
     """
     deadline = time.monotonic() + grace
     _send(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Finds vLLM's interpreter and makes the command line of its server for each kind of device.
+"""Finds the Python interpreter that has vLLM, and makes the command line of vLLM's server.
 
 vLLM needs its own versions of torch and transformers, so it has its own virtual environment and always runs
 as a separate process. The search order is: the interpreter that `AIR_VLLM_PYTHON` names, the environment
@@ -65,7 +65,10 @@ def find() -> Vllm | None:
 
 
 def _probe(python: Path, where: str) -> Vllm | None:
-    """Returns the vLLM installation of an interpreter, or None; does not import vLLM, which takes seconds."""
+    """Returns the vLLM installation of a Python interpreter, or None if the interpreter has none.
+
+    It reads package metadata only, because importing vLLM takes seconds.
+    """
     argv = [str(python), "-c", _PROBE]
     try:
         done = subprocess.run(
@@ -82,7 +85,7 @@ def _probe(python: Path, where: str) -> Vllm | None:
 
 @dataclass(frozen=True)
 class Launch:
-    """The settings with which a vLLM server is started."""
+    """Settings with which a vLLM server is started."""
 
     vllm: Vllm
     gpu: str | None
@@ -97,7 +100,7 @@ class Launch:
     """Number of CPU threads, if vLLM runs on the CPU."""
 
     def command(self, model: Path, port: int) -> list[str]:
-        """Returns the command line that serves the model in the folder `model` on the loopback interface."""
+        """Returns the command line that serves the model in folder `model` on the loopback interface."""
         return [
             str(self.vllm.python),
             *("-m", "vllm.entrypoints.openai.api_server"),
@@ -116,7 +119,7 @@ class Launch:
         ]
 
     def _device_flags(self) -> list[str]:
-        """Returns the flags that depend on the device.
+        """Returns those flags of vLLM's command line that depend on the device.
 
         A CPU uses float32, like the policy. A GPU uses bfloat16; the loss's importance ratios correct for
         the rounding.
@@ -126,7 +129,7 @@ class Launch:
         return ["--dtype", "bfloat16"]
 
     def environment(self) -> dict[str, str]:
-        """Returns the server's environment variables: those of this process, changed as vLLM needs."""
+        """Returns the server's environment variables: those of this process, with changes that vLLM needs."""
         ours = {
             name: value
             for name, value in os.environ.items()

@@ -3,11 +3,12 @@
 `update_weights` writes the policy's weights to a folder and makes vLLM load them from there (`POST
 /collective_rpc`, method `reload_weights`, which needs vLLM's development mode). Meanwhile requests wait, and
 vLLM's prefix cache is emptied. `die_with_parent.py` runs the vLLM process and ends it when this process ends,
-even by SIGKILL. Every process that can reach the port on the loopback interface can change the weights, also
-a box that shares the machine's network.
+even by SIGKILL. Every process that can reach the port on the loopback interface can change the weights. This
+includes a box that shares the machine's network.
 
 A server that ends, or does not answer `/health` for a minute, is restarted once, with the newest weights.
-Requests that ran at that time fail, and so do their episodes. If it fails again, `ready` raises an error.
+Requests that ran at that time fail, and so do their episodes. If the server fails again, `ready`
+raises an error.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ class VllmServer:
 
     Args:
         policy: the policy to serve; its weights are copied at the start and at each `update_weights`.
-        launch: the command that starts vLLM.
-        folder: receives the log (`vllm.log`) and, while the server runs, the weights; must exist.
+        launch: the settings with which vLLM is started.
+        folder: the folder for the log (`vllm.log`) and, while the server runs, for the weights; must exist.
         port: the port on the loopback interface; 0 takes a free one.
         start_seconds: longest time until the server is ready.
         unhealthy_seconds: longest time without an answer of `/health`.
-        say: called with one line when the server is restarted.
+        say: called with a message of one line when the server is restarted.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class VllmServer:
             shutil.rmtree(self._weights, ignore_errors=True)
 
     def ready(self) -> None:
-        """Returns if the server answers requests; blocks while it is restarted.
+        """Checks that the server answers requests; during a restart, waits until the server is up again.
 
         Raises:
             InferenceError: the server was stopped, or has failed and will not be restarted.
@@ -135,7 +136,7 @@ class VllmServer:
             time.sleep(_POLL_SECONDS)
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Does nothing: vLLM has its own copy of the weights."""
+        """Context manager that does nothing, because vLLM uses its own copy of the weights."""
         return nullcontext()
 
     def update_weights(self) -> int:
@@ -196,7 +197,7 @@ class VllmServer:
         self._model = checkpoint.save(self._weights, self.version, self.policy, keep_last=2)
 
     def _spawn(self) -> None:
-        """Starts vLLM with the newest weights, under `die_with_parent.py`."""
+        """Starts vLLM with the newest weights, by `die_with_parent.py`, which ends vLLM with this process."""
         with self._lock, self.log.open("ab") as log:
             if self._stopping.is_set():
                 raise InferenceError("the inference server was stopped")
@@ -239,7 +240,11 @@ class VllmServer:
         self._check_answers()
 
     def _check_answers(self) -> None:
-        """Raises InferenceError unless sampled tokens come in the form that `renderers` reads."""
+        """Checks that vLLM's answers name sampled tokens in the form that the package `renderers` reads.
+
+        Raises:
+            InferenceError: they do not.
+        """
         token = min(self.policy.eos_ids, default=0)
         sampling = {"max_tokens": 1, "logprobs": 1, "temperature": 1.0}
         body = {"model": self.launch.name, "token_ids": [token], "sampling_params": sampling}
@@ -265,7 +270,7 @@ class VllmServer:
         return True
 
     def _watch(self) -> None:
-        """Runs in the watcher thread: waits until the server fails, and restarts it once."""
+        """Waits until the server fails, and restarts it once; the watcher thread runs this."""
         while problem := self._next_problem():
             self._serving.clear()
             if self._starts > 1:
@@ -317,7 +322,7 @@ class VllmServer:
         process.stdin.close()
 
     def _last_words(self) -> str:
-        """Returns vLLM's exit code, and the last informative error in its log since its start, if any."""
+        """Returns why vLLM ended: its exit code, and the last informative error in its log, if any."""
         assert self._process is not None
         with self.log.open("rb") as file:
             file.seek(self._log_offset)
@@ -332,7 +337,7 @@ def _free_port(port: int) -> int:
     """Returns `port`, or a free port if it is 0.
 
     Raises:
-        UsageError: another process listens on the port, or this user is not allowed to.
+        UsageError: another process listens on the port, or this user is not allowed to listen on it.
     """
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,6 +1,7 @@
-"""The script that `streamlit run` executes.
+"""Starts the Streamlit app; `streamlit run` executes this script.
 
-It is alone in its folder because Streamlit puts that folder first on the import path.
+Streamlit puts the script's folder first on the import path, so the folder holds no other module, which could
+hide a package of the same name.
 """
 
 import sys

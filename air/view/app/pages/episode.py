@@ -1,4 +1,4 @@
-"""The page of one episode: facts, score curve, and the turns around the chosen one."""
+"""The page of one episode: facts, score curve, and the turns around the chosen turn."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from air.view.render import markup, run_metrics
 from air.view.render.markup import chip, figure, seconds, text
 
 AHEAD = 15
-"""Number of turns that are shown after the chosen one."""
+"""Number of turns that are shown after the chosen turn."""
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page of the episode that the address names, or of the newest one."""
+    """Renders the page of the episode that the page's address (URL) names, or of the newest episode."""
     del runs, run
     name = url_state.get("episode")
     episode = index.episode(name) if name else next(iter(index.episodes(limit=1)), None)
@@ -109,7 +109,7 @@ def _curve(index: RunIndex, episode: Episode, item: int, count: int) -> None:
 
 
 def _jumps(index: RunIndex, episode: Episode, item: int, count: int) -> None:
-    """Shows the buttons that go to another turn, validate or error."""
+    """Shows the buttons that go to the previous or next turn, validate (grading) or error."""
     validate = index.jump(episode, item, "validate")
     error = index.jump(episode, item, "error")
     targets = (

@@ -1,4 +1,7 @@
-"""The page of groups: shows the episodes of one group side by side, with rewards and advantages."""
+"""The page of groups: shows the episodes of one group side by side, with rewards and advantages.
+
+A group holds the episodes of one task whose rewards are compared in a training step.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ TURNS = 12
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page with the groups of the chosen run."""
+    """Renders the page with the groups of the chosen run (`index`)."""
     del runs, run
     groups = list(reversed(index.groups()))
     if not groups:

@@ -1,4 +1,4 @@
-"""The page of one run: figures, curves, tasks, and how the episodes' time was spent."""
+"""The page of one run: main numbers, curves, tasks, and how the episodes' time was spent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL = (
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page of the chosen run."""
+    """Renders the page of the chosen run, `run`."""
     del runs
     metrics, totals, config = index.metrics(), index.totals(), run.config()
     st.html(markup.tiles(_tiles(metrics, totals, config)))

@@ -18,7 +18,7 @@ MOST_CURVES = 8
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page with all runs."""
+    """Renders the page with the table of all runs (`runs`)."""
     del index
 
     rows, curves = [], {}

@@ -11,12 +11,12 @@ from air.view.render import markup
 
 
 def heading(words: str) -> None:
-    """Shows a heading."""
+    """Shows `words` as a heading."""
     st.html(f'<div class="air title">{markup.text(words)}</div>')
 
 
 def note(words: str) -> None:
-    """Shows a remark."""
+    """Shows `words` as a remark in small print."""
     st.html(f'<div class="air note">{markup.text(words)}</div>')
 
 
@@ -35,7 +35,7 @@ def grid(
         key: the widget's key in Streamlit's session state.
         pick: called with the number of a clicked row, before the app is rendered again.
         config: Streamlit's settings for columns, by name.
-        height: the height in pixels; None: as the number of rows needs, up to a limit.
+        height: the height in pixels; None fits the height to the number of rows, up to a limit.
     """
     count = len(next(iter(columns.values()), ()))
 
