@@ -1,7 +1,7 @@
 """Finds the Python in a box that has the packages of a harness program (a program that plays the agent).
 
 verifiers supplies a harness program as one file with a PEP 723 header, and lets `uv` install the packages of
-the header at every start. air's boxes install nothing, since they have no network. The image `air-harness`
+the header at every start. air's boxes install no packages. The image `air-harness`
 contains prepared Python environments, and the first one that has the packages is used. A box that is a plain
 process, not a container, uses the Python that runs air.
 """
