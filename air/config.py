@@ -1,7 +1,7 @@
 """Reads and validates configs, explains validation errors, and imports plugins by name.
 
-Every config class derives from `BaseConfig`. Below every field of a config class stands the field's
-docstring.
+Every config class derives from `BaseConfig`. Each field of a config class is followed by
+its docstring.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
 
 
 def plugin(path: str) -> Any:
-    """Imports the object that a setting names as `module:name`.
+    """Imports and returns the object that a setting names as `module:name`.
 
     Raises:
         MissingError: the module cannot be imported, or has no such name.

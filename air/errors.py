@@ -58,9 +58,7 @@ class BoxStartError(InfrastructureError):
 
 
 class BoxDiedError(InfrastructureError):
-    """A box ended while it was in use, or air's program in the box (the guest) or the container engine
-    ended.
-    """
+    """A box in use ended, or air's program in it (the guest), or the container engine."""
 
 
 class GradingError(InfrastructureError):
@@ -78,9 +76,7 @@ class BoxFileError(AirError):
 
 
 class ArtefactError(AirError):
-    """The agent's artefact (the files that are graded) is missing or malformed. The agent is shown the
-    text.
-    """
+    """The agent's artefact (its graded files) is missing or malformed. The agent is shown the text."""
 
 
 @contextmanager

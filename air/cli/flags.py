@@ -48,9 +48,7 @@ def add_mlgym_root(parser: argparse.ArgumentParser) -> None:
 
 
 def add_gpus(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--gpus auto|IDS`, which names the GPUs that boxes of tasks with a need for GPUs may
-    use.
-    """
+    """Adds the flag `--gpus auto|IDS`, which names the GPUs for boxes of tasks that need GPUs."""
     parser.add_argument(
         "--gpus",
         type=_gpus,

@@ -277,9 +277,7 @@ def _row(task: TaskSpec, row: Checked) -> tuple[str, ...]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table: with borders on a terminal, otherwise as plain lines with two spaces between
-    columns.
-    """
+    """Prints a table: with borders on a terminal, else as lines with two spaces between columns."""
     from rich.console import Console
     from rich.table import Table
 

@@ -27,7 +27,8 @@ class AirTasksetConfig(vf.TasksetConfig):
     tasks: list[str] = Field(default=["titanic"], min_length=1)
     """The ids of the run's tasks. The command `air tasks` lists the available ids."""
     task_roots: list[Path] = Field(default_factory=list)
-    """Folders that are searched for tasks, in this order. If any is given, the shipped tasks are not used."""
+    """Folders that are searched for tasks, in this order. If any is given, the tasks that come with air
+    are not used."""
     mlgym_root: Path | None = None
     """The folder of an MLGym checkout, which is needed for tasks named `mlgym:…`. None: the folder is taken
     from the environment variable `AIR_MLGYM_ROOT`."""
@@ -92,9 +93,7 @@ class AirHarnessConfig(vf.HarnessConfig):
         return set(cls.model_fields) - set(vf.HarnessConfig.model_fields) - {"format"}
 
     def tool_settings(self, hosts: tuple[str, ...]) -> ToolSettings:
-        """Returns the settings of the agent's tools for a task whose box may reach the network hosts
-        `hosts`.
-        """
+        """Returns the settings of the agent's tools. The task's box may reach the network hosts `hosts`."""
         return ToolSettings(
             window=self.window, overlap=self.overlap, memory=self.memory, hosts=hosts
         )

@@ -11,8 +11,7 @@ trace (one training sample). Each term of the reward is added to the segment in 
     terms of verifiers        the last segment, since a judge of verifiers sees the whole episode
 
 If there is no reply between two validates, both end the same segment, so that every segment has sampled
-tokens.
-The rewards of the segments add up to the reward of the episode.
+tokens. The rewards of the segments add up to the reward of the episode.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ STEP_LINES = 20_000
 """The most lines compared in one step, over all changed files. Each file counts with the number of lines of
 its old or its new content, whichever is longer."""
 MOST_READ = 100
-"""The most files read after one step."""
+"""The most changed files whose content is read after one step."""
 MOST_LISTED = 200
 """The most changed files that the result of one step lists."""
 _LIST_BYTES = 4_000_000
@@ -112,9 +112,7 @@ class Differ:
     async def _change(
         self, path: str, now: _File | None, *, read: bool
     ) -> tuple[FileChange | None, str]:
-        """Returns the change of one file and its part of the diff, or None and "" if its content is
-        unchanged.
-        """
+        """Returns one file's change and its part of the diff, or None and "" if the content is unchanged."""
         was, old = self._index.get(path), self._texts.pop(path, None)
         new = await self._read(path, now) if now is not None and read else None
         if now is not None and new is not None:

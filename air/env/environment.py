@@ -49,8 +49,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._kept = recording.store(config)
 
     async def start(self) -> None:
-        """Checks that Docker, images and GPUs are available, prepares the tasks' data, and opens the pools of
-        boxes.
+        """Checks Docker, images and GPUs, prepares the tasks' data, and opens the pools of boxes.
 
         Grader boxes have their own pool, because an agent keeps its box while it waits for a grade.
 
@@ -84,7 +83,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             self._agents.prepare(self._box_spec(spec))
 
     async def stop(self) -> None:
-        """Closes every box of this process."""
+        """Closes both pools, with all boxes of agents and graders."""
         self._agents = self._grader = None
         await self._stack.aclose()
 
@@ -139,24 +138,18 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             return trace
 
     async def finalize(self, task: vf.Task, episode: vf.Episode) -> None:
-        """Replaces the trace of a finished episode by one trace for each segment, if `credit` is
-        `"segment"`.
-        """
+        """Replaces an episode's trace by one trace for each segment, if `credit` is `"segment"`."""
         if self.config.credit == "segment":
             episode.traces[:] = [part for trace in episode.traces for part in split(trace)]
 
     def lease(self, spec: TaskSpec) -> Lease:
-        """Returns a context manager that yields a box in which an agent can work on a task; see
-        `Pool.lease`.
-        """
+        """Returns an async context manager that yields a box for an agent; see `Pool.lease`."""
         if self._agents is None:
             raise RuntimeError("the environment is not serving: enter `env.serving()` first")
         return self._agents.lease(self._box_spec(spec))
 
     def world(self, spec: TaskSpec, box: Box) -> ResearchWorld:
-        """Returns the world of one episode, which runs in the fresh box `box`. The caller must reset the
-        world.
-        """
+        """Returns the world of one episode in the fresh box `box`. The caller must reset the world."""
         if self._grader is None:
             raise RuntimeError("the environment is not serving: enter `env.serving()` first")
         return ResearchWorld(
@@ -206,8 +199,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 def _gpus(
     config: ResearchEnvConfig, specs: Sequence[TaskSpec]
 ) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns a pool of GPUs for agents' boxes and one for grader boxes, or None twice if the run names no
-    GPUs.
+    """Returns a pool of GPUs for agents' boxes and one for grader boxes, or None twice if none are named.
 
     Raises:
         ConfigError: a task needs more GPUs than are available.

@@ -60,7 +60,7 @@ class Episode:
     failed: bool = False
     """Whether an infrastructure failure ended the episode."""
     differ: Differ | None = None
-    """Finds what each step changed in the workspace; None if these changes are not recorded."""
+    """The object that finds what each step changed in the workspace; None if changes are not recorded."""
     model_call: dict[str, Any] = field(default_factory=dict)
     """Values about the last model call, which the trajectory line of the next step will contain."""
     recorded: int = 0
@@ -73,9 +73,7 @@ class Episode:
         self.world.on_validated = lambda: self._note(ends=True)
 
     def system(self, given: str | None) -> str:
-        """Returns the system prompt: first the text `given` (from the run's config), then the action format's
-        text.
-        """
+        """Returns the system prompt: the text `given` by the config, then the action format's text."""
         if self.format is None:
             return given or ""
         tools = self.world.tools
@@ -84,9 +82,7 @@ class Episode:
         return "\n\n".join(part for part in (given, instructions) if part)
 
     def prompt(self, given: str, max_turns: int | None) -> str:
-        """Returns the first user prompt: the task's text `given`, then the opening text of the action
-        format.
-        """
+        """Returns the first user prompt: the task's text `given`, then the action format's opening text."""
         if self.format is None:
             return given
         return given + self.format.opening(self.world.standing(max_turns))

@@ -31,7 +31,7 @@ _LOG = logging.getLogger(
 @dataclass
 class _Count:
     failures: int = 0
-    """The failures since the last episode that ended without an infrastructure failure."""
+    """The number of failed episodes since the last episode without an infrastructure failure."""
     opened: str = ""
     """The reason why the run must stop; empty while the run may continue."""
 

@@ -1,6 +1,6 @@
 """Builds the first and last line of an episode's trajectory file.
 
-The first line holds settings, machine and versions; the last line says how the episode ended.
+The first line contains settings, machine and versions; the last line states how the episode ended.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Offers air's tasks to verifiers, with the methods that verifiers calls to begin, end and reward an
-episode.
-"""
+"""Offers air's tasks to verifiers, with the methods that begin, end and reward an episode."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ class ResearchTask(vf.Task[ResearchData]):
     """air's description of the task if the taskset made this object, else None. It is never serialised."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Begins an episode: puts the task's files into the box, and writes the first line of the
-        trajectory.
-        """
+        """Begins an episode: puts the task's files into the box, and writes the trajectory's first line."""
         if trace.agent.name in verifiers_owned.COMMANDS and not hasattr(runtime, "episode"):
             spec = self.spec or tasks.load(self.data.task_id)
             runtime.episode = await verifiers_owned.open_episode(spec, runtime)
@@ -149,9 +145,7 @@ def _harness_id(trace: vf.Trace[Any, Any, Any]) -> str:
 
 
 class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):
-    """The collection of tasks that a config names, each repeated `examples_per_task` times with other
-    seeds.
-    """
+    """The list of a config's tasks, each repeated `examples_per_task` times with different seeds."""
 
     def load(self) -> Iterable[ResearchTask]:
         """Yields one object for each prompt, with the tasks in rotation.

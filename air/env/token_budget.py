@@ -18,9 +18,7 @@ class TokenCounter(Protocol):
         ...
 
     def cap(self, text: str, limit: int) -> tuple[str, bool]:
-        """Returns the text, and whether it was cut. A mark replaces the middle of a text of over `limit`
-        tokens.
-        """
+        """Returns the text, with a mark in place of its middle if it is too long, and whether it was cut."""
         ...
 
 

@@ -16,9 +16,7 @@ from air.trajectories.artefacts import copy_artefact
 
 
 class Draft(Recorder):
-    """A recorder that stores the lines of a trajectory in memory, and writes them to a file only in
-    `save`.
-    """
+    """A recorder that stores a trajectory's lines in memory. Only `save` writes them to a file."""
 
     def __init__(self, episode_id: str) -> None:
         super().__init__(None, episode_id)
@@ -55,8 +53,7 @@ class Draft(Recorder):
         return changed
 
     def save(self, path: Path, sources: Sequence[Path]) -> None:
-        """Writes the trajectory to the file `path`, and copies its graded artefacts to the same folder.
-        Blocks.
+        """Writes the trajectory to `path`, and copies its graded artefacts to the same folder. Blocks.
 
         The file is replaced in one operation, so it is never incomplete. The same draft may be saved several
         times to the same path.

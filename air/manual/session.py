@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict[str, Any]:
-    """Returns the environment settings with which an episode was recorded, in the form of a run file.
+    """Returns the settings of a recorded episode as dicts: the table `[….env]` of a run file.
 
     Args:
         provider: the runtime to use instead of the recorded one, `docker` or `subprocess`; None: the recorded
@@ -124,8 +124,7 @@ class ManualEpisode:
         self._stopped = False
         self.outside = False
         """Whether anything other than the recorded steps may have changed the box or the prompt. If so, a
-        replay of the saved trajectory may give other results.
-        """
+        replay of the saved trajectory may give other results."""
 
     async def __aenter__(self) -> ManualEpisode:
         """Leases a box, puts the task's files into it, and repeats the steps of `origin`, if any.
@@ -230,9 +229,7 @@ class ManualEpisode:
         )
 
     async def _go(self, play: Play) -> None:
-        """Repeats the first steps of the recorded episode `play`, and copies their lines into the new
-        record.
-        """
+        """Repeats the first steps of the recorded episode, and copies their lines into the new record."""
         assert self._origin is not None
         trajectory, steps = self._origin
         await play.go(steps)
@@ -268,7 +265,7 @@ class ManualEpisode:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """The lines of the trajectory so far."""
+        """The lines of the trajectory so far, each as a dict."""
         return self.record.lines
 
     @property
@@ -371,9 +368,7 @@ class ManualEpisode:
         return await self._interruptible(self.shell.exec(command, timeout=limit))
 
     def interrupt(self) -> None:
-        """Stops the running `act` or `bash`, which then raises `Interrupted`. Call this within the event
-        loop.
-        """
+        """Stops the running `act` or `bash`, which raises `Interrupted`. Call it within the event loop."""
         if self._running is not None:
             self._stopped = True
             self._running.cancel()

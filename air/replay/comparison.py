@@ -26,7 +26,7 @@ _CUT = "tokens cut …]"
 
 @dataclass
 class Replayed:
-    """The result of replaying one trajectory."""
+    """The result of replaying one trajectory: counts, differences and notes."""
 
     path: Path
     task: str
@@ -71,8 +71,7 @@ class Comparison:
         self._old = play.trajectory.version < 2  # older records have no fields `problem` and `left`
 
     async def run(self, skip: int) -> None:
-        """Repeats and compares all steps after the first `skip` steps, then the gradings at the episode's
-        end.
+        """Repeats and compares all steps after the first `skip`, then the gradings at the episode's end.
 
         Args:
             skip: the number of steps that were already repeated in the box, without comparison.

@@ -1,4 +1,4 @@
-"""Returns the settings of a recorded episode, which the first line of its trajectory contains, validated."""
+"""Reads and validates the settings of a recorded episode, which are in its trajectory's first line."""
 
 from __future__ import annotations
 

@@ -44,9 +44,7 @@ class Rescored:
 
     @property
     def matched(self) -> bool:
-        """Whether every new score equals the recorded score; if no setting was changed, the reward must be
-        equal too.
-        """
+        """Whether all new scores equal the recorded ones, and the reward too if no setting was changed."""
         return not self.differences
 
 

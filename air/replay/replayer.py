@@ -103,8 +103,7 @@ class Replayer:
     def grader_of(self, trajectory: Trajectory) -> Grader:
         """Returns a grader for the artefacts of a trajectory.
 
-        Its boxes are of the kind that the options name, or else of the kind in which the episode was
-        recorded.
+        Its boxes are of the kind that the options name, or else of the recorded kind.
 
         Raises:
             ConfigError: air did not record the trajectory.

@@ -109,8 +109,7 @@ class Play:
 async def begin(
     trajectory: Trajectory, start: Start, task: TaskSpec, box: Box, grader: Grader
 ) -> Play:
-    """Puts the task's files into the new box `box`; returns the recorded episode in its state before any
-    step.
+    """Puts the task's files into the new box `box`; returns the recorded episode before its first step.
 
     Raises:
         ConfigError: the action format is unknown, or a recorded setting has a value that cannot be used.

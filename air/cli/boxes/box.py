@@ -167,7 +167,5 @@ def event_line(event: dict[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Returns an agent's text without control characters, and with an indent before all lines but the
-    first.
-    """
+    """Returns an agent's text without control characters, with every line after the first indented."""
     return safe(text).replace("\n", "\n" + " " * 14)

@@ -81,7 +81,7 @@ def _refuse(error: AirError) -> None:
         error: the error with which a connection to Docker failed.
 
     Raises:
-        MissingError: this process has not the right; the message tells what the user can do.
+        MissingError: this process may not do so. The message tells what the user can do.
     """
     if os.environ.get("DOCKER_HOST"):
         raise MissingError(str(error), where="DOCKER_HOST", remedy="correct or unset it")

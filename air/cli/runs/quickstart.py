@@ -22,9 +22,7 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `air quickstart`; other arguments are dotted keys that change settings of the run
-    file.
-    """
+    """Adds the flags of `air quickstart`; other arguments are dotted keys that change the settings."""
     parser.usage = "air quickstart [--fresh] [--prepare] [--dotted.key VALUE …]"
     parser.add_argument(
         "--fresh", action="store_true", help="redo the demonstrations and the warm start"

@@ -29,9 +29,7 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `rl`; all other arguments are run files, or dotted keys that change their
-    settings.
-    """
+    """Adds the flags of `rl`; other arguments are run files, or dotted keys that change their settings."""
     parser.usage = "rl @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
     parser.add_argument(
         "--dry-run", action="store_true", help="check and print the settings, then stop"

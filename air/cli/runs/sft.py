@@ -18,9 +18,7 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `sft`; all other arguments are run files, or dotted keys that change their
-    settings.
-    """
+    """Adds the flags of `sft`; other arguments are run files, or dotted keys that change their settings."""
     parser.usage = "sft @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
     parser.add_argument(
         "--dry-run", action="store_true", help="check and print the settings, then stop"
@@ -44,8 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def train(config: SFTRunConfig) -> Path:
-    """Trains a model on demonstrations, with the settings in `config`; returns the folder of the trained
-    model.
+    """Trains a model on demonstrations, with the settings in `config`; returns the model's folder.
 
     Raises:
         UsageError: the model, the demonstrations or the output folder cannot be used.

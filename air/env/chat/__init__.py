@@ -1,3 +1,1 @@
-"""The harness `air`: the loop that plays the agent, and calls the model from this process, not from the
-box.
-"""
+"""The harness `air`: the loop that plays the agent and calls the model, in this process, not in the box."""

@@ -96,9 +96,7 @@ class Gateway:
             await self.box.write(self.box.path(f"{FOLDER}/{ending}"), text, mode=0o755)
 
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
-        """Begins the episode of `trace`, and adds a text about `validate` and `submit` to the episode's
-        prompt.
-        """
+        """Begins the episode of `trace`, and adds a help text for `validate` and `submit` to the prompt."""
         self._trace, self._turns = trace, Transcript(self.episode, trace)
         self._began = time.monotonic()
         prompt = str(trace.task.data.prompt) + COMMANDS_HELP
@@ -216,9 +214,7 @@ class Gateway:
             self.episode.why_ended = "turns"
 
     async def _stopped(self) -> None:
-        """Returns as soon as verifiers has stopped the episode, because some programs would retry for
-        minutes.
-        """
+        """Waits until verifiers has stopped the episode. Otherwise some programs would retry for minutes."""
         while self._trace is None or self._trace.stop_condition is None:  # noqa: ASYNC110 — no event
             await asyncio.sleep(WATCH_SECONDS)
 
@@ -256,9 +252,7 @@ class Gateway:
             writer.write(answer)
 
     async def _grade(self, ending: Ending) -> bytes | None:
-        """Grades the artefact; returns the bytes to send to the executable, or None if the infrastructure
-        failed.
-        """
+        """Grades the artefact; returns the answer to the executable, or None if the infrastructure failed."""
         try:
             step = await self.episode.world.step(Action(ending=ending))
             assert step.validation is not None

@@ -1,9 +1,9 @@
 """Finds the Python in a box that has the packages of a harness program (a program that plays the agent).
 
 verifiers supplies a harness program as one file with a PEP 723 header, and lets `uv` install the packages of
-the header at every start. air's boxes install no packages. The image `air-harness`
-contains prepared Python environments, and the first one that has the packages is used. A box that is a plain
-process, not a container, uses the Python that runs air.
+the header at every start. air's boxes install no packages. The image `air-harness` contains
+prepared Python environments, and the first one that has the packages is used. A box that is a plain process,
+not a container, uses the Python that runs air.
 """
 
 from __future__ import annotations

@@ -44,8 +44,7 @@ class _Lent:
         """Does nothing, because the lent box is already running."""
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs the command `argv` in the box, with the environment variables `env`; returns its exit code and
-        output.
+        """Runs the command `argv` in the box, with the variables `env`; returns its exit code and output.
 
         Raises:
             SandboxError: the box is gone.
@@ -111,8 +110,7 @@ class _Lent:
         """Does nothing, because the network rules of the box were fixed when the box started."""
 
     def host_url(self, url: str) -> str:
-        """Returns the URL at which the harness (the loop that plays the agent) reaches the model endpoint
-        `url`.
+        """Returns the URL at which the program that plays the agent reaches the model endpoint `url`.
 
         For air's own harness, which runs in this process, this is `url` itself. For a program in the box it
         is the URL of a loopback port of the box.

@@ -88,8 +88,7 @@ class VerifiersBox(Box):
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs a command in the runtime; see `Box.exec`. If the output is longer than `max_bytes`, its end is
-        cut off.
+        """Runs a command in the runtime; see `Box.exec`. Output after the first `max_bytes` is dropped.
 
         Raises:
             ConfigError: `stdin` is not empty, but a runtime cannot pass standard input to a command.
@@ -160,9 +159,7 @@ class VerifiersBox(Box):
             raise BoxFileError(f"{path!r}: {result.stderr.strip()[:300]}")
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Always raises ConfigError, because ports are relayed by air's guest, which does not run in this
-        runtime.
-        """
+        """Always raises ConfigError, because air's guest, which relays ports, does not run here."""
         raise ConfigError("a runtime of verifiers' own has no ports that the host answers")
 
     async def snapshot(self) -> Snapshot:
