@@ -48,7 +48,7 @@ async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None 
         if running:
             first, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
     finally:
-        for task in running:  # only once: a second cancellation would interrupt its cleanup
+        for task in running:  # only once, because a second cancellation would interrupt its cleanup
             task.cancel()
         await to_the_end(asyncio.gather(*running, return_exceptions=True))
         for work in works:  # for coroutines that never began; otherwise does nothing

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     own = (
         args.index("--") if "--" in args else len(args)
-    )  # the arguments after -- are another program's
+    )  # the arguments after -- belong to another program
     debug = "--debug" in args[:own]
     args = [arg for arg in args[:own] if arg != "--debug"] + args[own:]
     _spare_loopback_from_proxies()

@@ -37,8 +37,7 @@ ONLY_LAST: dict[str, Any] = {
     "root_reply": None,
     "stop_condition": "validate",
 }
-"""The values of these fields in all traces of a split episode except the last, which has the episode's
-values.
+"""The values of these fields in the traces of a split episode; only the last has the episode's own values.
 
 So a mean over traces counts the values of an episode once."""
 

@@ -1,4 +1,4 @@
-"""air's environment for verifiers: leases a box for every episode, and runs the episode in it."""
+"""air's environment for verifiers: takes a box from a pool for each episode, and runs the episode in it."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Draft(Recorder):
             raise ConfigError("must end in .jsonl", where=str(path))
         doing = f"cannot save to {path}"
         with (
-            boundary(ConfigError, doing, RuntimeError, ValueError),  # of `resolve`, and NaN
+            boundary(ConfigError, doing, RuntimeError, ValueError),  # from `resolve`, or for NaN
             boundary(InfrastructureError, doing, OSError),
         ):
             target = path.resolve()

@@ -127,7 +127,8 @@ class ManualEpisode:
         replay of the saved trajectory may give other results."""
 
     async def __aenter__(self) -> ManualEpisode:
-        """Leases a box, puts the task's files into it, and repeats the steps of `origin`, if any.
+        """Takes a box from the pool, puts the task's files into it, and repeats the steps of `origin`, if
+        any.
 
         Returns this object.
 

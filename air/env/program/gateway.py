@@ -141,7 +141,7 @@ class Gateway:
             )
             self._over = True
             if not done and self._trace is not None:
-                # A grading in progress is cancelled, and the episode is then not trained on.
+                # A grading in progress is cancelled, and the episode is then not used for training.
                 self._trace.stop("agent_timeout")
                 return ProgramResult(exit_code=0, stdout="", stderr="")
             async with self._one_at_a_time:
@@ -230,7 +230,7 @@ class Gateway:
         async with asyncio.timeout(SAY_SECONDS):
             try:
                 word = (await reader.readline()).decode("ascii", "replace").strip()
-            except ValueError:  # a line without end
+            except ValueError:  # the line is too long
                 return
         ending = next((known for known in ENDINGS if known == word), None)
         if ending is None:

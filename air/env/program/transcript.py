@@ -33,7 +33,7 @@ class Transcript:
         """Writes the finished turns that are not written yet.
 
         Args:
-            all_of_them: also writes the last turn; set when the program has ended.
+            all_of_them: whether the last turn is written too; true when the program has ended.
         """
         sampled = [n for n, node in enumerate(self._trace.nodes) if node.sampled]
         over = len(sampled) if all_of_them else len(sampled) - 1
