@@ -1,7 +1,7 @@
 """air: train language-model agents, by reinforcement learning, to do machine-learning research.
 
-As a plugin of verifiers, the package offers exactly one Taskset, one Env and one Harness. They are imported
-when first used.
+As a plugin of verifiers, the package offers exactly one Taskset, one Env and one Harness. Each of these three
+classes is imported when it is first used.
 """
 
 from __future__ import annotations

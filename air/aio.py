@@ -1,4 +1,4 @@
-"""Waits for asynchronous work so that none of it keeps running after a cancellation."""
+"""Functions that wait for asynchronous work, and leave none of it running after a cancellation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ T = TypeVar("T")
 
 
 async def to_the_end(work: Awaitable[T]) -> T:
-    """Waits for `work` and returns its result; a cancellation of the caller takes effect only afterwards."""
+    """Waits for `work` and returns its result.
+
+    If the caller is cancelled meanwhile, `work` still runs to its end; CancelledError is raised only then.
+    """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -26,9 +29,9 @@ async def to_the_end(work: Awaitable[T]) -> T:
 
 
 async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None = None) -> list[T]:
-    """Runs all coroutines in `works`; returns their results in order.
+    """Runs all coroutines in `works` at the same time; returns their results in the order of `works`.
 
-    If one raises, the others are cancelled, and have ended before the error is raised.
+    If one of them raises an error, the others are cancelled. The error is raised after all have ended.
 
     Args:
         at_once: the most coroutines that run at the same time; None: all of them.
@@ -45,7 +48,7 @@ async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None 
         if running:
             first, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
     finally:
-        for task in running:  # only once: a second cancellation would interrupt its cleanup
+        for task in running:  # only once, because a second cancellation would interrupt its cleanup
             task.cancel()
         await to_the_end(asyncio.gather(*running, return_exceptions=True))
         for work in works:  # for coroutines that never began; otherwise does nothing

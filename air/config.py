@@ -1,6 +1,7 @@
 """Reads and validates configs, explains validation errors, and imports plugins by name.
 
-Every config class derives from `BaseConfig`. Every field of a config is followed by its own docstring.
+Every config class derives from `BaseConfig`. Each field of a config class is followed by
+its docstring.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from air.errors import ConfigError, MissingError
 
 
 class BaseConfig(BaseModel):
-    """The base of all configs: an immutable pydantic model that refuses unknown keys.
+    """The base class of all configs: an immutable pydantic model that refuses unknown keys.
 
-    The docstrings below its fields become their descriptions.
+    The docstrings below the fields of a subclass become the descriptions of these fields.
     """
 
     model_config = ConfigDict(
@@ -31,15 +32,15 @@ class BaseConfig(BaseModel):
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 TOP_LEVEL = "(top level)"
-"""The name that error messages use for the whole config in place of a key."""
+"""The text in an error message, in place of a key, if the error concerns the whole config."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Reads a TOML file, or a JSON file if its name ends in `.json` (such as a run's `config.json`).
+    """Returns the contents of a TOML file, or of a JSON file if its name ends in `.json`, as a dict.
 
     Raises:
         MissingError: the file does not exist.
-        ConfigError: the file cannot be read, or is not TOML or JSON.
+        ConfigError: the file cannot be read, is not valid TOML or JSON, or holds no table.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -56,10 +57,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> ConfigT:
-    """Builds a config of the class `kind` from `data`.
+    """Checks `data`, and returns it as a config object of the class `kind`.
 
     Args:
-        where: the file or setting that holds the data, for the error message.
+        where: the file or setting from which the data comes, for the error message.
 
     Raises:
         ConfigError: a key is unknown or has a bad value; the message names the first such key.
@@ -74,7 +75,7 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
 
 
 def plugin(path: str) -> Any:
-    """Imports the object that a setting names as `module:name`.
+    """Imports and returns the object that a setting names as `module:name`.
 
     Raises:
         MissingError: the module cannot be imported, or has no such name.
@@ -95,25 +96,31 @@ def plugin(path: str) -> Any:
 
 @dataclass(frozen=True)
 class BadKey:
-    """The first error of a pydantic validation, in a form for error messages."""
+    """One error of a pydantic validation: the key at fault, and the text for an error message."""
 
     path: tuple[str, ...]
-    """The parts of the bad key; empty if the error concerns the whole config."""
+    """The parts of the key at fault, from the outermost table inwards; empty if the error concerns the whole
+    config."""
     unknown: bool
-    """Whether the key is bad because the config has no such key."""
+    """Whether the error is that the config has no such key."""
     message: str
-    """One line with the dotted key and what is wrong with it."""
+    """One line of text: the dotted key, and what is wrong with its value."""
     more: str
-    """The text ` (and N more)` if the validation found further errors, else empty."""
+    """The text ` (and N more)` if the validation found N further errors, else empty."""
 
     @property
     def name(self) -> str:
-        """The bad key with dots between its parts, or `(top level)` for the whole config."""
+        """The key at fault, with dots between its parts, or `(top level)` for the whole config."""
         return ".".join(self.path) or TOP_LEVEL
 
 
 def first_bad_key(error: ValidationError, data: Any) -> BadKey:
-    """Returns the first error that a pydantic validation of `data` found."""
+    """Returns the first of the errors that pydantic found in `data`.
+
+    Args:
+        error: pydantic's exception, which holds all errors.
+        data: the validated data.
+    """
     first, count = error.errors()[0], error.error_count()
     path = tuple(_keys(first["loc"], data))
     more = f" (and {count - 1} more)" if count > 1 else ""
@@ -127,7 +134,7 @@ def first_bad_key(error: ValidationError, data: Any) -> BadKey:
 def _keys(location: Sequence[int | str], data: Any) -> Iterator[str]:
     """Yields the parts of an error's location that are keys of `data`, and always the last part.
 
-    A pydantic location also contains the names of union members, which are not keys.
+    The location comes from pydantic. It also contains the names of union members, which are not keys.
     """
     for number, part in enumerate(location):
         inside = isinstance(data, dict) and part in data

@@ -22,16 +22,16 @@ from contextlib import contextmanager
 
 
 class AirError(Exception):
-    """The base of all errors of air; its text is one line for the user."""
+    """The base class of all errors that air raises on purpose. The text is one line for the user."""
 
 
 class UsageError(AirError):
-    """The user's input is wrong. The text says where, what, and how to fix it.
+    """The user's input is wrong. The text names the place, the problem and the remedy.
 
     Args:
-        message: what is wrong.
+        message: the problem.
         where: the file, flag or key at fault.
-        remedy: what to do about it.
+        remedy: what the user can do about the problem.
     """
 
     def __init__(self, message: str, *, where: str = "", remedy: str = "") -> None:
@@ -58,33 +58,36 @@ class BoxStartError(InfrastructureError):
 
 
 class BoxDiedError(InfrastructureError):
-    """A box ended while it was in use, or its guest (air's program in it) or the container engine did."""
+    """A box in use ended, or air's program in it (the guest), or the container engine."""
 
 
 class GradingError(InfrastructureError):
-    """The grader itself failed: the episode gets no score and no reward, and is not trained on."""
+    """The grader itself failed, so the episode gets no score and no reward, and is not used for training."""
 
 
 class InferenceError(InfrastructureError):
-    """The inference server could not answer."""
+    """The model server (inference server) could not answer a request."""
 
 
 class BoxFileError(AirError):
-    """A file in a box cannot be used: it is absent, of the wrong kind, too large, or outside its root."""
+    """A file in a box cannot be used, because it is absent, of the wrong kind, too large, or outside the
+    folder in which it must be.
+    """
 
 
 class ArtefactError(AirError):
-    """The agent's artefact is missing or malformed; the text is shown to the agent."""
+    """The agent's artefact (its graded files) is missing or malformed. The agent is shown the text."""
 
 
 @contextmanager
 def boundary(kind: type[Exception], doing: str, *foreign: type[Exception]) -> Iterator[None]:
-    """Translates exceptions in the `with` block: raises `kind` for each of the types `foreign`.
+    """Context manager: if the `with` block raises one of the exceptions `foreign`, raises `kind` instead.
 
     Args:
-        kind: the type of the new error.
-        doing: what the block does; the new text is this, a colon, and the original text.
-        foreign: the types of exceptions to translate; others pass unchanged.
+        kind: the type of the new exception.
+        doing: what the `with` block does. The text of the new exception is `doing`, a colon, and the original
+            text.
+        foreign: the types of exceptions to replace; all others pass unchanged.
     """
     try:
         yield

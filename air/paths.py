@@ -1,4 +1,4 @@
-"""Finds the shipped folders and the user's cache folder, and locks files between processes."""
+"""Finds the folders that come with air and the user's cache folder, and locks files between processes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def shipped(name: str) -> Path:
-    """Returns the path of a shipped folder: `tasks`, `configs` or `images`.
+    """Returns the path of a folder that comes with air: `tasks`, `configs` or `images`.
 
-    In a git checkout it is beside the package; in an installed wheel it is inside the package.
+    In a git checkout the folder is beside the package `air`; in an installed wheel it is inside the package.
     """
     beside = _PACKAGE.parent / name
     if (_PACKAGE.parent / "pyproject.toml").is_file() and beside.is_dir():
@@ -27,7 +27,7 @@ def shipped(name: str) -> Path:
 def cache() -> Path:
     """Returns the path of the user's cache folder, without creating the folder.
 
-    It is `$AIR_CACHE` if set, else `$XDG_CACHE_HOME/air` if set, else `~/.cache/air`.
+    The path is `$AIR_CACHE` if set, else `$XDG_CACHE_HOME/air` if set, else `~/.cache/air`.
 
     Raises:
         MissingError: this user has no home folder.
@@ -44,9 +44,9 @@ def cache() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock on the file `path` while the `with` block runs.
+    """Context manager: locks the file `path` for this process alone while the `with` block runs.
 
-    Waits until no other process holds the lock. Creates the file and its folder if necessary.
+    Waits until no other process holds the lock. Creates the file and its folder if necessary. Yields nothing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:

@@ -1,8 +1,8 @@
 """Serves scripted replies in place of a real model, for demonstrations and for users' tests.
 
-`ScriptedServer` is a real HTTP server that speaks the chat-completions protocol and, with a tokenizer, the
-token protocol of vLLM that training uses. A Python function makes each reply from the conversation so far.
-Everything between the server and the box is the same as with a real model.
+`ScriptedServer` is a real HTTP server that supports the chat-completions protocol and, with a tokenizer, the
+vLLM protocol for token ids that training uses. A Python function makes each reply from the conversation so
+far. Everything between the server and the box is the same as with a real model.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ _CHATML = re.compile(
 
 
 class ScriptedServer:
-    """An HTTP server on loopback that answers as a model would, with scripted replies; use through `with`.
+    """An HTTP server on loopback that gives scripted replies in place of a model.
+
+    Context manager: the server runs during the `with` block, which gets this object.
 
     Args:
-        script: the function that returns the next reply for a conversation; called from several threads.
-        tokenizer: the tokenizer of a ChatML model, such as Qwen. With it the server also speaks vLLM's token
-            protocol: it answers with token ids, and every such reply ends with the end-of-sequence token.
+        script: the function that returns the next reply for a conversation; several threads call it.
+        tokenizer: the tokenizer of a ChatML model, such as Qwen. With it the server also supports vLLM's
+            protocol for token ids, and ends every such reply with the end-of-sequence token.
     """
 
     def __init__(self, script: Script, tokenizer: Any = None) -> None:
@@ -66,7 +68,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def replies(*texts: str) -> Script:
-    """Returns a script that gives these replies one after another, and then repeats the last one."""
+    """Returns a script for `ScriptedServer` that gives these replies in order, then repeats the last one."""
 
     def script(conversation: Sequence[Message]) -> str:
         spoken = sum(1 for message in conversation if message["role"] == "assistant")
@@ -76,7 +78,10 @@ def replies(*texts: str) -> Script:
 
 
 def tool_calls(*commands: str, tool: str = "bash", closing: str = "Done.") -> Script:
-    """Returns a script that calls a tool with these commands, one each turn, and then replies `closing`."""
+    """Returns a script for `ScriptedServer` that calls the tool `tool` with one of the commands in each turn.
+
+    After the last command it gives the reply `closing`.
+    """
 
     def script(conversation: Sequence[Message]) -> str | Message:
         spoken = sum(1 for message in conversation if message["role"] == "assistant")
@@ -152,7 +157,10 @@ def _completion(model: str, reply: str | Message, prompt_tokens: int) -> dict[st
 
 
 def _events(completion: dict[str, Any]) -> bytes:
-    """Returns a completion as server-sent events: the whole reply, its finish reason, the token counts."""
+    """Returns the bytes of a streamed completion: three server-sent events and the end mark.
+
+    The events hold the whole reply, the finish reason, and the token counts.
+    """
     base = {**completion, "object": "chat.completion.chunk"}
     choice, usage = base.pop("choices")[0], base.pop("usage")
     delta = dict(choice["message"])

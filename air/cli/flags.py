@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: str) -> None:
-    """Adds the flag `--runtime docker|subprocess`, which chooses the kind of box.
+    """Adds the flag `--runtime docker|subprocess`, which chooses the kind of box, to a command's parser.
 
     Args:
         default: the value if the flag is absent.
-        note: the default in words, for the help text.
+        note: a description of the default, for the help text.
     """
     parser.add_argument(
         "--runtime",
@@ -29,7 +29,7 @@ def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: s
 
 
 def add_task_root(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--task-root DIR`, which names a folder of tasks and may be given several times."""
+    """Adds the flag `--task-root DIR`, which names a folder of tasks. It may be given several times."""
     parser.add_argument(
         "--task-root",
         type=Path,
@@ -41,14 +41,14 @@ def add_task_root(parser: argparse.ArgumentParser) -> None:
 
 
 def add_mlgym_root(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--mlgym-root DIR`, which names an MLGym checkout."""
+    """Adds the flag `--mlgym-root DIR`, which names the folder of an MLGym checkout."""
     parser.add_argument(
         "--mlgym-root", type=Path, metavar="DIR", help="a checkout of MLGym, for tasks mlgym:NAME"
     )
 
 
 def add_gpus(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--gpus auto|IDS`, which names the GPUs for tasks that need some."""
+    """Adds the flag `--gpus auto|IDS`, which names the GPUs for boxes of tasks that need GPUs."""
     parser.add_argument(
         "--gpus",
         type=_gpus,
@@ -64,7 +64,7 @@ def _gpus(text: str) -> Wanted:
 def key_value(text: str, flag: str) -> tuple[str, Any]:
     """Splits the argument `KEY=VALUE` of a flag; returns the key and the value.
 
-    The value is parsed as TOML; if it is not TOML, it is a plain string.
+    The value is parsed as TOML; text that is not valid TOML is returned as a string.
 
     Raises:
         ConfigError: the argument has no `=`; the message names `flag`.

@@ -36,7 +36,9 @@ COMMANDS = {
     "doctor": "air.cli.boxes.doctor",
     "gpus": "air.cli.boxes.gpus",
 }
-"""The module of every command. Each module has `HELP`, `add_arguments(parser)` and `run(args) -> int`."""
+"""The module of each command, by the command's name.
+
+Each module has a help text `HELP`, `add_arguments(parser)`, and `run(args)`, which returns the exit code."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     own = (
         args.index("--") if "--" in args else len(args)
-    )  # the arguments after -- are another program's
+    )  # the arguments after -- belong to another program
     debug = "--debug" in args[:own]
     args = [arg for arg in args[:own] if arg != "--debug"] + args[own:]
     _spare_loopback_from_proxies()
@@ -97,7 +99,10 @@ def _run(args: list[str]) -> int:
 
 
 def _spare_loopback_from_proxies() -> None:
-    """Excludes loopback addresses from HTTP proxies, since a proxy cannot reach air's own servers there."""
+    """Sets `NO_PROXY` so that requests to loopback addresses use no HTTP proxy.
+
+    air's own servers listen on loopback, where a proxy cannot reach them.
+    """
     for name in ("NO_PROXY", "no_proxy"):
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
         os.environ[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost", "::1"]))

@@ -1,8 +1,8 @@
 """The command `air tasks`: lists tasks, and checks, records, creates or downloads them.
 
-Subcommands: `check` plays the tasks' reference solutions and compares their scores with the recorded ones;
-`record` plays them and writes the new scores into the task's files; `new` makes the folder of a new task;
-`fetch` downloads the sources of a task's data.
+Subcommands: `check` runs the tasks' reference solutions and compares their scores with the recorded scores;
+`record` runs the reference solutions and writes the new scores into the task's files; `new` makes the folder
+of a new task; `fetch` downloads the sources of a task's data.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _fetch(ids: Sequence[str], roots: Sequence[Path]) -> int:
 
 
 def _list_mlgym(checkout: Checkout) -> None:
-    """Prints MLGym's tasks with their status, then caveats about their scores."""
+    """Prints the tasks of an MLGym checkout with their status, then warnings about their scores."""
     statuses = [checkout.status(name) for name in checkout.names()]
     print()
     _table(
@@ -193,7 +193,7 @@ async def _check(args: argparse.Namespace) -> int:
 
 
 def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns the GPUs for agents' boxes and the GPUs for grader boxes, or None twice without `--gpus`."""
+    """Returns a pool of GPUs for agents' boxes and one for grader boxes, or None twice without `--gpus`."""
     from air.sandbox.pool.gpu_leases import divided
     from air.sandbox.pool.gpus import plan
 
@@ -205,7 +205,7 @@ def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | Non
 
 
 def _without_missing(specs: Sequence[TaskSpec], provider: Provider) -> list[TaskSpec]:
-    """Returns the tasks that this machine can play; prints what the other tasks need."""
+    """Returns the tasks that can run on this machine; prints the other tasks with what each needs."""
     from air.tasks.missing import missing
 
     playable = []
@@ -248,7 +248,10 @@ def _new(name: str, root: Path) -> int:
 
 
 def _playable_mlgym(mlgym_root: Path | None) -> list[str]:
-    """Returns the ids of MLGym's tasks that can be checked here; prints why the other tasks cannot."""
+    """Returns the ids of those MLGym tasks that can be checked on this machine.
+
+    Prints the other tasks, each with the reason.
+    """
     from air.tasks.sources.lookup import mlgym
 
     checkout = mlgym(mlgym_root)
@@ -274,7 +277,7 @@ def _row(task: TaskSpec, row: Checked) -> tuple[str, ...]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table; if the output is not a terminal, plain lines with two spaces between columns."""
+    """Prints a table: with borders on a terminal, else as lines with two spaces between columns."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,4 +1,7 @@
-"""The settings of the research environment: the keys under `[orchestrator.train.source.env]`."""
+"""The settings of the research environment, in which an agent works on a machine-learning task.
+
+In a run file they are the keys under `[orchestrator.train.source.env]`.
+"""
 
 from __future__ import annotations
 
@@ -17,29 +20,33 @@ from air.worlds.research.tools import ToolSettings
 
 
 class AirTasksetConfig(vf.TasksetConfig):
-    """The tasks to play: `[….env.taskset]`."""
+    """Settings that choose the tasks of a run: the keys under `[….env.taskset]`."""
 
     id: str = "air"
     """The name of the verifiers plugin that supplies the tasks; `air` is this package."""
     tasks: list[str] = Field(default=["titanic"], min_length=1)
-    """The ids of the tasks to play; `air tasks` lists the available ids."""
+    """The ids of the run's tasks. The command `air tasks` lists the available ids."""
     task_roots: list[Path] = Field(default_factory=list)
-    """Folders that are searched for tasks, in this order. If any is given, the shipped tasks are not used."""
+    """Folders that are searched for tasks, in this order. If any is given, the tasks that come with air
+    are not used."""
     mlgym_root: Path | None = None
-    """The folder of an MLGym checkout, for tasks named `mlgym:…`. None: the environment variable
-    `AIR_MLGYM_ROOT` names the folder."""
+    """The folder of an MLGym checkout, which is needed for tasks named `mlgym:…`. None: the folder is taken
+    from the environment variable `AIR_MLGYM_ROOT`."""
     examples_per_task: int = Field(1, ge=1)
     """The number of prompts made from each task; each prompt has its own seed."""
 
 
 class AirHarnessConfig(vf.HarnessConfig):
-    """The settings of air's own harness, which plays an episode with a model: `[….env.agent.harness]`."""
+    """Settings of air's own harness, the loop that calls the model and runs its actions.
+
+    In a run file they are the keys under `[….env.agent.harness]`.
+    """
 
     id: str = "air"
-    """The name of the verifiers plugin that plays the episode; `air` is this package."""
+    """The name of the verifiers plugin that supplies the harness; `air` is this package."""
     format: str = "fenced"
-    """The action format, which says how the model writes an action: `fenced`, `mlgym`, or your own class as
-    `module:Class`."""
+    """The action format, which defines how the model writes an action: `fenced`, `mlgym`, or your own class
+    as `module:Class`."""
 
     @field_validator("format")
     @classmethod
@@ -51,46 +58,48 @@ class AirHarnessConfig(vf.HarnessConfig):
         return value
 
     format_retries: int | None = Field(None, ge=0)
-    """The number of consecutive replies with a format error after which the model may still try again. One
-    more such reply ends the episode, which is then graded. None: the action format's own limit (`mlgym`: 2;
-    `fenced`: no limit)."""
+    """The number of consecutive replies with a format error after which the model may still try again. If the
+    next reply also has a format error, the episode ends and is graded. None: the action format's own limit
+    (`mlgym`: 2; `fenced`: no limit)."""
     window: int = Field(1000, ge=1)
-    """The number of lines of an open file that the tools of the format `mlgym` show at once. A longer text
-    than `max_observation_tokens` still loses its middle."""
+    """The number of lines of an open file that the tools of the format `mlgym` show at once. If these lines
+    have more than `max_observation_tokens` tokens, the middle of the text is still cut out."""
     overlap: int = Field(2, ge=0)
-    """The number of lines that stay visible when the agent scrolls in a file. Only with format `mlgym`."""
+    """The number of lines that stay visible when the agent scrolls in a file. Only with the format
+    `mlgym`."""
     memory: bool = False
     """Whether the agent has tools to keep notes during its episode. Only with the format `mlgym`."""
     history: int | None = Field(None, ge=1)
-    """The number of latest observations that are sent to the model; older ones are replaced by a short note.
-    None: all are sent. For evaluation only: earlier parts of the prompt change from call to call, so an
-    episode is no longer one training sample."""
+    """The number of latest observations that are sent to the model. Older observations are replaced by a
+    short note. None: all are sent. Use it only for evaluation, because it changes earlier parts of the prompt
+    from call to call, so that an episode is no longer one training sample."""
     max_observation_tokens: int = Field(1024, ge=16)
-    """The longest observation, in tokens. A longer one loses its middle; the cut is marked and counted."""
+    """The most tokens of one observation. The middle of a longer observation is cut out; a mark in the text
+    shows the cut, and the metric `cut_observations` counts it."""
     max_context_tokens: int | None = Field(None, ge=64)
-    """The longest episode, in tokens. Before it is exceeded, the episode ends and is graded. None: the limit
-    of the model server applies."""
+    """The most tokens of one episode. Before this limit is exceeded, the episode ends and is graded. None:
+    the limit of the model server applies."""
     tokenizer: str | None = None
     """The hub id or folder of the model's tokenizer, which counts the tokens of observations. None: three
     bytes count as one token."""
 
     @classmethod
     def own_fields(cls) -> set[str]:
-        """Returns the names of the settings that this class adds to verifiers' harness, except `format`.
+        """Returns the names of the settings that this class adds to those of verifiers, except `format`.
 
-        They decide what the model is shown, and are recorded. Verifiers' own settings may hold secrets, so
-        they are not recorded.
+        Trajectories record the named settings, because these decide what the model is shown. The settings of
+        verifiers itself are not recorded, because they may contain secrets.
         """
         return set(cls.model_fields) - set(vf.HarnessConfig.model_fields) - {"format"}
 
     def tool_settings(self, hosts: tuple[str, ...]) -> ToolSettings:
-        """Returns the settings of the tools for a task that may reach these network hosts."""
+        """Returns the settings of the agent's tools. The task's box may reach the network hosts `hosts`."""
         return ToolSettings(
             window=self.window, overlap=self.overlap, memory=self.memory, hosts=hosts
         )
 
     def check_history(self) -> None:
-        """Checks, before a training, that old observations are not left out.
+        """Checks, before a training, that these settings do not leave old observations out of the prompt.
 
         Raises:
             ConfigError: `history` is set.
@@ -117,18 +126,22 @@ class AirHarnessConfig(vf.HarnessConfig):
 
 
 class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
-    """The settings of the research environment: `[….env]`. `RewardSettings` adds the keys of the reward."""
+    """Settings of the research environment: the keys under `[….env]`.
+
+    They include the keys of the reward, which the base class `RewardSettings` defines.
+    """
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=10)
-    """The agent that plays. `runtime.type` is `docker` (boxes are containers), or `subprocess` (a box is a
-    plain process, not a container)."""
+    """The settings of the agent. `runtime.type` is `docker` (boxes are containers), or `subprocess` (a box is
+    a plain process, not a container)."""
     credit: Literal["episode", "segment"] = "episode"
-    """How rewards are assigned. `episode`: each episode becomes one trace, whose reward is the sum of all
-    reward terms. `segment`: each part of an episode up to a `validate` becomes one trace, whose reward is
-    what arose in that part (`air.env.credit`)."""
+    """How rewards are assigned to traces (a trace is one training sample). `episode`: each episode becomes
+    one trace, whose reward is the sum of all reward terms. `segment`: each part of an episode up to a
+    `validate` becomes one trace, whose reward is the reward that arose in that part (see
+    `air.env.credit`)."""
     image: str | None = None
-    """The image of agents' boxes; grader boxes always use the task's image. `air-harness` is for harnesses
-    that run as a program in the box (`bash`, `mini_swe_agent`). None: each task's own image."""
+    """The container image of agents' boxes; grader boxes always use the task's image. Use `air-harness` for
+    harnesses that run as a program in the box (`bash`, `mini_swe_agent`). None: each task's own image."""
     record_dir: Path | None = None
     """The folder in which trajectories (recorded episodes) are written, one file for each episode. None:
     trajectories are not written."""
@@ -137,10 +150,10 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     record_traces: bool = True
     """Whether the verifiers traces, with tokens and logprobs, are written beside the trajectories."""
     record_artefacts_mb: float = Field(16.0, ge=0, allow_inf_nan=False)
-    """The largest artefact (the agent's graded files), in MiB, that is kept beside the trajectories, to be
-    graded again later. 0: no artefact is kept."""
+    """The largest artefact (the agent's graded files), in MiB, that is stored beside the trajectories, so
+    that it can be graded again later. 0: no artefact is stored."""
     record_artefacts_total_mb: float = Field(2048.0, ge=0, allow_inf_nan=False)
-    """The largest total size, compressed and in MiB, of the artefacts kept in one `record_dir`."""
+    """The largest total size, compressed and in MiB, of the artefacts stored in one `record_dir`."""
     max_boxes: int = Field(32, ge=1)
     """The most agents' boxes that run at once in this process."""
     warm_boxes: int = Field(0, ge=0)
@@ -165,9 +178,9 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     slots_per_gpu: int = Field(1, ge=1)
     """The number of boxes that may share one GPU; its memory is not divided among them. 1: no sharing."""
     max_failures: int = Field(100, ge=0)
-    """The run stops after this number of consecutive episodes, over all workers, has failed because of the
-    infrastructure. Set it higher than the number of episodes that one outage ends at once. 0: the run
-    never stops."""
+    """The number of consecutive episodes, over all workers, that may fail because of the infrastructure (not
+    the agent) before the run is stopped. Set it higher than the number of episodes that one outage ends at
+    once. 0: the run is never stopped."""
     grader_boxes: int = Field(2, ge=1)
     """The most grader boxes that run at once in this process."""
 
@@ -207,12 +220,12 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
     @property
     def provider(self) -> Provider:
-        """The kind of the agent's box, `docker` or `process`, as `agent.runtime.type` selects it."""
+        """The kind of the agent's box, `docker` or `process`, which follows from `agent.runtime.type`."""
         return OF_RUNTIME[self.agent.runtime.type].provider
 
 
 def check_history(env: vf.EnvConfig) -> None:
-    """Checks, before a training, that an environment does not leave out old observations.
+    """Checks, before a training, that an environment does not leave old observations out of the prompt.
 
     Raises:
         ConfigError: the harness's `history` is set.

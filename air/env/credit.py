@@ -1,8 +1,8 @@
 """Assigns each term of an episode's reward to the segments of the episode in which it arose.
 
 A segment is the part of an episode up to a `validate`. Replies after the last `validate` belong to the
-automatic `validate` at the episode's end. With `credit = "segment"` each segment becomes one trace. Every
-term of the reward is paid where it arose:
+automatic `validate` at the episode's end. With the setting `credit = "segment"` each segment becomes one
+trace (one training sample). Each term of the reward is added to the segment in which it arose:
 
     delta, failed_validates   the segment that the `validate` ends
     format                    the segment of the reply that was not an action
@@ -10,8 +10,8 @@ term of the reward is paid where it arose:
     test_score                the last segment, which made the last artefact
     terms of verifiers        the last segment, since a judge of verifiers sees the whole episode
 
-Validates with no reply between them end one segment together, so that every segment has sampled tokens.
-The rewards of the segments add up to the reward of the episode.
+If there is no reply between two validates, both end the same segment, so that every segment has sampled
+tokens. The rewards of the segments add up to the reward of the episode.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from typing import Any
 from air.errors import InfrastructureError
 
 Payment = dict[str, Any]
-"""The reward that arose since the previous payment, as it is stored in a trace's `info["air"]["paid"]`.
+"""A part of an episode's reward: the part that arose since the previous payment.
 
-Keys: `nodes`, the number of the trace's nodes at that time; `ends`, whether a `validate` ends a segment
-there; `terms`, the reward by the names of its terms."""
+Its keys are: `nodes`, the number of nodes (messages) that the trace had then; `ends`, whether a `validate`
+ended a segment there; `terms`, the amounts by the names of the reward's terms. Payments are stored in the
+trace's `info["air"]["paid"]`."""
 
 ONLY_LAST: dict[str, Any] = {
     "metrics": {},
@@ -36,20 +37,20 @@ ONLY_LAST: dict[str, Any] = {
     "root_reply": None,
     "stop_condition": "validate",
 }
-"""Field values for the traces of a split episode, except the last, which keeps the episode's values.
+"""The values of these fields in the traces of a split episode; only the last has the episode's own values.
 
-A mean over traces then counts the facts of an episode once."""
+So a mean over traces counts the values of an episode once."""
 
 
 @dataclass
 class Ledger:
-    """The payments of a running episode: how much reward arose at which position of the trace."""
+    """A list of a running episode's payments: how much reward arose at which position of the trace."""
 
     payments: list[Payment] = field(default_factory=list)
     _so_far: dict[str, float] = field(default_factory=dict)
 
     def note(self, nodes: int, terms: Mapping[str, float], *, ends: bool) -> None:
-        """Adds a payment with the reward that arose since the last call, if any.
+        """Adds a payment for the reward that arose since the last call, if there is any or if a segment ends.
 
         Args:
             nodes: the present number of the trace's nodes.
@@ -68,20 +69,23 @@ class Ledger:
 
 @dataclass
 class Segment:
-    """A part of an episode up to a `validate`: the trace's nodes from `start` to before `end`."""
+    """A part of an episode that ends at a `validate`, with its reward `terms`.
+
+    It holds the nodes (messages) of the trace from number `start` up to, not including, `end`.
+    """
 
     start: int
     end: int
     terms: dict[str, float]
 
     def pay(self, terms: Mapping[str, float]) -> None:
-        """Adds these reward terms to the terms of the segment."""
+        """Adds the amounts in `terms` to the reward terms of this segment."""
         for name, value in terms.items():
             self.terms[name] = self.terms.get(name, 0.0) + value
 
 
 def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segment]:
-    """Returns the segments of an episode in order, at least one.
+    """Returns the segments of an episode in order. There is always at least one.
 
     Args:
         sampled: for each node of the trace, whether the model sampled it.
@@ -109,11 +113,11 @@ def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segme
 
 
 def split(trace: Any) -> list[Any]:
-    """Splits the trace of an episode into one trace for each segment; a failed episode stays one trace.
+    """Returns one trace for each segment of an episode, or only `trace` itself if the episode failed.
 
     Each new trace is a copy of `trace` up to the end of its segment. Only the segment's own tokens are
-    trained; the tokens of earlier segments are context, with false masks. Only the last trace has the
-    episode's metrics.
+    trained; the tokens of earlier segments are only context, so their loss masks are false. Only the last
+    trace has the episode's metrics.
 
     Raises:
         InfrastructureError: the payments do not add up to the trace's rewards.
@@ -167,7 +171,7 @@ def _part(trace: Any, number: int, parts: Sequence[Segment]) -> Any:
 
 
 def _as_context(node: Any) -> Any:
-    """Returns a copy of the node as context, which is not trained: not sampled, with a false mask."""
+    """Returns a copy of a node (message) whose tokens are not trained: not sampled, and with a false mask."""
     fields = type(node).model_fields
     gone = {name: None for name in ("sampling_mask", "kept_tokens") if name in fields}
     return node.model_copy(
@@ -176,7 +180,11 @@ def _as_context(node: Any) -> Any:
 
 
 def _is_of(call: Any, segment: Segment, last: bool) -> bool:
-    """Whether a model call belongs to the segment; failed calls belong to the last segment."""
+    """Whether a model call belongs to this segment. Failed calls belong to the last segment.
+
+    Args:
+        last: whether this is the episode's last segment.
+    """
     if call.node is None:
         return last
     return bool(segment.start <= call.node < segment.end)

@@ -1,7 +1,7 @@
 """Finds what each step of an agent changed in its workspace, as a unified diff.
 
 After a step, one `find` in the box lists the workspace's regular files with size, times and inode. A file is
-read again only if one of these changed, and is compared with its earlier content, which a `Differ` keeps in
+read again only if one of these changed. It is compared with its earlier content, which a `Differ` stores in
 memory. So a step that changes nothing costs one short command. Links are not followed. A file that cannot be
 read, is not text, or is large is named in the result without its content.
 """
@@ -20,20 +20,22 @@ from air.sandbox.contract.box import Box
 from air.trajectories import Diff, FileChange
 
 FILE_BYTES = 64_000
-"""The largest file, in bytes, whose content is compared; larger files are only named."""
+"""The largest file, in bytes, whose content is compared. A larger file that changed is only named in the
+result."""
 DIFF_CHARS = 16_000
 """The most characters in the diff of one step."""
 PART_CHARS = 4_000
-"""The most characters of one file in the diff of a step; the rest is cut at the end of a line."""
+"""The most characters of one file in the diff of a step. The lines that do not fit are left out."""
 MOST_LINES = 10_000
 """The most lines of a file that is compared; comparing takes time proportional to the square of the lines.
-A file with more lines is only named."""
+A changed file with more lines is only named in the result, without its content."""
 STEP_LINES = 20_000
-"""The most lines compared in one step, over all changed files; the longer version of each file counts."""
+"""The most lines compared in one step, over all changed files. Each file counts with the number of lines of
+its old or its new content, whichever is longer."""
 MOST_READ = 100
-"""The most files read after one step."""
+"""The most changed files whose content is read after one step."""
 MOST_LISTED = 200
-"""The most files named in the result of one step."""
+"""The most changed files that the result of one step lists."""
 _LIST_BYTES = 4_000_000
 _ODD_IN_NAMES = re.compile(r'[\x00-\x1f\x7f"\\]')
 _ESCAPED = {c: rf"\{e}" for c, e in zip('\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)}
@@ -45,12 +47,15 @@ _FIND = ("find", ".", "-xdev", "-type", "f", "-printf", r"%s %T@ %C@ %i %P\0")
 class _File:
     size: int
     stamp: str
-    """Times and inode of the file as text; if it differs later, the content may have changed."""
+    """Times and inode of the file as text. If this text differs later, the content may have changed."""
 
 
 @dataclass
 class Differ:
-    """Finds the changes in the workspace of one box. Call `start` once, then `diff` after every step."""
+    """Finds the changes that each step makes in the workspace of one box.
+
+    Call `start` once, then `diff` after every step.
+    """
 
     box: Box
     _index: dict[str, _File] = field(default_factory=dict)
@@ -60,7 +65,7 @@ class Differ:
     """The part of `STEP_LINES` that the current call of `diff` may still use."""
 
     async def start(self) -> None:
-        """Reads the current state of the workspace, with which the first `diff` compares.
+        """Reads the current state of the workspace, so that the first call of `diff` can compare with it.
 
         Raises:
             BoxDiedError: the box is gone.
@@ -107,7 +112,7 @@ class Differ:
     async def _change(
         self, path: str, now: _File | None, *, read: bool
     ) -> tuple[FileChange | None, str]:
-        """Returns one file's change and its part of the diff; None and "" if its content is unchanged."""
+        """Returns one file's change and its part of the diff, or None and "" if the content is unchanged."""
         was, old = self._index.get(path), self._texts.pop(path, None)
         new = await self._read(path, now) if now is not None and read else None
         if now is not None and new is not None:
@@ -143,7 +148,7 @@ class Differ:
         return change, text
 
     async def _list(self) -> dict[str, _File] | str:
-        """Returns the workspace's regular files by path, or a message if they cannot be listed."""
+        """Returns the workspace's regular files by path, or an error message if they cannot be listed."""
         done = await self.box.exec(_FIND, timeout=_SECONDS, max_bytes=_LIST_BYTES)
         if done.timed_out or done.truncated:
             return "the workspace holds too many files"
@@ -181,9 +186,10 @@ def _bounded(text: str, most: int) -> str:
 
 
 def _quoted(name: str) -> str:
-    """Returns a file name as git writes it in a diff (with `core.quotePath` off).
+    """Returns a file name as git writes it in a diff (with git's option `core.quotePath` off).
 
-    A name with a control character, a quote or a backslash is quoted; these characters are escaped as in C.
+    A name with a control character, a quote or a backslash is put in quotes, and these characters are escaped
+    as in C.
     """
     text = _ODD_IN_NAMES.sub(lambda found: _ESCAPED.get(found[0], f"\\{ord(found[0]):03o}"), name)
     return name if text == name else f'"{text}"'

@@ -1,4 +1,4 @@
-"""The verifiers environment: leases a box for every episode and plays the episode in it."""
+"""air's environment for verifiers: takes a box from a pool for each episode, and runs the episode in it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from air.worlds.research.world import ResearchWorld
 
 
 class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
-    """Plays research tasks: one agent works on one task in one box.
+    """A verifiers environment in which one agent works on one research task in one box.
 
     All episodes of a process share a pool of boxes for agents and a pool of boxes for graders.
     """
@@ -49,13 +49,13 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._kept = recording.store(config)
 
     async def start(self) -> None:
-        """Checks what the run needs, prepares the tasks' data, and opens the pools of boxes.
+        """Checks Docker, images and GPUs, prepares the tasks' data, and opens the pools of boxes.
 
-        Grader boxes have their own pool: an agent keeps its box while it waits for a grade.
+        Grader boxes have their own pool, because an agent keeps its box while it waits for a grade.
 
         Raises:
             MissingError: Docker or an image is not available.
-            ConfigError: there are too few GPUs, or a program would play in a box without isolation.
+            ConfigError: there are too few GPUs, or a program would play the agent in a box without isolation.
         """
         config = self.config
         specs = [self._spec(name) for name in config.taskset.tasks]
@@ -83,12 +83,12 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             self._agents.prepare(self._box_spec(spec))
 
     async def stop(self) -> None:
-        """Closes every box of this process."""
+        """Closes both pools, with all boxes of agents and graders."""
         self._agents = self._grader = None
         await self._stack.aclose()
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
-        """Plays one episode in a box that is leased for it alone.
+        """Runs one episode, from its first turn to its grades, in a box that no other episode uses.
 
         Raises:
             InfrastructureError: too many consecutive episodes failed; see `air.env.failure_breaker`.
@@ -138,18 +138,18 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             return trace
 
     async def finalize(self, task: vf.Task, episode: vf.Episode) -> None:
-        """Splits the finished episode into one trace for each segment if `credit` is `"segment"`."""
+        """Replaces an episode's trace by one trace for each segment, if `credit` is `"segment"`."""
         if self.config.credit == "segment":
             episode.traces[:] = [part for trace in episode.traces for part in split(trace)]
 
     def lease(self, spec: TaskSpec) -> Lease:
-        """Returns a lease of a box in which an agent can work on a task; see `Pool.lease`."""
+        """Returns an async context manager that yields a box for an agent; see `Pool.lease`."""
         if self._agents is None:
             raise RuntimeError("the environment is not serving: enter `env.serving()` first")
         return self._agents.lease(self._box_spec(spec))
 
     def world(self, spec: TaskSpec, box: Box) -> ResearchWorld:
-        """Returns the world of one episode in a fresh box; the caller resets it."""
+        """Returns the world of one episode in the fresh box `box`. The caller must reset the world."""
         if self._grader is None:
             raise RuntimeError("the environment is not serving: enter `env.serving()` first")
         return ResearchWorld(
@@ -175,7 +175,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return box_spec.model_copy(update={"image": self.config.image or box_spec.image})
 
     def _harness(self) -> AirHarnessConfig | None:
-        """Returns the settings of air's own harness, or None if another harness plays."""
+        """Returns the settings of air's own harness, or None if the run uses another harness.
+
+        A harness is the loop that plays the agent.
+        """
         harness = self.config.agent.harness
         if harness is None:
             return AirHarnessConfig()
@@ -196,10 +199,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 def _gpus(
     config: ResearchEnvConfig, specs: Sequence[TaskSpec]
 ) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns the GPUs for agents' boxes and the GPUs for grader boxes; None twice if the run names none.
+    """Returns a pool of GPUs for agents' boxes and one for grader boxes, or None twice if none are named.
 
     Raises:
-        ConfigError: a task needs more GPUs than there are.
+        ConfigError: a task needs more GPUs than are available.
     """
     if not config.gpus:
         for spec in specs:

@@ -1,7 +1,7 @@
 """The state of one running episode: its world, its recorder and its counters.
 
-Each episode has its own runtime (`air.env.runtimes`), which carries this state: verifiers shares its task and
-harness objects between episodes.
+verifiers shares its task and harness objects between episodes. So the state is an attribute of the episode's
+runtime (`air.env.runtimes`), which no other episode uses.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from air.worlds.base import Step, Validation
 from air.worlds.research.world import ResearchWorld
 
 EARLY_SECONDS = 0.1
-"""How many seconds before verifiers' deadline air ends an episode. At its deadline, verifiers 0.3 would fail
-the episode without grading it."""
+"""The number of seconds by which air ends an episode before verifiers' deadline. At the deadline, verifiers
+0.3 would fail the episode without a grade."""
 OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
-"""Texts, in lower case, that occur in the messages of model servers about a prompt that is too long."""
+"""Texts, in lower case, by which the error messages of model servers show that a prompt is too long."""
 
 
 @dataclass
@@ -39,7 +39,10 @@ class Counters:
 
 @dataclass
 class Episode:
-    """The state of one running episode in air; `vf.Episode` is what verifiers itself keeps about it."""
+    """The state of one running episode: its world, its record, its counters and its reward so far.
+
+    `vf.Episode` is another class, with which verifiers describes the same episode.
+    """
 
     id: str
     world: ResearchWorld
@@ -47,30 +50,30 @@ class Episode:
     config: ResearchEnvConfig
     counters: Counters = field(default_factory=Counters)
     format: ActionFormat | None = None
-    """The action format; None if a program in the box plays instead of air's own harness."""
+    """The action format; None if a program in the box plays the agent, instead of air's own harness."""
     malformed_in_a_row: int = 0
     """The number of the latest consecutive replies that were not an action."""
     trace: Any = None
     """The verifiers trace of the episode; None before the task is set up."""
     ledger: Ledger = field(default_factory=Ledger)
-    """The positions in the trace at which the reward arose."""
+    """The parts of the reward, with the positions in the trace at which they arose."""
     failed: bool = False
     """Whether an infrastructure failure ended the episode."""
     differ: Differ | None = None
-    """Finds what each step changed in the workspace; None if these changes are not recorded."""
+    """The object that finds what each step changed in the workspace; None if changes are not recorded."""
     model_call: dict[str, Any] = field(default_factory=dict)
-    """Fields about the last model call, for the trajectory line of the next step."""
+    """Values about the last model call, which the trajectory line of the next step will contain."""
     recorded: int = 0
     """The number of gradings that are already in the trajectory."""
     why_ended: str = ""
-    """Why the episode ended: `submit`, `turns`, `context`, `length`, `format`, `killed`, or verifiers' stop
-    condition. Empty while it runs."""
+    """The reason why the episode ended: `submit`, `turns`, `context`, `length`, `format`, `killed`, or the
+    stop condition of verifiers. Empty while the episode runs."""
 
     def __post_init__(self) -> None:
         self.world.on_validated = lambda: self._note(ends=True)
 
     def system(self, given: str | None) -> str:
-        """Returns the system prompt: the text `given` by the run's config, then the action format's text."""
+        """Returns the system prompt: the text `given` by the config, then the action format's text."""
         if self.format is None:
             return given or ""
         tools = self.world.tools
@@ -79,13 +82,13 @@ class Episode:
         return "\n\n".join(part for part in (given, instructions) if part)
 
     def prompt(self, given: str, max_turns: int | None) -> str:
-        """Returns the first prompt: the task's text `given`, then the opening of the action format."""
+        """Returns the first user prompt: the task's text `given`, then the action format's opening text."""
         if self.format is None:
             return given
         return given + self.format.opening(self.world.standing(max_turns))
 
     def note_call(self, seconds: float, tokens: TokenRef) -> None:
-        """Stores facts about a model call until the line of its step is written."""
+        """Stores the duration and the token counts of a model call, until the line of its step is written."""
         self.model_call = {
             "model_seconds": round(seconds, 4),
             "tokens": tokens.model_dump(mode="json"),
@@ -115,7 +118,7 @@ class Episode:
             action: the action in the reply; None if there is none.
             step: the result of the action; None if there is no action.
             shown: the text that the model is shown next.
-            left: the turns left; None: no limit.
+            left: the number of remaining turns; None: no limit.
             problem: why the reply has no action: `format` or `length`.
         """
         diff = await self._diff() if step is not None else None
@@ -133,7 +136,15 @@ class Episode:
     def write_step(
         self, reply: str, action: str | None, step: Step | None, shown: str, **more: Any
     ) -> None:
-        """Writes one turn to the trajectory without reading the workspace; `more` adds fields to the line."""
+        """Writes one turn to the trajectory, without reading the workspace.
+
+        Args:
+            reply: the model's message.
+            action: the text of the action in the reply; None if there is none.
+            step: the result of the action; None if there is none.
+            shown: the text that the model is shown next.
+            more: further fields of the line.
+        """
         self.recorder.write(
             "step",
             turn=self.counters.turns,
@@ -179,9 +190,9 @@ class Episode:
         self.recorded += 1
 
     async def finish(self) -> None:
-        """Grades the artefact on the test split, and before on the validation split unless `submit` did so.
+        """Grades the artefact at the end of the episode, and records the gradings.
 
-        Records all gradings.
+        The artefact is graded on the validation split, unless `submit` has done so, then on the test split.
         """
         await self.world.finish()
         for validation in self.world.validations[self.recorded :]:
@@ -194,7 +205,7 @@ class Episode:
 
     @property
     def rewards(self) -> dict[str, float]:
-        """The present terms of the episode's reward, by name; the reward is their sum."""
+        """The terms of the episode's reward so far, by name. The reward is their sum."""
         world = self.world
         facts = EpisodeFacts(
             scale=world.task,
@@ -212,7 +223,7 @@ class Episode:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the episode by name; scores that do not exist are left out."""
+        """The metrics of the episode (scores, counts and times) by name, without scores that do not exist."""
         world, counters = self.world, self.counters
         scored = [v for v in world.validations if v.score is not None]
         values = {
@@ -246,7 +257,7 @@ class Episode:
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def summary(self) -> dict[str, Any]:
-        """Returns the facts that the verifiers trace keeps in `info["air"]`."""
+        """Returns the scores, reward terms, metrics and payments, which the trace stores in `info["air"]`."""
         return {
             "episode": self.id,
             "task": self.world.task.id,
@@ -263,7 +274,7 @@ class Episode:
 
 
 def as_call(action: Action) -> Call:
-    """Converts an action to the form in which trajectories record it."""
+    """Returns an action in the form in which trajectories record it."""
     tool = action.tool
     use = None if tool is None else ToolUse(name=tool.name, args=tool.args, body=tool.body)
     return Call(script=action.script, tool=use, ending=action.ending)

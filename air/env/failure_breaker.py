@@ -1,12 +1,13 @@
 """The failure breaker: stops a run after too many consecutive infrastructure failures.
 
 The workers of a run cannot stop prime-rl, which started them. So all workers count consecutive failures in
-one file, which the variable `AIR_BREAKER_FILE` names. After too many failures the breaker opens, as a circuit
-breaker does: every further episode fails at once with the reason. The program that launched the run watches
-the file (`opened`) and ends the run. Without the file each process counts alone, and no run is ended.
+one file, which the environment variable `AIR_BREAKER_FILE` names. After too many failures the breaker opens,
+as a circuit breaker does, so that every further episode fails at once with the reason. The program that
+launched the run watches the file (function `opened`) and ends the run. Without the file each process counts
+alone, and no run is ended.
 
 The file must be on a file system that all workers share and that supports flock(2). An open breaker stays
-open until the launching program resets it (`fresh`).
+open until the launching program resets it (function `fresh`).
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ _LOG = logging.getLogger(
 @dataclass
 class _Count:
     failures: int = 0
-    """The failures since the last episode that ended without an infrastructure failure."""
+    """The number of failed episodes since the last episode without an infrastructure failure."""
     opened: str = ""
     """The reason why the run must stop; empty while the run may continue."""
 
 
 class Breaker:
-    """Counts consecutive infrastructure failures of episodes, and opens when a limit is reached.
+    """A counter of consecutive episodes that failed because of the infrastructure.
 
-    While the breaker is open, no episode may start. All methods block while the file is locked.
+    When the count reaches a limit, the breaker opens: from then on no episode may start. All methods block
+    while another process has locked the file.
 
     Args:
         limit: the number of consecutive failures that opens the breaker; 0: it never opens.
@@ -51,12 +53,16 @@ class Breaker:
 
     @classmethod
     def of_run(cls, limit: int) -> Breaker:
-        """Returns the breaker of this process's run; `AIR_BREAKER_FILE` may name its file."""
+        """Returns the breaker of this process's run, with the file that `AIR_BREAKER_FILE` names, if any.
+
+        Args:
+            limit: the number of consecutive failures that opens the breaker; 0: it never opens.
+        """
         file = os.environ.get(FILE_ENV)
         return cls(limit, Path(file) if file else None)
 
     def check(self) -> None:
-        """Checks that the run may continue.
+        """Checks that the breaker is not open, so that the run may continue.
 
         Raises:
             InfrastructureError: the breaker is open.
@@ -69,14 +75,19 @@ class Breaker:
         self._count("")
 
     def failed(self, error: str) -> None:
-        """Counts an episode that failed with `error`; the reason of an open breaker quotes the last error."""
+        """Counts an episode that failed because of the infrastructure.
+
+        Args:
+            error: the text of the failure. If the breaker opens now, its reason quotes this text.
+        """
         self._count(error)
 
     def _count(self, error: str | None = None) -> _Count:
-        """Counts one episode, if any; returns the new count.
+        """Updates the count after an episode; returns the new count.
 
         Args:
-            error: why the episode failed; empty: it ended well; None: no episode, only read the count.
+            error: why the episode failed; empty: it ended well; None: there was no episode, so the count is
+                only read.
         """
         if self._file is None:
             before, self._own = self._own, self._next(self._own, error)
@@ -122,10 +133,13 @@ def opened(file: Path) -> str:
 
 
 def fresh(file: Path) -> dict[str, str]:
-    """Removes the breaker file of an earlier run.
+    """Removes the breaker file of an earlier run, so that a new run begins with a closed breaker.
 
     Returns:
-        The environment variables that the processes of the new run need.
+        The environment variable that the processes of the new run need, with its value.
+
+    Raises:
+        ConfigError: the file cannot be used.
     """
     with boundary(ConfigError, f"cannot use {file}", OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +148,7 @@ def fresh(file: Path) -> dict[str, str]:
 
 
 def _held(file: Path) -> IO[str]:
-    """Opens the breaker file and locks it until it is closed."""
+    """Returns the breaker file, opened and locked. Closing the file releases the lock."""
     with boundary(ConfigError, f"{FILE_ENV}: cannot use {file}", OSError):
         held = file.open("a+", encoding="utf-8")
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
 """Builds the first and last line of an episode's trajectory file.
 
-The first line holds settings, machine and versions; the last line says how the episode ended.
+The first line contains settings, machine and versions; the last line states how the episode ended.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from air.trajectories.artefacts import ArtefactStore
 TRACES = "traces"
 """The name of the subfolder, inside the folder of trajectories, that holds the verifiers traces.
 
-Each file holds one verifiers episode with one trace; verifiers can read it."""
+Each file holds one verifiers episode with one trace, in the format that verifiers itself reads."""
 _PACKAGES = ("air-agent", "verifiers", "renderers", "numpy", "pydantic", "torch", "transformers")
 
 
 def folder(config: ResearchEnvConfig) -> Path | None:
-    """Returns the folder in which trajectories are written, or None if they are not written."""
+    """Returns the folder for the trajectories (recorded episodes), or None if no trajectories are written."""
     return None if config.record_dir is None else config.record_dir.expanduser()
 
 
 def store(config: ResearchEnvConfig) -> ArtefactStore | None:
-    """Returns the store that keeps graded artefacts, or None if they are not kept."""
+    """Returns the store for graded artefacts (the agent's graded files), or None if none are stored."""
     where = folder(config)
     if where is None or not config.record_artefacts_mb:
         return None
@@ -68,9 +68,10 @@ def config_hash(config: ResearchEnvConfig) -> str:
 
 
 def started(episode: Episode) -> dict[str, Any]:
-    """Returns the fields of the trajectory's first line that describe air's part of the episode.
+    """Returns those fields of the trajectory's first line that air knows without verifiers.
 
-    The caller adds the fields that come from verifiers. `air.trajectories.Start` explains each field.
+    The caller adds the fields that come from verifiers, e.g. the model's name. `air.trajectories.Start`
+    explains each field.
     """
     world, config = episode.world, episode.config
     task, box = world.task, world.box
@@ -101,7 +102,9 @@ def started(episode: Episode) -> dict[str, Any]:
 
 
 def _settings(config: ResearchEnvConfig, harness: vf.HarnessConfig) -> dict[str, Any]:
-    """Returns the settings of air's own harness, and those that a subclass of `ResearchEnvConfig` adds."""
+    """Returns the recorded settings: those of air's own harness, and those that a subclass of
+    `ResearchEnvConfig` adds.
+    """
     added = set(type(config).model_fields) - set(ResearchEnvConfig.model_fields)
     settings = config.model_dump(mode="json", include=added)
     if isinstance(harness, AirHarnessConfig):
@@ -140,7 +143,7 @@ async def ended(episode: Episode, trace: vf.Trace | None) -> None:
 
 
 def _write_trace(episode: Episode, trace: vf.Trace | None) -> str:
-    """Writes the trace as a verifiers episode with one trace.
+    """Writes the trace to a file of its own, as a verifiers episode with one trace.
 
     Returns the file's path relative to the folder of trajectories, or "" if traces are not written.
     """

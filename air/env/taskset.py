@@ -1,4 +1,4 @@
-"""Offers air's tasks as verifiers tasks, with the hooks that begin, end and reward an episode."""
+"""Offers air's tasks to verifiers, with the methods that begin, end and reward an episode."""
 
 from __future__ import annotations
 
@@ -19,28 +19,32 @@ from air.worlds.research.world import describe
 
 
 class ResearchData(vf.TaskData):
-    """The data of one prompt. Traces contain all of it, so it must not hold labels, answers or paths."""
+    """The data of one prompt: the text of the task, the task's id and digest, and the seed.
+
+    verifiers writes all of these fields into its traces, so they must not contain labels, answers or paths.
+    """
 
     task_id: str = ""
     """The id of the research task."""
     task_hash: str = ""
-    """A digest of the task's folder."""
+    """A digest of the files in the task's folder, which changes when one of these files changes."""
     seed: int = 0
-    """The seed of the episode."""
+    """The seed of the episode, with which the world is reset."""
 
 
 class ResearchTask(vf.Task[ResearchData]):
-    """The hooks that verifiers calls during one episode of a research task.
+    """A research task in the form that verifiers needs: the methods that it calls during an episode.
 
-    The runtime carries the episode's state. Either `ResearchEnv` lends the runtime, or the commands
-    `vf-validate` and `vf-debug` start one (`air.env.runtimes.verifiers_owned`).
+    The state of an episode is an attribute of the runtime (verifiers' name for the place where commands run).
+    The runtime is either a box that `ResearchEnv` leased, or one that the commands `vf-validate` and
+    `vf-debug` started (see `air.env.runtimes.verifiers_owned`).
     """
 
     spec: TaskSpec | None = None
-    """The research task if the taskset made this object, else None; it is never serialised."""
+    """air's description of the task if the taskset made this object, else None. It is never serialised."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Puts the task's files into the box and writes the first line of the trajectory."""
+        """Begins an episode: puts the task's files into the box, and writes the trajectory's first line."""
         if trace.agent.name in verifiers_owned.COMMANDS and not hasattr(runtime, "episode"):
             spec = self.spec or tasks.load(self.data.task_id)
             runtime.episode = await verifiers_owned.open_episode(spec, runtime)
@@ -72,7 +76,7 @@ class ResearchTask(vf.Task[ResearchData]):
         await episode.start_diffs()
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Grades the finished episode: see `Episode.finish`.
+        """Grades the finished episode, as `Episode.finish` describes, and adds its summary to the trace.
 
         Raises:
             InfrastructureError: a grading failed, or the episode's time ran out during one.
@@ -87,7 +91,11 @@ class ResearchTask(vf.Task[ResearchData]):
         trace.info["air"] = episode.summary()
 
     async def validate(self, runtime: vf.Runtime) -> bool:
-        """Whether the task's baseline and best reference solution still reach their recorded scores."""
+        """Whether the task's baseline and its best reference solution still reach their recorded scores.
+
+        Raises:
+            UsageError: the runtime is a lent box, which belongs to an episode.
+        """
         episode = episode_of(runtime)
         if not isinstance(episode, verifiers_owned.UnplayedEpisode):
             raise UsageError(
@@ -99,9 +107,9 @@ class ResearchTask(vf.Task[ResearchData]):
     async def terms(
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
-        """Returns the reward's terms by name; verifiers adds them up.
+        """Returns the terms of the episode's reward by name. verifiers adds them up to the reward.
 
-        Without a runtime (`vf-replay`), returns the terms that the trace recorded.
+        Without a runtime (in the command `vf-replay`), returns the terms that are stored in the trace.
         """
         return dict(_noted(trace)["terms"]) if runtime is None else episode_of(runtime).rewards
 
@@ -111,13 +119,17 @@ class ResearchTask(vf.Task[ResearchData]):
     ) -> dict[str, float]:
         """Returns the scores, counts and times of the episode by name.
 
-        Without a runtime (`vf-replay`), returns those that the trace recorded.
+        Without a runtime (in the command `vf-replay`), returns the values that are stored in the trace.
         """
         return dict(_noted(trace)["metrics"]) if runtime is None else episode_of(runtime).metrics
 
 
 def _noted(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
-    """Returns the `Episode.summary` that a finished trace contains."""
+    """Returns the result of `Episode.summary` that is stored in a finished trace.
+
+    Raises:
+        UsageError: the trace contains no rewards of air.
+    """
     noted = trace.info.get("air", {})
     if "terms" not in noted:
         raise UsageError(
@@ -133,10 +145,12 @@ def _harness_id(trace: vf.Trace[Any, Any, Any]) -> str:
 
 
 class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):
-    """The tasks named in the config, each repeated `examples_per_task` times with different seeds."""
+    """The list of a config's tasks, each repeated `examples_per_task` times with different seeds."""
 
     def load(self) -> Iterable[ResearchTask]:
-        """Yields the tasks in rotation, so that the first N prompts have about equally many of each task.
+        """Yields one object for each prompt, with the tasks in rotation.
+
+        So the first N prompts contain each task about equally often.
 
         Raises:
             MissingError: a task does not exist.

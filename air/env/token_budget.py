@@ -6,19 +6,19 @@ import functools
 from typing import Any, Protocol
 
 BYTES_PER_TOKEN = 3
-"""The assumed bytes of a token if there is no tokenizer. The number is low, so that a limit in tokens is
-rather too strict than exceeded."""
+"""The number of bytes that count as one token if there is no tokenizer. It is low on purpose, so that a text
+has fewer real tokens than this count, and a limit in tokens is not exceeded."""
 
 
 class TokenCounter(Protocol):
-    """Counts the tokens of a text, and shortens a text to a number of tokens."""
+    """Protocol of an object that counts the tokens of a text, and shortens a text to a number of tokens."""
 
     def count(self, text: str) -> int:
         """Returns the number of tokens of `text`."""
         ...
 
     def cap(self, text: str, limit: int) -> tuple[str, bool]:
-        """Returns the text and whether it was cut; a text of more than `limit` tokens loses its middle."""
+        """Returns the text, with a mark in place of its middle if it is too long, and whether it was cut."""
         ...
 
 
@@ -60,7 +60,10 @@ def _joined(head: str, cut: int, tail: str) -> str:
 
 @functools.cache
 def counter_for(tokenizer: str | None) -> TokenCounter:
-    """Returns the counter that uses `tokenizer`, a hub id or folder; with None, a counter of bytes."""
+    """Returns a token counter that uses the tokenizer with this hub id or folder.
+
+    With None, returns a counter that estimates the tokens from the number of bytes.
+    """
     if tokenizer is None:
         return _ByBytes()
     from renderers.base import load_tokenizer

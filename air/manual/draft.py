@@ -1,4 +1,4 @@
-"""Keeps the lines of a trajectory in memory, so that the last ones can be removed, until it is saved."""
+"""Stores the lines of a trajectory in memory until it is saved, so that the last lines can be removed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from air.trajectories.artefacts import copy_artefact
 
 
 class Draft(Recorder):
-    """A recorder that keeps the lines of a trajectory in memory and writes them to a file only on request."""
+    """A recorder that stores a trajectory's lines in memory. Only `save` writes them to a file."""
 
     def __init__(self, episode_id: str) -> None:
         super().__init__(None, episode_id)
@@ -24,18 +24,20 @@ class Draft(Recorder):
         self._saved: set[Path] = set()
 
     def write(self, kind: str, *, t: float | None = None, **fields: Any) -> None:
-        """Adds one line to the draft.
+        """Adds one line to the trajectory in memory.
 
         Args:
+            kind: the type of the line, e.g. `step`.
             t: the line's time in seconds since 1970; None: now.
+            fields: the other fields of the line.
         """
         at = round(time.time() if t is None else t, 3)
         self.lines.append({"v": VERSION, "type": kind, "t": at, **fields})
 
     def diff(self, turn: int | None = None) -> dict[str, Any] | None:
-        """Returns what the step of a turn changed in the workspace, as the trajectory records it.
+        """Returns what one step changed in the workspace: the field `diff` of the step's line.
 
-        Returns None if the step has no such record, e.g. because its reply was not an action.
+        Returns None if nothing was recorded for the step, e.g. because its reply was not an action.
 
         Args:
             turn: the turn of the step; None: the last step.
@@ -51,23 +53,24 @@ class Draft(Recorder):
         return changed
 
     def save(self, path: Path, sources: Sequence[Path]) -> None:
-        """Writes the trajectory to `path`, and copies its graded artefacts beside it; blocks.
+        """Writes the trajectory to `path`, and copies its graded artefacts to the same folder. Blocks.
 
-        The file is replaced in one operation, so it is never incomplete. A draft may be saved several times
-        to the same path.
+        The file is replaced in one operation, so it is never incomplete. The same draft may be saved several
+        times to the same path.
 
         Args:
-            sources: folders that contain the artefacts.
+            sources: the folders from which the artefacts are copied.
 
         Raises:
-            ConfigError: the name cannot be used or is taken, or a line cannot be written to a file.
+            ConfigError: the file name does not end in `.jsonl` or cannot be used, another file has it, or a
+                line cannot be written as JSON.
             InfrastructureError: the disk is full or the folder cannot be written.
         """
         if path.suffix != ".jsonl":
             raise ConfigError("must end in .jsonl", where=str(path))
         doing = f"cannot save to {path}"
         with (
-            boundary(ConfigError, doing, RuntimeError, ValueError),  # of `resolve`, and NaN
+            boundary(ConfigError, doing, RuntimeError, ValueError),  # from `resolve`, or for NaN
             boundary(InfrastructureError, doing, OSError),
         ):
             target = path.resolve()
@@ -80,7 +83,13 @@ class Draft(Recorder):
             self._saved.add(target)
 
     def _write(self, folder: Path, target: Path, sources: Sequence[Path]) -> Path:
-        """Writes the trajectory to `folder`, its artefacts beside `target`; returns the new file's path."""
+        """Writes the trajectory to a file in `folder`, and copies its artefacts to the folder of `target`.
+
+        Returns the path of the new file.
+
+        Args:
+            sources: the folders from which the artefacts are copied.
+        """
         with Recorder(folder, target.stem) as recorder:
             for line in copy.deepcopy(self.lines):
                 graded = line if line["type"] == "validate" else line.get("test") or {}
@@ -93,9 +102,9 @@ class Draft(Recorder):
 
 
 def _kept(name: str, sources: Sequence[Path], folder: Path) -> str:
-    """Copies an artefact to `folder` from the first source that has it.
+    """Copies an artefact to `folder` from the first of the folders `sources` that contains it.
 
-    Returns the artefact's name in `folder`, or "" if no source has it.
+    Returns the artefact's name, or "" if none of them contains it.
     """
     kept = any(copy_artefact(source, name, folder) for source in sources)
     return name if kept else ""

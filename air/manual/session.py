@@ -1,16 +1,16 @@
 """Plays an episode with a person in place of a model. The latest steps can be undone.
 
-`AirHarness` handles a person's reply as it handles a model's. So observations, grades, rewards and the record
-are those of a model's episode. There is no limit of context, since there is no model. The time in which a
-person writes a reply counts as the model's time, and so as the agent's. The time for copies and undos does
-not count.
+`AirHarness` (the loop that plays the agent) handles a person's reply as it handles a model's reply. So
+observations, grades, rewards and the record are the same as in a model's episode. There is no limit of
+context, since there is no model. The time in which a person writes a reply counts as the model's time, and so
+as the agent's time. The time for copies and undos does not count.
 
 Before each reply the workspace is copied out of the running box. (A `Box.snapshot` would end the box's
 processes and empty `/tmp`, and so change the next observation.) An undo starts a new box with that copy. It
 restores the workspace; the tools' open file, shell and notes; validations, rewards, turns and the record. It
-does not restore files outside the workspace (`/tmp`), processes, or the time. The grader remembers the grades
-of each artefact, so an undo costs no second grading. If an undo fails, the episode has no box; undoing the
-same step again starts a new box.
+does not restore files outside the workspace (`/tmp`), processes, or the time. The grader stores the grades of
+each artefact, so after an undo the same artefact is not graded a second time. If an undo fails, the episode
+has no box; undoing the same step again starts a new box.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from air.trajectories import Step, TokenRef, Trajectory
 from air.worlds.research.world import ResearchWorld, describe
 
 MOST_POINTS = 50
-"""The number of latest steps that can be undone."""
+"""The most steps that can be undone; older steps cannot."""
 T = TypeVar("T")
 
 
 def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict[str, Any]:
-    """Returns the environment settings with which an episode was recorded, in the form of a run file.
+    """Returns the settings of a recorded episode as dicts: the table `[….env]` of a run file.
 
     Args:
         provider: the runtime to use instead of the recorded one, `docker` or `subprocess`; None: the recorded
@@ -85,11 +85,14 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
 
 
 class Interrupted(AirError):
-    """The running action was stopped by `ManualEpisode.interrupt`; the text says whether it was undone."""
+    """`ManualEpisode.interrupt` stopped the running action. The text tells whether the action was undone."""
 
 
 class ManualEpisode:
-    """One episode, played by a person; use through `async with`, within one event loop.
+    """One episode that a person plays, e.g. in the command `air shell`.
+
+    Async context manager: `async with` starts the episode and yields this object. Use it within one event
+    loop.
 
     Args:
         config: the settings of the environment; they must name one task.
@@ -120,13 +123,14 @@ class ManualEpisode:
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
         self.outside = False
-        """Whether anything other than the recorded steps may have changed the box or the prompt.
-
-        A replay of the saved trajectory may then differ.
-        """
+        """Whether anything other than the recorded steps may have changed the box or the prompt. If so, a
+        replay of the saved trajectory may give other results."""
 
     async def __aenter__(self) -> ManualEpisode:
-        """Leases a box, puts the task's files into it, and repeats the steps of a recorded episode, if any.
+        """Takes a box from the pool, puts the task's files into it, and repeats the steps of `origin`, if
+        any.
+
+        Returns this object.
 
         Raises:
             UsageError: the task or the recorded episode cannot be played.
@@ -182,7 +186,7 @@ class ManualEpisode:
         return load_task(trajectory.start, trajectory.path, options)
 
     async def _played(self, world: ResearchWorld) -> Play:
-        """Returns the recorded episode, restored to its beginning in the box of `world`."""
+        """Returns the recorded episode of `origin`, restored to its beginning in the box of `world`."""
         assert self._origin is not None
         trajectory, start = self._origin[0], self._origin[0].start
         assert start is not None
@@ -256,13 +260,13 @@ class ManualEpisode:
             episode.malformed_in_a_row = (episode.malformed_in_a_row + 1) if step.problem else 0
 
     async def _watch(self, episode: Episode) -> None:
-        """Reads the present state of the workspace, with which the next step's changes are compared."""
+        """Reads the present state of the workspace, so that the changes of the next step can be found."""
         episode.differ = Differ(episode.world.box)
         await episode.differ.start()
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """The lines of the trajectory so far."""
+        """The lines of the trajectory so far, each as a dict."""
         return self.record.lines
 
     @property
@@ -279,11 +283,12 @@ class ManualEpisode:
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
         """Plays one turn with a person's reply; returns the lines that the turn added to the record.
 
-        After Interrupted and InfrastructureError the turn is undone, or the error's text says why it is not.
+        If it raises Interrupted or InfrastructureError, the turn has been undone, unless the error's text
+        tells why not.
 
         Args:
-            reply: the reply, in place of a model's.
-            seconds: the time in which the person wrote the reply.
+            reply: the person's reply, which is handled as a model's reply.
+            seconds: the number of seconds in which the person wrote the reply.
 
         Raises:
             UsageError: the episode is over.
@@ -306,7 +311,11 @@ class ManualEpisode:
         return self.lines[point.lines :]
 
     async def _give_up(self, point: Point) -> str:
-        """Undoes an unfinished turn; returns a line that says what was undone, or that the undo failed."""
+        """Undoes an unfinished turn; returns one line of text about what was undone, or why the undo failed.
+
+        Args:
+            point: the undo point from before the turn.
+        """
         del self.lines[point.lines :]
         self._points.append(point)
         try:
@@ -330,12 +339,12 @@ class ManualEpisode:
             await recording.ended(episode, None)
 
     async def undo(self) -> str:
-        """Undoes the last step; returns one line that says what was restored.
+        """Undoes the last step, in a new box; returns one line of text that lists what was restored.
 
         Raises:
-            UsageError: there is no step, or no copy of the workspace before the last step.
-            MissingError: there is no container engine (Docker or Podman), or no image.
-            InfrastructureError: the new box failed; calling `undo` again tries it again.
+            UsageError: there is no step to undo, or the workspace was not copied before the last step.
+            MissingError: the container engine (Docker or Podman) or the box's image is missing.
+            InfrastructureError: the new box failed. A further call of `undo` tries again.
         """
         if not self._points:
             raise UsageError("there is no step to undo")
@@ -346,9 +355,10 @@ class ManualEpisode:
         return await self._back()
 
     async def bash(self, command: str) -> ExecResult:
-        """Runs a command in the box outside of the episode: it is not a step and is not recorded.
+        """Runs a command in the box, outside of the episode, so it is not a step and is not recorded.
 
-        The working directory and exported variables are kept for later calls.
+        Returns the command's result. A later call begins in the same working directory and has the same
+        exported variables.
 
         Raises:
             Interrupted: `interrupt` stopped the command.
@@ -359,7 +369,7 @@ class ManualEpisode:
         return await self._interruptible(self.shell.exec(command, timeout=limit))
 
     def interrupt(self) -> None:
-        """Stops the running action; its caller gets `Interrupted`. Call it within the event loop."""
+        """Stops the running `act` or `bash`, which raises `Interrupted`. Call it within the event loop."""
         if self._running is not None:
             self._stopped = True
             self._running.cancel()
@@ -377,9 +387,9 @@ class ManualEpisode:
             self._running = None
 
     async def _back(self) -> str:
-        """Restores the state of the last undo point; returns a line that says what was restored.
+        """Restores the state of the last undo point; returns one line of text that lists what was restored.
 
-        If it fails, the undo point stays, so that the caller can try again.
+        If this fails, the undo point remains, so that the caller can try again.
         """
         point, turn = self._points[-1], self.episode.counters.turns
         world = replace(point.world, grading=False)
@@ -403,7 +413,10 @@ class ManualEpisode:
         )
 
     async def _refilled(self, world: ResearchWorld, kept: Path) -> ResearchWorld:
-        """Returns the world in a new box, whose workspace is filled from the copy in the file `kept`."""
+        """Returns a copy of `world` in a new box, whose workspace is filled from the file `kept`.
+
+        The episode's old box is closed first.
+        """
         await self._boxes.aclose()  # before the new lease: the old box may hold the only GPU
         box = await self._boxes.enter_async_context(self._env.lease(world.task))
         await unpack(kept, box)
@@ -411,6 +424,6 @@ class ManualEpisode:
         return replace(world, box=box, tools=tools)
 
     def save(self, path: Path) -> None:
-        """Writes the record to `path` as a trajectory; see `Draft.save`."""
+        """Writes the record of the episode to the file `path` as a trajectory; see `Draft.save`."""
         origin = [] if self._origin is None else [self._origin[0].path.parent]
         self.record.save(path, [self._folder, *origin])

@@ -1,7 +1,7 @@
 """Undo points: each holds the state of an episode before a reply, with a copy of the workspace.
 
-A command in the box makes the copy while other processes continue; a `Box.snapshot` would end them. The copy
-preserves links, modes and times of files. The box's image must have GNU tar and gzip.
+A command in the box makes the copy while the box's other processes continue; a `Box.snapshot` would end them.
+The copy preserves links, modes and times of files. The box's image must have GNU tar and gzip.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHANGED_MEANWHILE = 1  # tar's exit status if a file changed while it was read
 
 
 class _NotCopiedError(Exception):
-    """The workspace cannot be copied; the text says why."""
+    """The workspace cannot be copied. The text is the reason."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,22 @@ class Point:
     """An undo point: the state of an episode before one reply."""
 
     world: ResearchWorld
-    """A copy of the world's state, with the box in which the episode then ran."""
+    """A copy of the world's state, with the box in which the episode ran before the reply."""
     counters: Counters
     malformed: int
     """The number of the latest consecutive replies that were not an action."""
     lines: int
-    """The number of lines that the episode's record had."""
+    """The number of lines that the episode's record had before the reply."""
     copy: Path | None
-    """The file with the copy of the workspace; None if it could not be made."""
+    """The file with the copy of the workspace; None if the copy could not be made."""
     why_not: str = ""
-    """The reason why there is no copy; empty if there is one."""
+    """The reason why the workspace was not copied; empty if it was copied."""
 
     @classmethod
     async def of(cls, episode: Episode, lines: int, folder: Path) -> Point:
-        """Returns an undo point for the present state. The copy of the workspace is a file in `folder`, which
-        `forget` removes.
+        """Returns an undo point for the present state of an episode.
+
+        The copy of the workspace is a new file in `folder`. The method `forget` removes the file.
 
         Args:
             lines: the number of lines in the episode's record.

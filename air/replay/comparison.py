@@ -1,8 +1,8 @@
 """Compares a replayed episode with its record, step by step.
 
-Every difference is reported, except in parts of texts that always differ between runs and in fields that are
-never compared; `RULES` and `NEVER` of `air.trajectories.compare` declare both. The comparison continues after
-a difference, so all scores are compared.
+Every difference is reported, with two exceptions. Parts of texts that always differ between runs (such as
+times) may differ; `RULES` in `air.trajectories.compare` lists them. Some fields are never compared; `NEVER`
+in the same module lists them. The comparison continues after a difference, so all scores are compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CUT = "tokens cut …]"
 
 @dataclass
 class Replayed:
-    """The result of replaying one trajectory."""
+    """The result of replaying one trajectory: counts, differences and notes."""
 
     path: Path
     task: str
@@ -42,21 +42,23 @@ class Replayed:
 
     @property
     def matched(self) -> bool:
-        """Whether the replay has no difference from the record."""
+        """Whether the replay has no differences from the record."""
         return not self.differences
 
     def differs(self, *differences: Difference | None) -> bool:
-        """Adds the differences that are not None to the result; returns whether there are any."""
+        """Adds `differences` to the result, ignoring those that are None; returns whether any was added."""
         real = [one for one in differences if one is not None]
         self.differences += real
         return bool(real)
 
 
 class Comparison:
-    """Plays the rest of a recorded episode in a box, and compares each result with the record.
+    """A comparison of one replayed episode with its record: repeats each action and compares the result.
 
     Args:
-        done: the result, to which the comparison adds counts, differences and notes.
+        play: the recorded episode, with a world in a box.
+        options: how strictly results are compared.
+        done: the result of the replay, to which the comparison adds counts, differences and notes.
     """
 
     def __init__(self, play: Play, options: ReplayOptions, done: Replayed) -> None:
@@ -69,7 +71,11 @@ class Comparison:
         self._old = play.trajectory.version < 2  # older records have no fields `problem` and `left`
 
     async def run(self, skip: int) -> None:
-        """Plays and compares all steps after the first `skip` steps, and the episode's end."""
+        """Repeats and compares all steps after the first `skip`, then the gradings at the episode's end.
+
+        Args:
+            skip: the number of steps that were already repeated in the box, without comparison.
+        """
         trajectory = self._play.trajectory
         if not skip and self._start.prompt:
             left = _left(self._start.prompt) if self._old else self._start.max_turns
@@ -88,7 +94,7 @@ class Comparison:
             await self._finish(trajectory)
 
     def _instructions(self) -> None:
-        """Compares the end of the system prompt, which is the action format's text."""
+        """Compares the end of the recorded system prompt with the action format's present text."""
         tools, played = self._world.tools, self._play.format
         extra = [played.optional[name] for name in (tools.settings.offered if tools else ())]
         text = "\n".join([played.instructions, *extra])
@@ -116,9 +122,10 @@ class Comparison:
         self._gradings(step, [] if came.validation is None else [came.validation])
 
     def _gradings(self, step: Step, fresh: list[worlds.Validation]) -> None:
-        """Compares the recorded gradings of a step with the new ones.
+        """Compares the recorded gradings of a step with the gradings of the replay.
 
-        The last step of an interrupted episode may have no record of its grading.
+        If the episode was interrupted, the grading of its last step may be missing from the record; this is
+        not a difference.
         """
         trajectory = self._play.trajectory
         recorded = trajectory.validations_of(step)
@@ -131,7 +138,10 @@ class Comparison:
             self._grade(step.turn, old, new)
 
     def _malformed(self, step: Step) -> None:
-        """Compares a step whose reply was not an action: the format must refuse it for the same reason."""
+        """Compares a step whose recorded reply was not an action.
+
+        The action format must still refuse the reply, with the same message.
+        """
         self._done.differs(
             values(step.turn, "observation", step.observation, None),
             values(step.turn, "exit code", step.code, None),
@@ -151,7 +161,10 @@ class Comparison:
         )
 
     def _cut(self, step: Step) -> None:
-        """Checks a step whose reply the token limit cut: no step may follow, and nothing may be shown."""
+        """Compares a step whose reply the token limit cut.
+
+        It must be the last step of the record, and the model must have been shown nothing after it.
+        """
         if step is not self._play.trajectory.steps[-1]:
             self._done.differs(
                 Difference(step.turn, "problem", repr("length"), "the episode goes on")
@@ -159,12 +172,22 @@ class Comparison:
         self._done.differs(values(step.turn, "shown", step.shown, ""))
 
     def _problem(self, step: Step, problem: str) -> None:
-        """Compares the reason why a reply was not an action; version 1 of the record has no reason."""
+        """Compares the recorded reason why a reply was not an action with `problem`.
+
+        Version 1 of trajectories records no reason, so nothing is compared then.
+        """
         if not self._old:
             self._done.differs(values(step.turn, "problem", step.problem, problem))
 
     def _parsed(self, step: Step, action: Action) -> None:
-        """Checks that the recorded action is exactly the action in the recorded reply."""
+        """Parses the recorded reply again, and compares the result with the recorded action.
+
+        Both texts must be exactly equal.
+
+        Args:
+            step: the recorded step.
+            action: the recorded action of this step.
+        """
         self._problem(step, "")
         try:
             again = self._play.format.parse(step.reply)
@@ -179,7 +202,10 @@ class Comparison:
                 return
 
     def _shown(self, step: Step, observation: str) -> None:
-        """Compares the text that the model was shown: the observation, cut to its limit, and the footer."""
+        """Compares the text that the model was shown with the text that it would be shown now.
+
+        This is the observation, cut to its limit of tokens, and the footer of the action format.
+        """
         if self._tokens is not None:
             most = self._play.harness.max_observation_tokens
             text, _ = self._tokens.cap(observation, most)
@@ -197,7 +223,10 @@ class Comparison:
         return self._play.format.footer(self._world.standing(left))
 
     async def _finish(self, trajectory: Trajectory) -> None:
-        """Ends the episode and compares its last gradings: the automatic one, and that on the test split."""
+        """Ends the replayed episode, and compares its last gradings and its reward with the record.
+
+        The last gradings are the automatic one on the validation split, and the one on the test split.
+        """
         await self._world.finish()
         turn = trajectory.steps[-1].turn if trajectory.steps else 0
         recorded = [one for one in trajectory.validations if one.automatic]
@@ -215,9 +244,9 @@ class Comparison:
         self._reward(turn, trajectory)
 
     def _reward(self, turn: int, trajectory: Trajectory) -> None:
-        """Checks that the recorded reward is the sum of its terms.
+        """Checks that the recorded reward is the sum of its recorded terms.
 
-        If all scores are equal, also compares the term `delta` with the replay's.
+        If all scores are equal, also compares the recorded term `delta` with the delta reward of the replay.
         """
         end = trajectory.end
         assert end is not None
@@ -229,7 +258,10 @@ class Comparison:
             self._close(turn, "delta in all", end.terms["delta"], self._world.reward)
 
     def _close(self, turn: int, what: str, old: float, new: float) -> None:
-        """Reports a difference unless two sums are equal up to rounding, which depends on the order."""
+        """Reports a difference unless two sums are nearly equal.
+
+        The order of the terms changes how a sum is rounded, so exact equality is not required.
+        """
         if not math.isclose(old, new, rel_tol=1e-9, abs_tol=1e-9):
             self._done.differs(values(turn, what, old, new))
 
@@ -267,7 +299,11 @@ class Comparison:
 
 
 def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
-    """Returns the token counter by which observations were cut, or None if it is unknown or unavailable."""
+    """Returns the token counter by which the recorded observations were cut.
+
+    Returns None if the record does not name it, or if its tokenizer cannot be loaded; the latter is noted in
+    `done`.
+    """
     if "max_observation_tokens" not in harness.model_fields_set:  # version 1 does not record it
         return None
     name = harness.tokenizer
@@ -279,9 +315,10 @@ def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
 
 
 def _left(text: str) -> int | None:
-    """Returns the turns left, as the text that the model was shown says; None if it does not say.
+    """Reads the number of remaining turns from a text that the model was shown.
 
-    Older records hold this number nowhere else.
+    Returns None if the text does not contain this number. Older trajectories have no separate field for the
+    number, so it must be read from the text.
     """
     for word in reversed(text.split("[")):
         if any(mark in word for mark in _LEFT):

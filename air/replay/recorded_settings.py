@@ -1,4 +1,4 @@
-"""Reads the settings of a recorded episode from the first line of its trajectory, and validates them."""
+"""Reads and validates the settings of a recorded episode, which are in its trajectory's first line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from air.trajectories import Start
 
 
 class Pay(RewardSettings, BaseConfig):
-    """The settings of a recorded episode that decide its reward."""
+    """Settings that decide the reward of a recorded episode."""
 
     episode_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
     """The episode's time limit in seconds; an agent that uses all of it loses the whole `time_penalty`."""
@@ -25,10 +25,13 @@ class Pay(RewardSettings, BaseConfig):
 def reward(
     start: Start, task: TaskSpec, changes: Mapping[str, Any], path: Path
 ) -> tuple[RewardScale, Pay]:
-    """Returns the scale and the reward settings of a recorded episode, with some of them changed.
+    """Returns the reward settings of a recorded episode, with some of them changed.
+
+    The first result is the scale, by which scores become rewards; the second holds all other settings.
 
     Args:
-        task: gives the scale if none was recorded.
+        start: the first line of the trajectory.
+        task: supplies the scale if none was recorded.
         changes: new values for fields of `RewardScale` and `Pay`, by name.
         path: the trajectory's file, for error messages.
 
@@ -43,9 +46,14 @@ def reward(
 
 
 def harness(start: Start, path: Path) -> AirHarnessConfig:
-    """Returns the harness settings of a recorded episode, which decided what the model was shown.
+    """Returns the settings of air's own harness in a recorded episode. They decided what the model was shown.
 
-    A setting that was not recorded has its default and is not in `model_fields_set`.
+    A setting that was not recorded has its default value, and pydantic's `model_fields_set` does not contain
+    its name.
+
+    Args:
+        start: the first line of the trajectory.
+        path: the trajectory's file, for error messages.
 
     Raises:
         ConfigError: a setting has a value that cannot be used.

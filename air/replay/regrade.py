@@ -1,7 +1,8 @@
 """Grades recorded artefacts again and computes their reward, optionally with other reward settings.
 
-No agent's box is needed: the artefacts are in files beside the trajectory. The graders measure all scores
-anew. The reward's terms are computed from these scores, the recorded counts and times, and the settings.
+No agent's box is needed, because the artefacts are in files beside the trajectory. The graders measure all
+scores again. The reward's terms are computed from these scores, the recorded counts and times, and the
+settings.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Rescored:
     path: Path
     task: str
     recorded: float
-    """The reward in the record."""
+    """The reward that the trajectory records."""
     reward: float = 0.0
     """The reward computed now, from the new scores and the chosen settings."""
     terms: dict[str, float] = field(default_factory=dict)
@@ -43,7 +44,7 @@ class Rescored:
 
     @property
     def matched(self) -> bool:
-        """Whether every new score equals the recorded one, and so does the reward if no setting changed."""
+        """Whether all new scores equal the recorded ones, and the reward too if no setting was changed."""
         return not self.differences
 
 
@@ -51,7 +52,7 @@ def check_names(changes: Mapping[str, Any]) -> None:
     """Checks that every name in `changes` is a setting of a reward.
 
     Raises:
-        ConfigError: a name is not such a setting.
+        ConfigError: a name is not a setting of a reward.
     """
     known = {*RewardScale.model_fields, *Pay.model_fields}
     for name in changes:
@@ -66,10 +67,12 @@ def check_names(changes: Mapping[str, Any]) -> None:
 async def rescore(
     trajectory: Trajectory, grader: Grader, changes: Mapping[str, Any], options: ReplayOptions
 ) -> Rescored:
-    """Grades the artefacts of one trajectory again and computes the episode's reward.
+    """Grades the artefacts of one trajectory again, and computes the episode's reward from the new scores.
+
+    Returns the new reward and scores, with their differences from the recorded ones.
 
     Args:
-        changes: settings of the reward by name: fields of `RewardScale` and of `Pay`.
+        changes: new values for settings of the reward, by name: fields of `RewardScale` and of `Pay`.
 
     Raises:
         UsageError: the episode failed, has no artefacts, or a change is invalid.
@@ -120,9 +123,12 @@ class _Regraded:
 async def _regrade(
     trajectory: Trajectory, grader: Grader, task: TaskSpec, done: Rescored, pay: DeltaReward
 ) -> _Regraded:
-    """Grades every kept artefact and returns the scores.
+    """Grades every artefact of a trajectory again, and returns the new scores.
 
-    Adds the differences from the recorded scores, and the delta rewards, to `done`.
+    Also adds the differences from the recorded scores, and the delta rewards, to `done`.
+
+    Raises:
+        ConfigError: an artefact was not stored, or its file has changed.
     """
     folder, where = trajectory.path.parent, str(trajectory.path)
     regraded = _Regraded()
@@ -164,7 +170,7 @@ def _kept(folder: Path, kept: str, digest: str, where: str) -> Artefact:
 async def _graded(
     grader: Grader, task: TaskSpec, artefact: Artefact, split: Split
 ) -> tuple[float | None, float | None]:
-    """Returns the score and its standard error, or None for both if the artefact is missing or malformed."""
+    """Returns the score and its standard error, or None twice if the artefact is missing or malformed."""
     try:
         grade = await grader.grade(task, artefact, split=split, seed=0)
     except ArtefactError:

@@ -1,7 +1,7 @@
 """Replays recorded episodes: repeats every action in a fresh box, without a model.
 
 The results are compared with the record (`air.replay.comparison`): observations, the texts that the model is
-shown, exit codes, and scores. Every artefact is graded anew; remembered grades of earlier runs are not used.
+shown, exit codes, and scores. Every artefact is graded again; stored grades of earlier runs are not used.
 A replay needs no network, unless the task itself allows its agent some hosts.
 """
 
@@ -27,9 +27,12 @@ from air.trajectories import Start, Trajectory
 
 
 class Replayer:
-    """Replays trajectories and compares them with their records; use through `async with`.
+    """An object that replays recorded episodes, and compares each result with the record.
+
+    Async context manager: `async with` opens the pools of boxes and yields this object.
 
     Args:
+        options: the kind of box, the image, and how strictly results are compared.
         at_once: the most agents' boxes, and the most grader boxes, that run at the same time.
         gpus: the GPUs for agents' boxes and for grader boxes, as `air.replay.restore.gpu_pools` returns them.
     """
@@ -48,10 +51,10 @@ class Replayer:
         self._graders: dict[Provider, Grader] = {}
 
     async def __aenter__(self) -> Replayer:
-        """Opens the pools of boxes.
+        """Opens the pools of boxes, and returns this object.
 
         Raises:
-            BoxStartError: the snapshot service did not start.
+            BoxStartError: the service that makes snapshots of boxes did not start.
         """
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="air-replay-"))
         self._grades = Path(folder)
@@ -69,7 +72,7 @@ class Replayer:
         """Replays one trajectory; returns the result of the comparison with its record.
 
         Raises:
-            UsageError: the trajectory cannot be replayed; the text says why.
+            UsageError: the trajectory cannot be replayed; the text is the reason.
             InfrastructureError: a box or a grader failed.
         """
         start = _start(trajectory)
@@ -98,7 +101,9 @@ class Replayer:
         return done
 
     def grader_of(self, trajectory: Trajectory) -> Grader:
-        """Returns the grader for the artefacts of a trajectory; its boxes are of the recorded or chosen kind.
+        """Returns a grader for the artefacts of a trajectory.
+
+        Its boxes are of the kind that the options name, or else of the recorded kind.
 
         Raises:
             ConfigError: air did not record the trajectory.
@@ -115,7 +120,10 @@ class Replayer:
         skip: int,
         stack: AsyncExitStack,
     ) -> Play:
-        """Returns the recorded episode after its first `skip` steps, in a box that `stack` closes."""
+        """Repeats the first `skip` steps of a recorded episode, without comparison.
+
+        Returns the episode in the state after these steps, in a box that `stack` closes.
+        """
         spec = task.box_spec(provider)
         if image := self._options.image or start.image:
             if not image.isprintable():

@@ -27,7 +27,7 @@ from air.worlds.research.world import ResearchWorld
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """The options for replaying or regrading a recorded episode."""
+    """Options for replaying a recorded episode, or for grading its artefacts again."""
 
     provider: Provider | None = None
     """The kind of box to use, `docker` or `process`; None: the kind in which the episode was recorded."""
@@ -38,21 +38,21 @@ class ReplayOptions:
     comparison; then a new box starts from a snapshot of the workspace. Files outside the workspace (`/tmp`)
     and running processes are not in the snapshot."""
     exact: bool = False
-    """Whether texts must be equal except for the paths of the box's folders; else times, for example, may
-    differ too."""
+    """True: texts must be equal, except for the paths of the box's folders. False: parts that differ in every
+    run, such as times, may differ too."""
     changed_task: bool = False
-    """Whether to replay even if the task's files have changed since the recording."""
+    """Whether the episode is replayed even if the task's files have changed since the recording."""
     tolerance: float = 0.0
     """The largest difference between two scores that count as equal."""
     task_roots: tuple[Path, ...] = ()
-    """Folders that are searched for the task before the recorded folders."""
+    """Folders that are searched for the task, before the folders that the trajectory names."""
     mlgym_root: Path | None = None
-    """The folder of an MLGym checkout; None: the recorded folder."""
+    """The folder of an MLGym checkout; None: the folder that the trajectory names."""
 
 
 @dataclass
 class Play:
-    """A recorded episode whose state is restored in a box, up to some step."""
+    """A recorded episode, with a world in a box in which some of its steps have been repeated."""
 
     trajectory: Trajectory
     start: Start
@@ -61,7 +61,9 @@ class Play:
     harness: AirHarnessConfig
 
     async def go(self, steps: int) -> None:
-        """Repeats the actions of the first `steps` steps. Takes their scores from the record; grades nothing.
+        """Repeats the actions of the first `steps` steps.
+
+        Nothing is graded: the scores of these steps are taken from the record.
 
         Raises:
             ConfigError: a recorded action or score is invalid.
@@ -81,7 +83,10 @@ class Play:
                 self.world.submitted = True
 
     def carried(self, box: Box) -> Play:
-        """Returns the same episode in `box`, whose workspace is already a copy of this box's workspace."""
+        """Returns the same episode, in the same state, with `box` in place of its present box.
+
+        The workspace of `box` must already be a copy of the present box's workspace.
+        """
         world = self.world
         return Play(
             self.trajectory,
@@ -104,7 +109,7 @@ class Play:
 async def begin(
     trajectory: Trajectory, start: Start, task: TaskSpec, box: Box, grader: Grader
 ) -> Play:
-    """Puts the task's files into a new box, and returns the recorded episode restored to its start.
+    """Puts the task's files into the new box `box`; returns the recorded episode before its first step.
 
     Raises:
         ConfigError: the action format is unknown, or a recorded setting has a value that cannot be used.
@@ -128,7 +133,7 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
 
     Raises:
         MissingError: the task does not exist on this machine.
-        ConfigError: the task's files have changed since, and `changed_task` is not set.
+        ConfigError: the task's files have changed since the recording, and `changed_task` is not set.
     """
     roots = (*options.task_roots, *map(Path, start.task_roots))
     mlgym = options.mlgym_root or (Path(start.mlgym_root) if start.mlgym_root else None)
@@ -145,12 +150,12 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
 def gpu_pools(
     wanted: Wanted, files: Iterable[Path], options: ReplayOptions, *, boxes: bool
 ) -> tuple[GpuPool, GpuPool]:
-    """Divides GPUs into two pools, for the agents' boxes and the grader boxes of recorded episodes.
+    """Returns a pool of GPUs for agents' boxes and one for grader boxes, for replays of recorded episodes.
 
     Args:
         wanted: the GPUs, as the flag `--gpus` names them.
         files: the trajectories of the episodes.
-        boxes: whether the episodes are played; if not, only their artefacts are graded.
+        boxes: whether the episodes' actions are repeated; if not, only their artefacts are graded.
 
     Raises:
         ConfigError: there are too few GPUs, or one does not exist.
@@ -171,7 +176,7 @@ def gpu_pools(
 def format_of(start: Start, path: Path) -> ActionFormat:
     """Returns the action format of a recorded episode.
 
-    Older trajectories do not name it; it is then recognised by its text in the system prompt.
+    Older trajectories do not name the format. It is then recognised by its text in the system prompt.
 
     Raises:
         ConfigError: the format cannot be recognised.
@@ -186,7 +191,12 @@ def format_of(start: Start, path: Path) -> ActionFormat:
 
 
 def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
-    """Returns the recorded action of a step, or None if the reply was not an action.
+    """Returns the recorded action of a step, or None if the model's reply was not an action.
+
+    Args:
+        step: the recorded step.
+        played: the action format of the episode.
+        path: the trajectory's file, for error messages.
 
     Raises:
         ConfigError: the action uses a tool that the format does not have, or the reply in an older

@@ -1,1 +1,1 @@
-"""Commands about boxes, images, GPUs and this machine."""
+"""The commands about boxes: `air box`, `images`, `gpus`, `setup` and `doctor`."""

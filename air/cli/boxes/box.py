@@ -1,6 +1,6 @@
 """The command `air box`: lists boxes, shows their command logs, runs a command in a box, removes orphans.
 
-An orphan is a box that has expired or whose owner process is dead.
+An orphan is a box that has expired, or whose owner (the process that started it) is dead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _POLL_SECONDS = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the subcommands `ls`, `logs NAME [-f]`, `exec [-i] NAME -- CMD …` and `gc`."""
+    """Adds the subcommands of `air box`: `ls`, `logs NAME [-f]`, `exec [-i] NAME -- CMD …` and `gc`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ls|logs|exec|gc")
     actions.add_parser("ls", help="list every box: provider, state, expiry, owner")
     actions.add_parser("gc", help="remove boxes that have expired or whose owner is dead")
@@ -122,7 +122,7 @@ def _logs(args: argparse.Namespace) -> int:
 
 
 def _show(file: Path, *, follow: bool) -> None:
-    """Prints a box's command log; with `follow`, continues until the box has ended."""
+    """Prints the command log in `file`; with `follow`, continues to print until the box has ended."""
     from air.sandbox.contract import ownership
     from air.sandbox.ops import command_log
 
@@ -167,5 +167,5 @@ def event_line(event: dict[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Returns an agent's text without control characters, with all lines but the first indented."""
+    """Returns an agent's text without control characters, with every line after the first indented."""
     return safe(text).replace("\n", "\n" + " " * 14)

@@ -1,4 +1,7 @@
-"""The command `air doctor`: checks whether boxes work on this machine; prints a remedy for each problem."""
+"""The command `air doctor`: checks whether boxes work on this machine, and prints a remedy for each problem.
+
+Each check gives a finding: one line of the report.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ HELP = "check engine, images, disk, orphans and GPUs; print a remedy for each pr
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--json`."""
+    """Adds the flag `--json` of `air doctor`."""
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs all checks and prints a line for each finding; returns 1 if a check failed, else 0."""
+    """Runs all checks and prints their results; returns 1 if a check failed, else 0."""
     from air.sandbox.ops import doctor
 
     findings = []

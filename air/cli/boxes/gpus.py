@@ -1,4 +1,6 @@
-"""The command `air gpus`: lists this machine's GPUs, with the processes and containers that hold them."""
+"""The command `air gpus`: lists this machine's GPUs, with the processes that leased them and the containers
+that use them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the table of GPUs; returns 0."""
+    """Prints the table of this machine's GPUs; returns the exit code 0."""
     from air.sandbox.pool import gpus
 
     inventory = gpus.inventory()
@@ -38,7 +40,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
-    """Returns the table rows of a GPU: one row, and one more for each further holder or container."""
+    """Returns the table rows of one GPU: the first row, and one more for each further holder or container.
+
+    A holder is a process that has leased the GPU.
+    """
     from air.sandbox.pool import gpu_leases
 
     held = gpu_leases.holders(gpu)

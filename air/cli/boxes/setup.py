@@ -1,9 +1,9 @@
-"""The command `air setup`: makes Docker and the base image of boxes ready.
+"""The command `air setup`: installs and starts Docker if necessary, and builds the base image of boxes.
 
 Starts Docker if it is installed. If Docker is not installed and this process is root, installs Docker from
 the distribution's packages (apt). A running container engine is used as it is, never reconfigured. If Docker
-is not available, the command prints what a box without it (a plain process, not a container) does not
-isolate, and succeeds; with `AIR_REQUIRE_DOCKER=1` it fails with exit code 1.
+is not available, the command succeeds, but prints what is not isolated when a box is a plain process instead
+of a container; with the environment variable `AIR_REQUIRE_DOCKER=1` it fails with exit code 1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Makes Docker and the base image ready; returns 1 if Docker is required but not available, else 0."""
+    """Makes Docker and the base image ready for use.
+
+    Returns the exit code: 1 if Docker is required but not available, else 0.
+    """
     del args
     from air.sandbox.docker import images
 
@@ -72,13 +75,13 @@ def ensure_engine() -> str:
 
 
 def _refuse(error: AirError) -> None:
-    """Checks that this process may install or start Docker.
+    """Raises MissingError if this process may not install or start Docker.
 
     Args:
-        error: the error of the attempt to reach Docker.
+        error: the error with which a connection to Docker failed.
 
     Raises:
-        MissingError: this process may not; the message says what the user can do.
+        MissingError: this process may not do so. The message tells what the user can do.
     """
     if os.environ.get("DOCKER_HOST"):
         raise MissingError(str(error), where="DOCKER_HOST", remedy="correct or unset it")
@@ -108,23 +111,25 @@ def _version() -> str:
 def _dockerd() -> str | None:
     """Returns the path of the program `dockerd`, or None if Docker is not installed.
 
-    The sbin folders are searched too: after `su`, the PATH is still the user's, which lacks them.
+    The sbin folders are searched too, because after the command `su` they are often not in the PATH.
     """
     return shutil.which("dockerd", path=os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin")
 
 
 def _privileged() -> bool:
-    """Whether this process has the right to mount file systems, without which Docker cannot start."""
+    """Whether this process may mount file systems. Docker cannot start without this right."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     effective = next(line.split()[1] for line in lines if line.startswith("CapEff"))
     return bool(int(effective, 16) & _CAP_SYS_ADMIN)
 
 
 def _start() -> str:
-    """Starts the installed Docker, by systemd if this machine uses it; returns Docker's version.
+    """Starts the installed Docker: by systemd if this machine uses systemd, otherwise directly.
+
+    Returns Docker's version.
 
     Raises:
-        BoxStartError: Docker does not answer in time; the message names its log.
+        BoxStartError: Docker does not answer in time; the message names Docker's log.
     """
     if version := _await_engine(2):  # the package may have started it
         return version
@@ -140,9 +145,13 @@ def _start() -> str:
 
 
 def _start_directly(run_folder: Path, log: Path) -> str:
-    """Starts dockerd without systemd, in its own session, so that it outlives this command.
+    """Starts Docker's program `dockerd` without systemd.
 
-    Returns Docker's version.
+    It runs in its own session, so that it continues after this command has ended. Returns Docker's version.
+
+    Args:
+        run_folder: the folder of Docker's pid files.
+        log: the file for the output of dockerd.
 
     Raises:
         BoxStartError: dockerd does not answer in time.
@@ -175,12 +184,12 @@ def _start_directly(run_folder: Path, log: Path) -> str:
 
 
 def clear_stale_pids(run_folder: Path) -> bool:
-    """Removes Docker's pid files whose process has ended or is another program.
+    """Removes those of Docker's pid files whose process has ended or is another program.
 
-    Returns whether dockerd runs.
+    Returns whether dockerd is running.
 
-    Docker trusts a pid file if any process has its number. It then refuses to start, or waits for a
-    containerd that does not exist.
+    If any process has the number in a pid file, Docker assumes that this process is Docker. It then refuses
+    to start, or waits for a containerd that does not exist.
     """
     alive = {}
     for name, program in (
@@ -200,7 +209,11 @@ def clear_stale_pids(run_folder: Path) -> bool:
 
 
 def _await_engine(seconds: float, daemon: subprocess.Popen[bytes] | None = None) -> str:
-    """Waits until Docker answers; returns its version, or "" after `seconds` or when `daemon` has ended."""
+    """Waits until Docker answers; returns its version, or "" if Docker does not answer within `seconds`.
+
+    Args:
+        daemon: the process of dockerd; if it ends, the function returns "" at once.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:

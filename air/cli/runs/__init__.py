@@ -1,1 +1,1 @@
-"""The commands that train, evaluate, and compare runs."""
+"""The commands that train a model, evaluate a model, make demonstrations, or compare runs."""

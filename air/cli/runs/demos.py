@@ -1,4 +1,7 @@
-"""The command `air demos`: plays tasks with scripted agents, which makes demonstrations for `sft`."""
+"""The command `air demos`: makes demonstrations for `sft`, by playing tasks with scripted agents.
+
+A scripted agent is a program in place of a model.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +30,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays the tasks, and writes trajectories and demonstrations; returns 0."""
+    """Plays the tasks with scripted agents, and writes trajectories and demonstrations; returns 0."""
     write(args.out, args.tasks, args.episodes, seed=args.seed, runtime=args.runtime)
     return 0
 
 
 def write(out: Path, tasks: list[str], episodes: int, *, seed: int, runtime: str) -> Path:
-    """Plays the tasks with scripted agents; returns the path of the demonstrations, `out/demos.jsonl`.
+    """Plays the tasks with scripted agents, and writes the demonstrations to the file `out/demos.jsonl`.
 
-    The recorded episodes are in `out/trajectories`.
+    Also writes the recorded episodes to `out/trajectories`. Returns the path of the demonstrations.
+
+    Args:
+        out: a new or empty folder.
+        episodes: the number of episodes of each task.
+        seed: the seed of the scripted agents.
+        runtime: the kind of box, `docker` or `subprocess`.
 
     Raises:
         UsageError: `out` is not empty.

@@ -24,7 +24,7 @@ HELP = "play tasks with a model folder, a checkpoint, a hub id or an endpoint; p
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `air eval`."""
+    """Adds the arguments of `air eval`: the model and the flags."""
     parser.add_argument("model", help="folder, checkpoint, hub id, or http(s)://… of an endpoint")
     parser.add_argument("--model-name", help="with an endpoint: the model's name there")
     parser.add_argument(
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays the tasks and prints the scores; returns 1 if every episode failed."""
+    """Plays the tasks with the model, and prints the scores; returns 1 if every episode failed, else 0."""
     from rich.console import Console
 
     from air import tasks
@@ -67,7 +67,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _without_gpu(names: list[str]) -> list[str]:
-    """Returns the tasks whose boxes need no GPU, since `air eval` leases none; prints the other tasks."""
+    """Returns the names of the tasks whose boxes need no GPU; prints the other names.
+
+    `air eval` leases no GPU for boxes, so it cannot run the other tasks.
+    """
     from air import tasks
 
     omitted = [name for name in names if tasks.load(name).gpus]

@@ -1,8 +1,8 @@
-"""The command `air quickstart`: builds and trains a small agent from nothing.
+"""The command `air quickstart`: builds a small new model, and trains it as an agent.
 
-Scripted agents play demonstrations in boxes. A small new model is first trained on the demonstrations (the
-warm start), then by reinforcement learning with the run file `configs/quickstart.toml`. Everything before the
-reinforcement learning is done once and cached.
+Scripted agents (programs in place of a model) make demonstrations in boxes. The new model is first trained on
+the demonstrations (the warm start), then by reinforcement learning with the run file
+`configs/quickstart.toml`. Everything before the reinforcement learning is done once, and then cached.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `air quickstart`; other arguments are dotted keys that change the run file."""
+    """Adds the flags of `air quickstart`; other arguments are dotted keys that change the settings."""
     parser.usage = "air quickstart [--fresh] [--prepare] [--dotted.key VALUE …]"
     parser.add_argument(
         "--fresh", action="store_true", help="redo the demonstrations and the warm start"
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prepares the warm-started model and trains it; returns the exit code of the training."""
+    """Makes the warm-started model, then trains it, unless `--prepare` is given; returns the exit code."""
     from air.cli.runs import rl
     from air.sandbox.contract.box import NOT_ISOLATED
     from air.sandbox.docker import images
@@ -66,10 +66,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def prepare(folder: Path, *, fresh: bool, demos_per_task: int, sft_steps: int) -> Path:
-    """Makes the warm-started model unless it is cached in `folder`; returns the model's folder.
+    """Makes the warm-started model (trained on demonstrations) unless it is cached in `folder`.
+
+    Returns the model's folder.
 
     Args:
-        fresh: whether to make it again even if it is cached.
+        fresh: whether the model is made again even if it is cached.
+        demos_per_task: the number of demonstrations of each task.
+        sft_steps: the number of training steps on the demonstrations.
 
     Raises:
         UsageError: a file that is read or written cannot be used.
@@ -113,7 +117,10 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
 
 
 def _stamp(*settings: object) -> str:
-    """Returns a digest of everything that determines the warm-started model: settings, tasks and code."""
+    """Returns a digest (hex) of everything that determines the warm-started model: settings, tasks and code.
+
+    If the digest has changed, the cached model is out of date.
+    """
     from air import actions, tasks
     from air.env.chat import harness
     from air.train.loop import demos

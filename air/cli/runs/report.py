@@ -1,6 +1,8 @@
 """The command `air report RUN…`: compares recorded runs.
 
-It prints best attempts, last submissions, performance profiles, and AUP (the area under a profile).
+It prints the best attempt and the last submission of each episode, averaged for each task and run,
+performance profiles (on which share of the tasks a run is within a factor of the best run), and AUP (the area
+under such a profile).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 HELP = "compare recorded runs: best attempts, last submissions, performance profiles, AUP"
 RATIOS = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0)
-"""The ratios to the best score at which performance profiles are printed."""
+"""The factors, relative to the best run's score, for which a performance profile is printed."""
 TITLES = {"best_attempt": "best attempt", "last_submission": "last submission"}
 
 
@@ -43,9 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints an error for each run that cannot be read, and a report of the others.
+    """Prints a report that compares the runs, and an error for each run that cannot be read.
 
-    Returns 2 if a run cannot be read, else 0.
+    Returns the exit code: 2 if a run cannot be read, else 0.
     """
     from air.errors import ConfigError
     from air.trajectories.report import compare
@@ -67,7 +69,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Reads the runs at `paths`; returns the readable runs, and each unreadable path with a message."""
+    """Reads the runs at `paths`; returns the readable runs, and each unreadable path with an error message.
+
+    Args:
+        last: how many of the last episodes of each task and model are read; None: all.
+    """
     from air.errors import ConfigError, UsageError
     from air.trajectories.report import read_run
 
@@ -181,7 +187,11 @@ def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Any:
 def _as_json(
     runs: Sequence[Run], report: Report, bad: Sequence[tuple[Path, str]]
 ) -> dict[str, Any]:
-    """Returns the report as plain data for JSON; numbers are not rounded."""
+    """Returns the report as plain data for JSON, without rounding numbers.
+
+    Args:
+        bad: each path that cannot be read, with an error message.
+    """
     from dataclasses import asdict
 
     return {

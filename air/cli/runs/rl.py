@@ -1,4 +1,7 @@
-"""The command `rl @ FILE …`: trains as a run file says, with the embedded training engine or prime-rl."""
+"""The command `rl @ FILE …`: trains a model by reinforcement learning, with the settings of a run file.
+
+Two training engines can do this: the embedded one, which is part of air, or prime-rl.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `rl`; all other arguments are run files, or dotted keys that change them."""
+    """Adds the flags of `rl`; other arguments are run files, or dotted keys that change their settings."""
     parser.usage = "rl @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
     parser.add_argument(
         "--dry-run", action="store_true", help="check and print the settings, then stop"
@@ -51,7 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Chooses the training engine and trains; returns 0 after the last step, 130 if interrupted."""
+    """Chooses the training engine, and trains.
+
+    Returns the exit code: 0 on success, 130 if the embedded engine was interrupted.
+    """
     from air.train.config import overrides
 
     sources = overrides.read_files(args.rest)  # before heavy imports: a file may be missing
@@ -109,12 +115,15 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
 
 
 def _say(lines: Sequence[str]) -> None:
-    """Prints lines to standard error, since a dry run prints the resolved config to standard output."""
+    """Prints lines to standard error, because a dry run prints the settings to standard output."""
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def train(config: RunConfig) -> int:
-    """Trains with the embedded training engine as a checked config says; returns the exit code."""
+    """Trains with the embedded training engine and the settings in `config`.
+
+    Returns the exit code: 0 after the last step, 130 if interrupted.
+    """
     from air.train.loop import run_folder
 
     run_folder.start_from(config)  # reports problems before torch and a model are loaded
@@ -156,7 +165,7 @@ async def _cancellable(engine: EmbeddedRun) -> Outcome:
 
 
 def _baselines(config: RunConfig) -> dict[str, float]:
-    """Returns the baseline scores that the run's tasks declare, by task id.
+    """Returns the baseline scores of the run's tasks, by task id.
 
     Raises:
         MissingError: a task does not exist.
@@ -174,7 +183,7 @@ def _baselines(config: RunConfig) -> dict[str, float]:
 
 
 def _log_to(path: Path, early: MemoryHandler) -> None:
-    """Writes the log to the file `path` instead of the terminal, beginning with the lines kept in `early`."""
+    """Writes all log messages from now on to the file `path`, after the messages stored in `early`."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     early.setTarget(handler)

@@ -1,6 +1,6 @@
 """The command `sft @ FILE …`: trains a model on demonstrations (supervised fine-tuning).
 
-It writes the trained model as an ordinary Hugging Face folder.
+The command writes the trained model as an ordinary Hugging Face folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `sft`; all other arguments are run files, or dotted keys that change them."""
+    """Adds the flags of `sft`; other arguments are run files, or dotted keys that change their settings."""
     parser.usage = "sft @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
     parser.add_argument(
         "--dry-run", action="store_true", help="check and print the settings, then stop"
@@ -26,7 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Trains as the run files and dotted keys say, or prints the settings with `--dry-run`; returns 0."""
+    """Trains with the settings of the run files and dotted keys; returns 0.
+
+    With `--dry-run`, only prints the settings.
+    """
     from air.train.config import overrides
     from air.train.config.sft_config import SFTRunConfig
 
@@ -39,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def train(config: SFTRunConfig) -> Path:
-    """Trains a model as a checked config says; returns the folder of the trained model.
+    """Trains a model on demonstrations, with the settings in `config`; returns the model's folder.
 
     Raises:
         UsageError: the model, the demonstrations or the output folder cannot be used.

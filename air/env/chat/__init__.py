@@ -1,1 +1,1 @@
-"""Plays episodes by calling the model from this process: the harness `air`."""
+"""The harness `air`: the loop that plays the agent and calls the model, in this process, not in the box."""

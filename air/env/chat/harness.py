@@ -1,10 +1,10 @@
-"""The harness `air`, which runs in this process and plays an episode turn by turn.
+"""The harness `air`: the loop that plays the agent turn by turn, in this process.
 
-A turn is a model call, an action read from the reply, a step of the world, and the observation that the model
-is shown. Every model call uses the endpoint and secret that verifiers provides, so verifiers' trace records
-it. The episode ends by `submit`, at its last turn, before the context would overflow, at a reply that the
-token limit cut, or after too many consecutive format errors. After each of these endings the artefact in the
-workspace is graded.
+A turn is a call of the model, an action read from its reply, a step of the world, and the observation that
+the model is shown. Every model call uses the endpoint and secret that verifiers provides, so verifiers' trace
+records it. The episode ends by `submit`, at its last turn, before the prompt would be longer than the model's
+context, after a reply that the token limit cut, or after too many consecutive format errors. After each of
+these endings the artefact in the workspace is graded.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Reply:
     cut: bool
     """Whether the reply was cut by the token limit."""
     total_tokens: int
-    """The tokens of prompt and reply together."""
+    """The number of tokens in the prompt and the reply together."""
     completion_tokens: int
 
 
 class AirHarness(vf.Harness[AirHarnessConfig]):
-    """Plays a research task with a model, in this process; the commands run in a lent box."""
+    """The harness `air`: plays an episode with a model in this process. Commands run in a lent box."""
 
     APPENDS_SYSTEM_PROMPT = True
     EXECUTES_CODE = True
@@ -61,7 +61,18 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> ProgramResult:
-        """Plays the episode to its end, with the model at `endpoint`; verifiers calls this method."""
+        """Plays one episode to its end, with the model at the URL `endpoint`; verifiers calls this method.
+
+        Returns a result with exit code 0 and no output, because no program ran.
+
+        Args:
+            ctx: the model's name, client and sampling settings.
+            trace: verifiers' record of the episode.
+            runtime: the lent box, which also carries the episode's state.
+            secret: the token that authorises calls of the endpoint.
+            mcp_urls: not used.
+            data: the task's prompts.
+        """
         episode = episode_of(runtime)
         if isinstance(ctx.client, vf.TrainClientConfig):
             self.config.check_history()
@@ -108,10 +119,12 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
                 return
 
     def _leave_out(self, messages: list[dict[str, str]], tokens: TokenCounter) -> int:
-        """Replaces the observation that is now older than the latest `history` ones by a short note.
+        """Replaces the observation that is now too old for the setting `history` by a short note.
+
+        The task's own prompt is never replaced.
 
         Returns:
-            The number of tokens that this removes from the next prompt. The first prompt always stays.
+            The number of tokens by which the next prompt becomes shorter.
         """
         observations = messages[3::2]
         if self.config.history is None or len(observations) <= self.config.history:
@@ -128,7 +141,13 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         messages: list[dict[str, str]],
         trace: vf.Trace[Any, Any, Any],
     ) -> Reply | None:
-        """Asks the model; returns its reply, or None if the context is full or verifiers refuses the call."""
+        """Calls the model; returns its reply, or None if the episode ended instead.
+
+        The episode ends if the prompt is longer than the model's context, or if verifiers refuses the call.
+
+        Raises:
+            InferenceError: the endpoint failed, or the first prompt is already too long.
+        """
         began, nodes = time.monotonic(), len(trace.nodes)
         try:
             reply = await model.complete(messages)
@@ -158,7 +177,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         Sets `episode.why_ended` if the reply ends the episode.
 
         Args:
-            left: the turns left after this one; None: no limit.
+            left: the number of remaining turns after this one; None: no limit.
         """
         action_format = episode.format
         assert action_format is not None
@@ -207,7 +226,10 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
 
 
 class _Stopped(Exception):
-    """No further model call is possible, because of `reason`: `context` or `stopped`."""
+    """No further model call is possible.
+
+    The `reason` is `context` (the prompt is too long) or `stopped` (verifiers refuses further turns).
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -220,7 +242,7 @@ def _ssl() -> ssl.SSLContext:
 
 
 class _Model:
-    """The client of the model endpoint that verifiers provides."""
+    """HTTP client of the model endpoint that verifiers provides."""
 
     def __init__(self, ctx: vf.ModelContext, endpoint: str, secret: str) -> None:
         self._name = ctx.model

@@ -1,1 +1,1 @@
-"""Plays episodes by a program that runs inside the box, such as verifiers' `bash` harness."""
+"""Runs episodes in which a program inside the box plays the agent, such as verifiers' `bash` harness."""

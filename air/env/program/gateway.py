@@ -1,15 +1,15 @@
-"""The gateway: connects a harness program that runs inside the box with the model and with the grader.
+"""The gateway: connects a program that plays the agent inside the box with the model and with the grader.
 
 The guest (air's program in the box) relays two loopback ports of the box, so the box needs no network. One
 port leads only to the model endpoint that verifiers provides. The other port answers the commands `validate`
-and `submit`, which are executables in a folder on the program's PATH. They print what air's own harness would
-show. The program is ended by `submit`, by a turn that verifiers refuses, and by an infrastructure failure,
-which the program is never shown.
+and `submit`, which are executables in a folder on the program's PATH. They print the text that air's own
+harness would show to the model. `submit`, a turn that verifiers refuses, or an infrastructure failure ends
+the program. The program is never shown an infrastructure failure.
 
 Limits: the program and the agent's commands run as the same user of the box. So an agent can read the
-endpoint's secret, which gives it no further rights. It can also kill its own program, which ends the episode;
-the episode is then graded, with the ending `killed`. The task's limit `exec_seconds` has no effect: the
-program sets the timeouts of its commands.
+endpoint's secret, which gives it no further rights. The agent can also kill the program, which ends the
+episode; the episode is then graded, with the ending `killed`. The task's limit `exec_seconds` has no effect,
+because the program sets the timeouts of its commands.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FOLDER = "/tmp/air"
 """The folder in the box that holds the executables `validate` and `submit`."""
 SAY_SECONDS = 10.0
 WATCH_SECONDS = 0.2
-"""The seconds between two checks whether verifiers has stopped the episode."""
+"""The seconds between two checks of whether verifiers has stopped the episode."""
 _SIGNALLED = 128
 _NO_ANSWER = 97
 """The exit code of verifiers' programs when they cannot reach the model."""
@@ -62,12 +62,16 @@ sys.exit(int(code))
 
 
 class Gateway:
-    """Connects one harness program in a box with the model and the grader, for one episode; use it once."""
+    """The connection of one program in a box with the model and the grader, for one episode.
+
+    The program plays the agent. Use each object for one episode only.
+    """
 
     def __init__(self, box: Box, episode: Episode) -> None:
         self.box, self.episode = box, episode
         self.failure: Exception | None = None
-        """The infrastructure failure during a grading, or None; after one, the episode is not trained on."""
+        """The infrastructure failure that broke off a grading, or None. After such a failure the episode is
+        not used for training."""
         self._trace: vf.Trace[Any, Any, Any] | None = None
         self._turns: Transcript | None = None
         self._model: tuple[str, int] | None = None
@@ -79,7 +83,7 @@ class Gateway:
         self._began = time.monotonic()
 
     async def open(self) -> None:
-        """Opens the ports and writes the executables into the box.
+        """Opens the box's two ports, and writes the executables `validate` and `submit` into the box.
 
         Raises:
             BoxStartError: a port cannot be opened.
@@ -92,7 +96,7 @@ class Gateway:
             await self.box.write(self.box.path(f"{FOLDER}/{ending}"), text, mode=0o755)
 
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
-        """Begins the episode of `trace`: adds the help for `validate` and `submit` to its prompt."""
+        """Begins the episode of `trace`, and adds a help text for `validate` and `submit` to the prompt."""
         self._trace, self._turns = trace, Transcript(self.episode, trace)
         self._began = time.monotonic()
         prompt = str(trace.task.data.prompt) + COMMANDS_HELP
@@ -102,7 +106,7 @@ class Gateway:
         """Returns the URL by which the program in the box reaches the model endpoint `url` of this machine.
 
         Raises:
-            ConfigError: the box has another endpoint already, or the URL is not plain HTTP.
+            ConfigError: the box is already connected with another endpoint, or the URL is not plain HTTP.
         """
         parts = urlsplit(url)
         target = (parts.hostname or "", parts.port or 80)
@@ -123,6 +127,8 @@ class Gateway:
     async def play(self, program: Coroutine[Any, Any, ProgramResult]) -> ProgramResult:
         """Runs the program until the episode ends, then waits for a grading in progress.
 
+        Returns the program's result. Its exit code is 0 if the episode ended before the program did.
+
         Raises:
             InfrastructureError: a grading failed.
         """
@@ -135,7 +141,7 @@ class Gateway:
             )
             self._over = True
             if not done and self._trace is not None:
-                # A grading in progress is cancelled, and the episode is then not trained on.
+                # A grading in progress is cancelled, and the episode is then not used for training.
                 self._trace.stop("agent_timeout")
                 return ProgramResult(exit_code=0, stdout="", stderr="")
             async with self._one_at_a_time:
@@ -164,9 +170,12 @@ class Gateway:
         return result
 
     def _why_dead(self, code: int) -> str:
-        """Returns `context` or `killed` if the agent made its program fail.
+        """Returns why the program failed, if the agent caused it: `context` or `killed`.
 
-        Returns "" if the infrastructure may be the cause.
+        `context` means that the prompt became too long. Returns "" if the infrastructure may be the cause.
+
+        Args:
+            code: the program's exit code.
         """
         trace = self._trace
         if trace is None or trace.stop_condition is not None:
@@ -190,7 +199,11 @@ class Gateway:
             tasks[0].exception()  # raised by `_result`, unless something else ended the episode
 
     def _close(self, seconds: float) -> None:
-        """Records the turns that are not yet recorded, and the episode's times."""
+        """Records the turns that are not yet in the trajectory, and how long the model and the commands took.
+
+        Args:
+            seconds: how long the program ran.
+        """
         if self._turns is None or self._trace is None:
             return
         self._turns.write(all_of_them=True)
@@ -201,7 +214,7 @@ class Gateway:
             self.episode.why_ended = "turns"
 
     async def _stopped(self) -> None:
-        """Waits until verifiers has stopped the episode; some programs would otherwise retry for minutes."""
+        """Waits until verifiers has stopped the episode. Otherwise some programs would retry for minutes."""
         while self._trace is None or self._trace.stop_condition is None:  # noqa: ASYNC110 — no event
             await asyncio.sleep(WATCH_SECONDS)
 
@@ -210,11 +223,14 @@ class Gateway:
             await port_relay.to(*self._model)(reader, writer)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers one `validate` or `submit`: sends a line with the exit code, then the text to print."""
+        """Answers one call of the executable `validate` or `submit` on a connection from the box.
+
+        Sends a line with the executable's exit code, then the text that it prints.
+        """
         async with asyncio.timeout(SAY_SECONDS):
             try:
                 word = (await reader.readline()).decode("ascii", "replace").strip()
-            except ValueError:  # a line without end
+            except ValueError:  # the line is too long
                 return
         ending = next((known for known in ENDINGS if known == word), None)
         if ending is None:
@@ -236,7 +252,7 @@ class Gateway:
             writer.write(answer)
 
     async def _grade(self, ending: Ending) -> bytes | None:
-        """Grades the artefact; returns the executable's answer, or None after an infrastructure failure."""
+        """Grades the artefact; returns the answer to the executable, or None if the infrastructure failed."""
         try:
             step = await self.episode.world.step(Action(ending=ending))
             assert step.validation is not None

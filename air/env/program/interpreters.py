@@ -1,8 +1,8 @@
-"""Finds the Python interpreter that has a harness program's packages, in a box without network.
+"""Finds the Python in a box that has the packages of a harness program (a program that plays the agent).
 
-verifiers writes a harness program as one file with a PEP 723 header, and lets `uv` install the packages of
-the header at every start. Boxes of air install nothing. An image holds ready Python environments
-(`images/harness`), and the first environment that has the packages is used. A box that is a plain process,
+verifiers supplies a harness program as one file with a PEP 723 header, and lets `uv` install the packages of
+the header at every start. air's boxes install no packages. The image `air-harness` contains
+prepared Python environments, and the first one that has the packages is used. A box that is a plain process,
 not a container, uses the Python that runs air.
 """
 
@@ -40,7 +40,13 @@ _TRY = (
 
 
 def requirements(script: str) -> list[str]:
-    """Returns the requirements in the PEP 723 header of a program, or an empty list if it has no header."""
+    """Returns the required packages (such as `"openai>=1.0"`) that the PEP 723 header of a program lists.
+
+    Returns an empty list if the program has no such header.
+
+    Args:
+        script: the program's source text.
+    """
     match = _HEADER.search(script)
     if match is None:
         return []
@@ -50,7 +56,7 @@ def requirements(script: str) -> list[str]:
 
 
 async def interpreter(box: Box, wanted: list[str]) -> str:
-    """Returns the path of the Python in `box` that has the packages `wanted`.
+    """Returns the path of the first Python in `box` that has all packages in `wanted`.
 
     Raises:
         MissingError: no Python in the box has these packages.

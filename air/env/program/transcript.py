@@ -1,4 +1,4 @@
-"""Records the turns of a harness program that runs inside the box, from verifiers' trace."""
+"""Records the turns of a program that plays the agent inside the box, as verifiers' trace contains them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from air.worlds.base import Validation
 
 
 class Transcript:
-    """Writes the turns of a harness program to the episode's trajectory, each followed by its gradings.
+    """Writer of a trajectory for an episode in which a program inside the box plays the agent.
 
-    A recorded turn contains what the model is shown after it. That is known only when the next turn begins,
-    so a turn is written then, or at the end of the episode.
+    It writes each turn, followed by the gradings of that turn. A recorded turn contains what the model is
+    shown after the turn. This is known only when the next turn begins, so each turn is written then, or at
+    the end of the episode.
     """
 
     def __init__(self, episode: Episode, trace: vf.Trace[Any, Any, Any]) -> None:
@@ -24,7 +25,7 @@ class Transcript:
         self._validations: list[tuple[int, Validation]] = []
 
     def validated(self, validation: Validation) -> None:
-        """Adds a grading to the current turn, and writes the turns before it."""
+        """Adds a grading to the current turn, and writes the turns before this turn."""
         self._validations.append((self._trace.num_turns, validation))
         self.write()
 
@@ -32,7 +33,7 @@ class Transcript:
         """Writes the finished turns that are not written yet.
 
         Args:
-            all_of_them: also writes the last turn; set when the program has ended.
+            all_of_them: whether the last turn is written too; true when the program has ended.
         """
         sampled = [n for n, node in enumerate(self._trace.nodes) if node.sampled]
         over = len(sampled) if all_of_them else len(sampled) - 1
@@ -62,9 +63,12 @@ class Transcript:
 
 
 def action(message: Any) -> str | None:
-    """Returns the commands in the tool calls of a reply, one a line, or None if it has no tool call.
+    """Returns the commands in the tool calls of a reply, one on each line, or None if there is no tool call.
 
-    A call without a `command` argument becomes its name and arguments.
+    For a call without an argument `command`, the line holds the name and the arguments of the call.
+
+    Args:
+        message: the reply, as verifiers stores it.
     """
     calls = [_command(call.name, call.arguments) for call in message.tool_calls or ()]
     return "\n".join(calls) if calls else None

@@ -1,7 +1,8 @@
-"""Lends a box of air to verifiers, as a verifiers `Runtime`.
+"""Lends a box of air to verifiers, as a verifiers `Runtime` (its name for the place where commands run).
 
 verifiers accepts only its own runtime types, so each type that air uses has a subclass here. A lent runtime
-only passes calls to its box: the environment that leased the box starts and closes it.
+only passes calls on to its box. It neither starts nor closes the box, because `ResearchEnv`, which leased the
+box, does both.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ PROGRAM_SECONDS = 24 * 3600.0
 
 
 class _Lent:
-    """What both lent runtimes have in common; it precedes the verifiers class in their bases."""
+    """Mixin with the methods that both lent runtimes share.
+
+    In their list of base classes it stands before the class of verifiers, so that its methods are used.
+    """
 
     box: Box
     episode: Episode
@@ -37,10 +41,10 @@ class _Lent:
     prepared: dict[str, str]
 
     async def start(self) -> None:
-        """Does nothing: the lent box runs already."""
+        """Does nothing, because the lent box is already running."""
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs the command `argv` in the box.
+        """Runs the command `argv` in the box, with the variables `env`; returns its exit code and output.
 
         Raises:
             SandboxError: the box is gone.
@@ -61,7 +65,10 @@ class _Lent:
         )
 
     async def run_program(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs a program that plays the episode inside the box, connected by the gateway."""
+        """Runs in the box a program that plays the agent; returns its exit code and output.
+
+        If there is a gateway, it connects the program with the model and the grader.
+        """
         if self.gateway is None:
             return await self.run(argv, env)
         return await self.gateway.play(self.run(self.gateway.command(argv), env))
@@ -69,10 +76,14 @@ class _Lent:
     async def prepare_uv_script(
         self, script: str | bytes, env: dict[str, str] | None = None, *, activate: bool = True
     ) -> list[str]:
-        """Writes a harness program into the box; returns the command that runs it.
+        """Writes a harness program (a program that plays the agent) into the box.
 
-        The packages come from a Python environment of the image; `uv` is not used. The environment is never
-        activated, whatever `activate` says: tasks need the box's own `python3`.
+        Returns the command that runs the program. Its packages come from a Python environment of the image;
+        `uv` is not used. The argument `activate` has no effect: the environment is never activated, because
+        tasks need the box's own `python3`.
+
+        Raises:
+            MissingError: no Python in the box has the packages of the program.
         """
         data = script.encode() if isinstance(script, str) else script
         path = self.box.path(f"/tmp/vf-scripts/{hashlib.sha256(data).hexdigest()}.py")
@@ -96,35 +107,37 @@ class _Lent:
             await self.box.write(path, data)
 
     async def prepare_execution(self, routes: list[str] | None) -> None:
-        """Does nothing: the box's network rules were fixed when the box started."""
+        """Does nothing, because the network rules of the box were fixed when the box started."""
 
     def host_url(self, url: str) -> str:
-        """Returns the address at which the harness reaches the model endpoint `url`.
+        """Returns the URL at which the program that plays the agent reaches the model endpoint `url`.
 
-        It is `url` itself for a harness on this machine, and a loopback port of the box for a program there.
+        For air's own harness, which runs in this process, this is `url` itself. For a program in the box it
+        is the URL of a loopback port of the box.
         """
         return url if self.gateway is None else self.gateway.model_url(url)
 
     async def teardown(self) -> None:
-        """Does nothing: the environment that leased the box closes it."""
+        """Does nothing, because `ResearchEnv`, which leased the box, closes it."""
 
     def cleanup(self) -> None:
-        """Does nothing: the environment that leased the box closes it."""
+        """Does nothing, because `ResearchEnv`, which leased the box, closes it."""
 
 
 class LentDocker(_Lent, DockerRuntime):
-    """A lent runtime whose box is a container."""
+    """A verifiers runtime that passes its calls on to a box that is a container."""
 
 
 class LentProcess(_Lent, SubprocessRuntime):
-    """A lent runtime whose box is a plain process, not a container."""
+    """A verifiers runtime that passes its calls on to a box that is a plain process, not a container."""
 
 
 def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
-    """Returns a verifiers runtime that runs its commands in `box` and carries the state `episode`.
+    """Returns a verifiers runtime that runs its commands in `box`. Its attribute `episode` is `episode`.
 
     Args:
-        gateway: connects a program that plays inside the box; None if air's own harness plays.
+        gateway: the connection of a program that plays the agent inside the box; None if air's own harness
+            plays the agent.
     """
     runtime: Any
     if box.isolation == "container":
@@ -139,7 +152,7 @@ def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
 
 
 def episode_of(runtime: Runtime) -> Episode:
-    """Returns the episode that a lent runtime carries.
+    """Returns the state of the episode to which a lent runtime belongs.
 
     Raises:
         UsageError: the runtime was not lent by `ResearchEnv`.
@@ -154,6 +167,9 @@ def episode_of(runtime: Runtime) -> Episode:
 
 
 def gateway_of(runtime: Runtime) -> Gateway | None:
-    """Returns the gateway of a lent runtime, or None if air's own harness plays (outside the box)."""
+    """Returns the gateway of a lent runtime, or None if air's own harness plays the agent.
+
+    A gateway connects a program that plays the agent inside the box.
+    """
     gateway: Gateway | None = getattr(runtime, "gateway", None)
     return gateway

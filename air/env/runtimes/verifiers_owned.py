@@ -1,8 +1,9 @@
 """Uses a runtime that verifiers started itself as a box, for the commands `vf-validate` and `vf-debug`.
 
-These commands do not ask `ResearchEnv` for a box: they start a runtime and call the task's hooks. So the
-task's files are put into that runtime. Image, user and network of the runtime follow the command's flags,
-unlike those of air's boxes. Graders still run in boxes of air. A model never plays in such a runtime.
+A runtime is verifiers' place for running commands. These two commands do not ask `ResearchEnv` for a box;
+they start a runtime and call the methods of `ResearchTask`. So the task's files are put into that runtime.
+Its image, user and network follow the command's flags, unlike those of air's boxes. Graders still run in
+boxes of air. No model is used in such a runtime.
 """
 
 from __future__ import annotations
@@ -46,16 +47,19 @@ from air.trajectories import Recorder
 from air.worlds.research.world import ResearchWorld
 
 COMMANDS = ("validate", "debug")
-"""The agent's name in the traces of `vf-validate` and `vf-debug`, in which no agent plays."""
+"""The names that stand for the agent in the traces of `vf-validate` and `vf-debug`, which have no agent."""
 LOG = logging.getLogger("verifiers.v1.air")
-"""A child of verifiers' logger, so that verifiers' commands show these messages and log them."""
+"""The logger of this module: a child of verifiers' logger, so that verifiers' commands show its messages."""
 _COPY_SECONDS = 120.0
 _SIZE = '[ -f "$1" ] && [ ! -L "$1" ] && wc -c <"$1"'
 _UNPACK = 'mkdir -p "$2" && tar -xf "$1" -C "$2" --no-same-owner; code=$?; rm -f "$1"; exit $code'
 
 
 class VerifiersBox(Box):
-    """A box that runs its commands and keeps its files in a verifiers runtime; it ends with the runtime."""
+    """A box whose commands run, and whose files lie, in a runtime that verifiers started.
+
+    verifiers ends the runtime, and the box with it.
+    """
 
     def __init__(self, runtime: Runtime, spec: BoxSpec, workspace: str) -> None:
         self.id, self.spec, self.workspace = runtime.name, spec, workspace
@@ -64,7 +68,7 @@ class VerifiersBox(Box):
 
     @classmethod
     async def over(cls, runtime: Runtime, spec: BoxSpec) -> VerifiersBox:
-        """Returns a box over a running runtime. Its workspace is the runtime's working directory.
+        """Returns a box that uses a running runtime. The box's workspace is the runtime's working directory.
 
         Raises:
             BoxDiedError: the runtime runs no commands.
@@ -84,10 +88,10 @@ class VerifiersBox(Box):
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs a command in the runtime; see `Box.exec`. Output beyond `max_bytes` loses its end.
+        """Runs a command in the runtime; see `Box.exec`. Output after the first `max_bytes` is dropped.
 
         Raises:
-            ConfigError: `stdin` is not empty, which a runtime cannot pass on.
+            ConfigError: `stdin` is not empty, but a runtime cannot pass standard input to a command.
         """
         if stdin:
             raise ConfigError("a runtime of verifiers' own gives its commands no standard input")
@@ -116,7 +120,7 @@ class VerifiersBox(Box):
             )
 
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
-        """Reads a file of the runtime; see `Box.read`."""
+        """Returns the contents of a file in the runtime; see `Box.read`."""
         size = await self._run(["sh", "-c", _SIZE, "sh", path], {}, _COPY_SECONDS)
         if size.exit_code:
             raise BoxFileError(f"{path!r} is absent or not a regular file")
@@ -155,19 +159,19 @@ class VerifiersBox(Box):
             raise BoxFileError(f"{path!r}: {result.stderr.strip()[:300]}")
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Always raises ConfigError: air's guest, which would relay ports, does not run in the runtime."""
+        """Always raises ConfigError, because air's guest, which relays ports, does not run here."""
         raise ConfigError("a runtime of verifiers' own has no ports that the host answers")
 
     async def snapshot(self) -> Snapshot:
-        """Always raises ConfigError: a runtime of verifiers cannot be snapshotted."""
+        """Always raises ConfigError, because verifiers' runtimes have no snapshots."""
         raise ConfigError("a runtime of verifiers' own has no snapshots")
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Always raises ConfigError: a runtime of verifiers cannot be restored from a snapshot."""
+        """Always raises ConfigError, because verifiers' runtimes have no snapshots to restore."""
         raise ConfigError("a runtime of verifiers' own has no snapshots")
 
     async def close(self) -> None:
-        """Does nothing: verifiers ends the runtime."""
+        """Does nothing, because verifiers itself ends the runtime."""
 
 
 def _packed(source: Path) -> bytes:
@@ -191,7 +195,7 @@ class UnplayedEpisode(Episode):
     """An episode without an agent, in a runtime that verifiers started."""
 
     graders: Pool
-    """The pool of grader boxes; they run only while a method of this class uses them."""
+    """The pool of grader boxes. It is open only while a method of this class grades."""
 
     async def finish(self) -> None:
         """Grades the episode at its end; see `Episode.finish`."""
@@ -199,10 +203,12 @@ class UnplayedEpisode(Episode):
             await super().finish()
 
     async def check(self) -> bool:
-        """Plays the baseline and the best of the task's recorded reference solutions; logs their scores.
+        """Runs the first and the last of the task's recorded reference solutions, and logs their scores.
+
+        The first one is the baseline, the last one the best.
 
         Returns:
-            Whether both reach their recorded scores, and the best solution scores higher than the baseline.
+            Whether both reach their recorded scores, and the best solution is better than the baseline.
 
         Raises:
             MissingError: the task has no recorded reference solution.
@@ -227,7 +233,9 @@ class UnplayedEpisode(Episode):
 
 
 async def open_episode(spec: TaskSpec, runtime: Runtime) -> UnplayedEpisode:
-    """Returns a new episode of a task in a running runtime; its `world.reset` copies the task's files there.
+    """Returns a new episode of a task in a running runtime.
+
+    The task's files are not in the runtime yet; the episode's `world.reset` copies them.
 
     Raises:
         UsageError: the runtime's type cannot hold a task, or the task needs GPUs.
