@@ -1,4 +1,6 @@
-"""Downloads the files from which a task's data are made, once and on request, to `<cache>/downloads/<id>/`.
+"""Downloads the files from which a task's data are made to `<cache>/downloads/<task id>/`.
+
+Files are downloaded only once, and only by `air tasks fetch`.
 
 If a file's checksum is published, the file must match it. Otherwise the first download is trusted: its
 SHA-256 is stored beside it, and the file must match that from then on.

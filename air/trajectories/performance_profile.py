@@ -1,12 +1,12 @@
 """Computes performance profiles and the area under them (AUP), with which MLGym compares methods.
 
-A method m has a ratio r on each task. `best` is the best feasible score there, the baseline included:
+A method m has a ratio r on each task. `best` is the best feasible score on that task, the baseline included:
 
     r = best / score   if higher is better
     r = score / best   if lower is better
 
 A score is infeasible if it is missing, negative or worse than the baseline. Then r is 1.05 times the worst
-feasible ratio of that task. The same holds if r is not finite (the score or the best score is zero).
+feasible ratio on that task. The same holds if r is not finite (the score or the best score is zero).
 
     ρ_m(τ) = share of tasks with log10 r ≤ τ
     AUP_m  = left Riemann sum of ρ_m over 500 values of τ, evenly from 0 to τ_max
@@ -26,7 +26,7 @@ from typing import Literal
 
 Direction = Literal["higher", "lower"]
 BASELINE = "baseline"
-"""Name of the task's baseline, which is compared as a method of its own."""
+"""Name of a method whose score on each task is the task's baseline."""
 MARGIN = 1.05
 POINTS = 500
 
@@ -43,7 +43,7 @@ class TaskScores:
 
 @dataclass(frozen=True)
 class Ratios:
-    """The ratios of all methods on one task, the baseline included."""
+    """The ratios r of all methods on one task, the baseline included; 1 is best, higher is worse."""
 
     by_method: Mapping[str, float]
     infeasible: frozenset[str]
@@ -63,9 +63,9 @@ class Profiles:
     aup: Mapping[str, float]
     """The area under each method's profile."""
     ratios: Mapping[str, Ratios]
-    """The methods' ratios on each task."""
+    """The methods' ratios on each task, by the task's name."""
     left_out: Sequence[str]
-    """The tasks on which no score is feasible, and which are therefore left out."""
+    """The tasks that are left out, because no score on them is feasible."""
 
 
 def feasible(score: float | None, baseline: float, direction: Direction) -> bool:
@@ -76,7 +76,7 @@ def feasible(score: float | None, baseline: float, direction: Direction) -> bool
 
 
 def ratios(task: TaskScores, methods: Sequence[str]) -> Ratios | None:
-    """Returns the ratios of `methods` and the baseline on one task, or None if no score is feasible."""
+    """Returns the ratios r of `methods` and the baseline on one task, or None if no score is feasible."""
     scores = {BASELINE: task.baseline, **{m: task.scores.get(m) for m in methods}}
     usable = {
         method: score
@@ -112,7 +112,7 @@ def share(ratios: Sequence[float], tau: float) -> float:
 
 
 def tau_max(worst: Sequence[float]) -> float:
-    """Returns τ_max, the largest τ of the profiles, from the worst feasible ratio of each task."""
+    """Returns τ_max, the largest τ of the profiles, computed from the worst feasible ratio on each task."""
     return math.ceil(10 * math.log10(max(math.ceil(r * MARGIN) for r in worst))) / 10
 
 
