@@ -22,7 +22,7 @@ class Artefact:
     """The files that an agent hands in for grading."""
 
     files: Mapping[str, bytes]
-    """The contents of each file, by its path relative to the workspace."""
+    """The contents of each file, by its path relative to the agent's workspace."""
 
     @property
     def digest(self) -> str:

@@ -82,7 +82,8 @@ def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ..
     """Returns the reference solutions (solvers) of a task, read from its `solvers.toml`.
 
     Args:
-        recording: accept a baseline whose recorded score differs from the one that the task declares.
+        recording: whether the new scores will be recorded. If so, the baseline that is recorded now may differ
+            from the one that the task declares.
 
     Raises:
         MissingError: the task has no recorded solvers.
@@ -114,7 +115,8 @@ async def check(
 
     Args:
         split_seed: the seed with which the task's data is split.
-        recording: accept a baseline whose recorded score differs from the one that the task declares.
+        recording: whether the new scores will be recorded. If so, the baseline that is recorded now may differ
+            from the one that the task declares.
 
     Returns:
         One result for each solver, in the order of `solvers.toml`. A solver that fails has a result too.

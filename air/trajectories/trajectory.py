@@ -274,9 +274,9 @@ class End(Line):
 
     @property
     def times(self) -> dict[str, float]:
-        """The episode's times in seconds by kind: `agent`, `model`, `exec`, `grading` and `queue`.
+        """The seconds that the episode spent on each of `agent`, `model`, `exec`, `grading`, `queue`, ….
 
-        `agent` is all time except grading; `queue` is the wait for a box.
+        `agent` is the agent's whole time, without grading; `queue` is the wait for a box.
         """
         return {
             name.removeprefix("seconds_"): value

@@ -1,4 +1,4 @@
-"""Runs an asyncio event loop in its own thread, so that the main thread can read the terminal and get Ctrl-C."""
+"""Runs an asyncio event loop in its own thread; the main thread reads the terminal and gets Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 class Loop:
     """Context manager: an asyncio event loop that runs in its own thread during the `with` block.
 
-    All coroutines must have ended before the block ends.
+    It yields itself. All coroutines must have ended before the block ends.
     """
 
     def __init__(self) -> None:

@@ -147,7 +147,7 @@ class _Tally:
 
 
 def _files(paths: Sequence[Path], tally: _Tally) -> list[Path]:
-    """Returns the trajectory files at `paths`, each once; adds a message to `tally` for each unreadable path."""
+    """Returns the trajectory files at `paths`, each once; adds messages about unreadable paths to `tally`."""
     from air.errors import UsageError
     from air.trajectories import trajectory_files
 

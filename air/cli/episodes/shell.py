@@ -220,7 +220,7 @@ def _set(data: dict[str, Any], change: str) -> None:
 
 
 class _Shell:
-    """The commands of `air shell` for one episode: one method for each command `:NAME`, and `act` for actions.
+    """The commands of `air shell` for one episode: one method for each `:NAME`, and `act` for actions.
 
     Args:
         session: the episode that the person plays.
@@ -387,9 +387,9 @@ def _prompt_loop(shell: Any, screen: Screen) -> int:
 
 @contextlib.contextmanager
 def _keep_prompt(screen: Screen) -> Iterator[None]:
-    """Context manager: prints errors of the `with` block instead of raising them, so that `air shell` continues.
+    """Context manager: prints errors of the `with` block instead of raising them; Ctrl-C only ends the block.
 
-    Ctrl-C ends only the `with` block.
+    So `air shell` returns to its prompt.
     """
     try:
         yield
@@ -401,7 +401,7 @@ def _keep_prompt(screen: Screen) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Context manager: `input` has line editing and a stored history in the `with` block, if readline exists."""
+    """Context manager: gives `input` line editing and a stored history, if this Python has readline."""
     try:
         import readline
     except ImportError:

@@ -1,9 +1,9 @@
 """`air shell --attach BOX`: lets a person look into a running box while its episode continues.
 
-The box's guest is not involved: the command log is read from its file, and commands enter a container as those
-of `air box exec` do. If the box is a plain process (a "process box") and not a container, commands run in its
-workspace folder on this machine. The agent sees the changes that a person's commands make. In a container,
-these commands count against the container's limits.
+The box's guest is not involved, because the command log is read from its file, and commands enter a container
+as those of `air box exec` do. If the box is a plain process (a "process box") and not a container, commands
+run in its workspace folder on this machine. The agent sees the changes that a person's commands make. In a
+container, these commands count against the container's limits.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def safe(text: str) -> str:
 
 
 class Screen:
-    """Prints the output of `air shell` to standard output, and stores the text so that `expect` can search it.
+    """Prints the output of `air shell` to standard output, and stores the text, which `expect` searches.
 
     Args:
         as_json: whether to print one JSON object per line. A step, grading or end of the episode is then

@@ -60,7 +60,10 @@ def find_checkout(root: Path | None = None) -> Checkout | None:
 
 
 class Checkout:
-    """A checkout of MLGym. Its files are only read, and task files are read anew at each call."""
+    """A checkout of MLGym: the folder of a clone of its repository.
+
+    The files are only read. The files of a task are read again at each call.
+    """
 
     def __init__(self, root: Path, *, said_by: str = "mlgym_root") -> None:
         """
@@ -238,8 +241,8 @@ def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> d
 def _baseline(config: TaskConfig, entry: Entry) -> float:
     """Returns the baseline score that the task's config in MLGym states for the primary metric.
 
-    Returns the table's baseline instead if the config states none, or if the entry sets `own_baseline`. Upper
-    and lower case in the metric's name are not distinguished.
+    Returns `entry.baseline` instead if the config states none, or if `entry.own_baseline` is set. Upper and
+    lower case in the metric's name are not distinguished.
     """
     stated = config.baseline_scores[0] if config.baseline_scores else {}
     scores = {name.lower(): score for name, score in stated.items()}

@@ -19,14 +19,17 @@ SHIPPED = Path(__file__).resolve().parent / "table.toml"
 
 
 class Entry(RewardScale):
-    """The table's entry for one task. Its `baseline` is used if the task's config in MLGym states none."""
+    """An entry of `table.toml`: settings for one of MLGym's tasks that are not in MLGym's own files.
+
+    `baseline` is used only if the task's config in MLGym states no baseline, or if `own_baseline` is set.
+    """
 
     metric: str = Field(min_length=1)
     """Name of the metric that is the task's score, as the evaluation script prints it."""
     artefact: tuple[str, ...] = Field(min_length=1)
     """The files and folders that are graded, relative to the workspace; a folder ends in `/`."""
     own_baseline: bool = False
-    """Whether `baseline` is used even if the task's config in MLGym states one."""
+    """Whether `baseline` is used even if the task's config in MLGym states a baseline."""
     data: tuple[str, ...] = ()
     """Patterns of the files in the data folder that the agent may see; all others stay with the grader."""
     split: Literal["", "house-prices"] = ""
