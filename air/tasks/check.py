@@ -82,8 +82,8 @@ def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ..
     """Returns the reference solutions (solvers) of a task, read from its `solvers.toml`.
 
     Args:
-        recording: whether the new scores will be recorded. If so, the baseline that is recorded now may differ
-            from the one that the task declares.
+        recording: whether the new scores will be recorded. If so, the present baseline in `solvers.toml` may
+            differ from the one that the task declares.
 
     Raises:
         MissingError: the task has no recorded solvers.
@@ -115,8 +115,8 @@ async def check(
 
     Args:
         split_seed: the seed with which the task's data is split.
-        recording: whether the new scores will be recorded. If so, the baseline that is recorded now may differ
-            from the one that the task declares.
+        recording: whether the new scores will be recorded. If so, the present baseline in `solvers.toml` may
+            differ from the one that the task declares.
 
     Returns:
         One result for each solver, in the order of `solvers.toml`. A solver that fails has a result too.

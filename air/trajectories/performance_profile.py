@@ -61,7 +61,7 @@ class Profiles:
     rho: Mapping[str, Sequence[float]]
     """Each method's profile: the share of tasks with log10 r ≤ τ, for each τ."""
     aup: Mapping[str, float]
-    """The area under each method's profile."""
+    """The area under each method's profile, by the method's name."""
     ratios: Mapping[str, Ratios]
     """The methods' ratios on each task, by the task's name."""
     left_out: Sequence[str]
@@ -69,14 +69,17 @@ class Profiles:
 
 
 def feasible(score: float | None, baseline: float, direction: Direction) -> bool:
-    """Whether a score exists, is not negative and is no worse than the baseline."""
+    """Whether a score is feasible: it exists, is not negative and is no worse than the baseline."""
     if score is None or score < 0:
         return False
     return score >= baseline if direction == "higher" else score <= baseline
 
 
 def ratios(task: TaskScores, methods: Sequence[str]) -> Ratios | None:
-    """Returns the ratios r of `methods` and the baseline on one task, or None if no score is feasible."""
+    """Returns the ratios of `methods` and the baseline on one task, or None if no score is feasible.
+
+    A ratio compares the best score with the method's score; 1 is best, higher is worse.
+    """
     scores = {BASELINE: task.baseline, **{m: task.scores.get(m) for m in methods}}
     usable = {
         method: score
@@ -107,22 +110,26 @@ def _ratio(score: float, best: float, direction: Direction) -> float:
 
 
 def share(ratios: Sequence[float], tau: float) -> float:
-    """Returns ρ(τ), the share of the ratios r with log10 r ≤ τ."""
+    """Returns ρ(τ), the value of a performance profile at τ: the share of `ratios` r with log10 r ≤ τ."""
     return sum(math.log10(r) <= tau for r in ratios) / len(ratios)
 
 
 def tau_max(worst: Sequence[float]) -> float:
-    """Returns τ_max, the largest τ of the profiles, computed from the worst feasible ratio on each task."""
+    """Returns τ_max, the largest τ at which performance profiles are computed.
+
+    Args:
+        worst: the worst ratio of a feasible score on each task.
+    """
     return math.ceil(10 * math.log10(max(math.ceil(r * MARGIN) for r in worst))) / 10
 
 
 def area(rho: Sequence[float], taus: Sequence[float]) -> float:
-    """Returns the area under a profile: the left Riemann sum of ρ over τ."""
+    """Returns the area under a performance profile: the left Riemann sum of ρ over τ."""
     return sum(rho[i] * (taus[i + 1] - taus[i]) for i in range(len(taus) - 1))
 
 
 def profiles(tasks: Mapping[str, TaskScores], methods: Sequence[str]) -> Profiles:
-    """Returns the profiles and areas (AUP) of `methods` and the baseline over all tasks.
+    """Returns the performance profiles of `methods` and the baseline over all tasks, and their areas (AUP).
 
     Raises:
         ValueError: a method has the name `baseline`.

@@ -51,7 +51,7 @@ def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = 
 
 
 def available(roots: Sequence[Path] = ()) -> list[str]:
-    """Returns the sorted ids of all tasks in the folders `roots`, or of the shipped tasks if it is empty."""
+    """Returns the sorted ids of all tasks in `roots` or, if `roots` is empty, of the shipped tasks."""
     found = {file.parent.name for root in _roots(roots) for file in root.glob("*/task.toml")}
     return sorted(found)
 

@@ -1,7 +1,7 @@
 """Copies the files of one of MLGym's tasks from a checkout into the agent's and the grader's folders.
 
-The agent's workspace gets the starter code and, in `data/`, only the files that `table.toml` allows.
-The grader's folder gets air's grader programs, their settings `how.json`, and in `mlgym/` the workspace that the
+The agent's workspace gets the starter code and, in `data/`, only the files that `table.toml` allows. The
+grader's folder gets air's grader programs, their settings `how.json`, and in `mlgym/` the workspace that the
 evaluation script expects: the starter code and all data, including the answers.
 """
 
