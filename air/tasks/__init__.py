@@ -23,8 +23,14 @@ __all__ = ["TaskSpec", "available", "data", "load", "stage"]
 async def stage(task: TaskSpec, box: Box, *, split_seed: int = data.SPLIT_SEED) -> None:
     """Copies a task's starter files and the agent's data into the workspace of a fresh box.
 
+    Files that the task protects become write-protected.
+
+    Args:
+        split_seed: the seed with which the task's data is split.
+
     Raises:
-        MissingError, InfrastructureError: the data could not be prepared.
+        MissingError: a file or a package from which the data is made is missing.
+        InfrastructureError: the data could not be prepared, or its protection failed in the box.
         BoxDiedError: the box no longer exists.
     """
     prepared = await asyncio.to_thread(data.prepare, task, split_seed)

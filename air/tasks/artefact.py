@@ -1,4 +1,4 @@
-"""Reads the files that are to be graded from an agent's box, as bytes only."""
+"""Reads a task's artefact, the files to grade, from the agent's box. The files are read, never executed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _LOOK_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Artefact:
-    """The files that are graded: their contents by path relative to the workspace."""
+    """The files that an agent hands in for grading."""
 
     files: Mapping[str, bytes]
+    """The contents of each file, by its path relative to the agent's workspace."""
 
     @property
     def digest(self) -> str:
@@ -34,7 +35,7 @@ class Artefact:
 
 
 async def collect(task: TaskSpec, box: Box) -> Artefact:
-    """Reads the task's artefact from a live box.
+    """Reads and returns the task's artefact from the workspace of a running box.
 
     Raises:
         ArtefactError: the artefact is missing, too large, or not made of regular files.

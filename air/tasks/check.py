@@ -3,7 +3,7 @@
 A solver is a reference solution: a script that runs in a fresh box, with the recorded scores of its artefact
 on the validation and the test split. `solvers.toml` in the task's folder (for MLGym's tasks, a file that
 ships with air) lists solvers from the baseline to a good one. Recorded scores are compared only if the data
-are split with the usual seed.
+are split with the usual seed (`air.tasks.data.SPLIT_SEED`).
 """
 
 from __future__ import annotations
@@ -60,23 +60,30 @@ class Solvers(BaseConfig):
 
 @dataclass(frozen=True)
 class Checked:
-    """The scores that one solver reached in this check; `problem` says what is wrong, or is empty."""
+    """The result of running one solver (reference solution): its new scores and what is wrong with them."""
 
     task: str
+    """The task's id."""
     solver: str
+    """The solver's name."""
     val: float | None
+    """The new score on the validation split; None if the solver made no artefact that can be graded."""
     test: float | None
+    """The new score on the test split; None if the solver made no artefact that can be graded."""
     exec_seconds: float
+    """Wall time of the solver's script, in seconds."""
     grade_seconds: float
-    """Wall time of the grader on the validation split; 0.0 if the grade came from the cache."""
+    """Wall time of the grader on the validation split, in seconds; 0.0 if the grade came from the cache."""
     problem: str = ""
+    """What is wrong, e.g. a score differs from the recorded one; empty if nothing is wrong."""
 
 
 def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ...]:
-    """Reads the solvers of a task from its `solvers.toml`.
+    """Returns the reference solutions (solvers) of a task, read from its `solvers.toml`.
 
     Args:
-        recording: accept a baseline whose recorded score differs from the one that the task declares.
+        recording: whether the new scores will be recorded. If so, the present baseline in `solvers.toml` may
+            differ from the one that the task declares.
 
     Raises:
         MissingError: the task has no recorded solvers.
@@ -104,13 +111,19 @@ async def check(
     split_seed: int,
     recording: bool = False,
 ) -> list[Checked]:
-    """Plays every solver of a task in a box of its own; returns the results in the order of `solvers.toml`.
+    """Runs every reference solution (solver) of a task, each in a new box, and compares its scores.
 
     Args:
-        recording: accept a baseline whose recorded score differs from the one that the task declares.
+        split_seed: the seed with which the task's data is split.
+        recording: whether the new scores will be recorded. If so, the present baseline in `solvers.toml` may
+            differ from the one that the task declares.
+
+    Returns:
+        One result for each solver, in the order of `solvers.toml`. A solver that fails has a result too.
 
     Raises:
-        UsageError, InfrastructureError: the check itself failed.
+        UsageError: the task or its solvers cannot be used.
+        InfrastructureError: a box or the grader failed.
     """
     rows = []
     for solver in read_solvers(task, recording=recording):
@@ -122,10 +135,14 @@ async def check(
 async def play_solver(
     task: TaskSpec, solver: Solver, box: Box, grader: Grader, split_seed: int
 ) -> Checked:
-    """Copies the task's files into an empty box, runs one solver's script there and grades its artefact.
+    """Runs one reference solution's script in an empty box and grades its artefact; returns the result.
+
+    The task's files are copied into the box first. If the script fails or its artefact is bad, the result has
+    no scores and its `problem` gives the reason.
 
     Raises:
-        UsageError, InfrastructureError: the check itself failed.
+        UsageError: the task's data cannot be prepared.
+        InfrastructureError: the box or the grader failed.
     """
     await stage(task, box, split_seed=split_seed)
     result = await box.exec(solver.script, timeout=task.limits.exec_seconds)
@@ -163,7 +180,11 @@ def _differences(solver: Solver, val: float, test: float) -> list[str]:
 
 
 def out_of_order(task: TaskSpec, rows: list[Checked]) -> str:
-    """Returns a message about the first solver that is no better than the one before it; empty if none is."""
+    """Checks that each solver has a better validation score than the one before it.
+
+    Returns a message about the first solver that has not, or an empty string. Solvers without a score are
+    skipped.
+    """
     sign = 1 if task.direction == "higher" else -1
     scored = [(row, sign * row.val) for row in rows if row.val is not None]
     for (worse, low), (better, high) in pairwise(scored):

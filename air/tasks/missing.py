@@ -1,4 +1,4 @@
-"""Finds what a task needs and this machine lacks: GPUs, an image, downloads."""
+"""Finds what a task needs but this machine lacks: GPUs, a container image, downloaded files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _USUAL_IMAGE = "air-base"
 
 
 def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
-    """Returns a text for each thing that the task needs and this machine lacks, with the command to get it.
+    """Returns a text for each thing that the task needs but this machine lacks, with the command to get it.
 
     The list is empty if nothing is missing. The image `air-base` is not checked here, but by `air doctor`.
     """

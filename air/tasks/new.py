@@ -11,12 +11,15 @@ from air.errors import ConfigError, boundary
 from air.tasks.sources.lookup import walk
 
 TEMPLATE = "_template/files"
-"""The template's path below the shipped tasks: one folder deeper than a task, so it is not listed as one."""
+"""The template's path below the folder of shipped tasks. It lies one folder deeper than a task does, so it is
+not listed as a task."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 def make(name: str, root: Path) -> Path:
-    """Makes the folder `root/name` from the template and returns its path. If this fails, no folder is left.
+    """Makes a new task's folder `root/name` from the template and returns its path.
+
+    If this fails, no folder is left.
 
     Raises:
         ConfigError: `name` is invalid or already taken, or the folder cannot be written.

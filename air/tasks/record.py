@@ -1,6 +1,6 @@
 """Writes the measured scores of a task's solvers into `solvers.toml`, and the baseline's into `task.toml`.
 
-Solvers are reference solutions. Only the numbers are changed: comments, order and layout stay as they are.
+Solvers are a task's reference solutions. Only the numbers are changed; comments, order and layout stay.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _SOLVER = re.compile(r"^\[\[solver\]\]", re.MULTILINE)
 
 
 def record(task: TaskSpec, rows: Sequence[Checked]) -> None:
-    """Records the scores that `air.tasks.check.check` measured.
+    """Writes the scores of a task's solvers into `solvers.toml`, and the baseline's score into `task.toml`.
 
     Args:
-        rows: one result for each solver, in the order of `solvers.toml`.
+        rows: the results of `air.tasks.check.check`: one for each solver, in the order of `solvers.toml`.
 
     Raises:
         ConfigError: a solver has no score, the task's solvers ship with air, a changed file would be invalid,
-            or a number is not on a line of its own. Neither file is changed then.
+            or a number is not on a line of its own. In these cases, neither file is changed.
     """
     if task.source is not None:
         raise ConfigError("its solvers ship with air: nothing to record", where=f"task {task.id}")

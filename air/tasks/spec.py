@@ -3,7 +3,7 @@
 A task in air's own format is a folder with `task.toml`, `README.md`, `data.py` (runs on the host),
 `starter/` (the agent's files), `grader/` (never enters an agent's box) and optionally `solvers.toml`
 (reference solutions with recorded scores, for `air tasks check`). Files that several graders use lie in
-`_shared/`, beside the tasks' folders. A task in another format has a `Source`.
+`_shared/`, beside the tasks' folders. The files of a task in another format come from a `Source`.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Source(Protocol):
 
         Args:
             split_seed: the seed with which data is split and random evaluations are made.
-            usual_seed: the value of `split_seed` that stands for the source's own split.
+            usual_seed: the value of `split_seed` for which the data is split as the task's authors did it.
         """
         ...
 
 
 class RewardScale(BaseConfig):
-    """How a task's scores become rewards."""
+    """Settings that define how a task's scores become rewards."""
 
     direction: Literal["higher", "lower"]
     """Whether a higher or a lower score is better."""
@@ -57,14 +57,16 @@ class RewardScale(BaseConfig):
     target: float = Field(allow_inf_nan=False)
     """The validation score that a good solution reaches. Linear and log-gap normalisation map it to 1."""
     optimum: float | None = Field(None, allow_inf_nan=False)
-    """The best possible score. `normalise = "log-gap"` needs it, to measure a score's distance to it."""
+    """The best possible score. Required by `normalise = "log-gap"`, which uses a score's distance to it."""
     normalise: Literal["linear", "log-gap", "none"] = "linear"
-    """How scores are normalised. `none` keeps them, with the sign changed if lower scores are better."""
+    """How scores are normalised. `linear`: in proportion to the score. `log-gap`: in proportion to the
+    logarithm of the score's distance to `optimum`. `none`: scores stay as they are, but change their sign if
+    lower scores are better."""
     noise_floor: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Changes of the normalised score below this value earn no reward."""
     noise_sigmas: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Changes of the normalised score that are smaller than this number of standard errors of the change earn
-    no reward either. Needs `grader.repeats` of 2 or more, which measures the standard errors."""
+    """Changes of the normalised score that are smaller than this number of their standard errors earn no
+    reward. Requires `grader.repeats` of 2 or more, because one grading gives no standard error."""
     phi_clip: tuple[float, float] = (-1.0, 2.0)
     """Lowest and highest normalised score; scores are clipped to them before changes are computed."""
 
@@ -108,7 +110,7 @@ class TaskLimits(BaseConfig):
     """Largest size of an artefact in MiB, all its files together."""
 
     def box(self, seconds: float) -> BoxLimits:
-        """Returns the limits of a box that is used for `seconds`; some reserve is added to that time."""
+        """Returns the limits of a box; its lifetime is `seconds` plus a reserve of 300 seconds."""
         return BoxLimits(
             cpus=self.cpus,
             memory_mb=self.memory_mb,
@@ -122,7 +124,8 @@ class Download(BaseConfig):
     """A file from which the task's data are made. Only `air tasks fetch` downloads it."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
-    """The file's name in the folder of downloads; `data.py` reads that folder from `AIR_DOWNLOADS`."""
+    """The file's name in the folder of downloads. The environment variable `AIR_DOWNLOADS` contains that
+    folder's path when `data.py` runs."""
     url: str = Field(pattern=r"^https?://")
     """The address from which the file is downloaded."""
     md5: str = Field("", pattern=r"^([0-9a-f]{32})?$")
@@ -130,7 +133,7 @@ class Download(BaseConfig):
 
 
 class TaskData(BaseConfig):
-    """How a task's data is made."""
+    """Settings that define how a task's data is made."""
 
     script: str = "data.py"
     """The script that makes the data on the host; it defines `prepare(agent_dir, grader_dir, split_seed)`."""
@@ -141,18 +144,19 @@ class TaskData(BaseConfig):
 
 
 class TaskGrader(BaseConfig):
-    """How an artefact of a task is graded."""
+    """Settings of a task's grader, the program that computes the scores of an artefact."""
 
     script: str = "grade.py"
     """Name of the grader's program in the task's folder `grader/`."""
     shared: tuple[str, ...] = ()
     """More files that are copied beside the grader's program. `starter/NAME` names a starter file.
-    `_shared/NAME` names a file in the folder `_shared` beside the task's folder, or else in air's own."""
+    `_shared/NAME` names a file in the folder `_shared` beside the task's folder or, if the file is not there,
+    beside the tasks that ship with air."""
     gpus: int = Field(0, ge=0)
     """Number of GPUs of the grader's box; a run reserves them for graders."""
     repeats: int = Field(1, ge=1, le=100)
-    """How often an artefact is graded, each time with another seed in a new box, for tasks whose scores are
-    random. The score is the mean; the limits apply to each grading."""
+    """Number of times that each artefact is graded, each time with another seed in a new box. Use more than 1
+    if the task's scores are random. The score is the mean; the limits apply to each grading."""
 
 
 class TaskSpec(RewardScale):
@@ -178,17 +182,18 @@ class TaskSpec(RewardScale):
     gpus: int = Field(0, ge=0)
     """Number of GPUs of the agent's box."""
     trust: Literal["data", "code", "evaluator"] = "data"
-    """How grading uses the artefact. `data`: the grader reads it. `code`: it runs in the grader's box, apart
-    from the grader and as a second user. `evaluator`: an evaluation script of other origin imports it, also
-    as a second user, so the artefact could make that script print any score."""
+    """How grading uses the artefact. `data`: the grader only reads it. `code`: the artefact runs in the
+    grader's box, in another process and as another user than the grader. `evaluator`: an evaluation script
+    that is not part of air imports the artefact, also as another user; so the artefact could make that script
+    print any score."""
     caveat: str = ""
     """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()
     """Limits of the agent, its box and the grader."""
     data: TaskData = TaskData()
-    """How the task's data is made."""
+    """Settings that define how the task's data is made."""
     grader: TaskGrader = TaskGrader()
-    """How an artefact of the task is graded."""
+    """Settings of the task's grader."""
 
     @model_validator(mode="after")
     def _noise_is_measured(self) -> TaskSpec:
@@ -247,12 +252,19 @@ class TaskSpec(RewardScale):
         *,
         shared: tuple[Path, ...] = (),
     ) -> TaskSpec:
-        """Sets where this task was read from and the digest of its files; returns the task itself."""
+        """Stores where this task was read from and the digest of its files; returns the task itself.
+
+        Args:
+            folder: the task's folder, or the root of the checkout of MLGym.
+            digest: SHA-256 of everything that the task is made of, in hex.
+            source: provides the task's files; None if `folder` is a task in air's own format.
+            shared: paths of the files that `grader.shared` names.
+        """
         self._folder, self._hash, self._source, self._shared = folder, digest, source, shared
         return self
 
     def reward_scale(self) -> RewardScale:
-        """Returns the part of the task that says how scores become rewards."""
+        """Returns those fields of the task that define how its scores become rewards."""
         return RewardScale(**{name: getattr(self, name) for name in RewardScale.model_fields})
 
     def box_spec(self, provider: Provider) -> BoxSpec:

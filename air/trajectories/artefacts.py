@@ -1,8 +1,8 @@
 """Stores graded artefacts beside the trajectories, so that they can be graded again.
 
 An artefact is stored once, however often it was graded, in
-`artefacts/<first two characters of the digest>/<digest>.tar.gz`. The archive holds only regular files. No
-half-written archive ever has that name, so several processes may share a folder.
+`artefacts/<first two characters of the digest>/<digest>.tar.gz`. The archive contains only regular files.
+While an archive is being written it has another name, so several processes may share a folder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ class ArtefactStore:
         self._total: int | None = None
 
     def keep(self, digest: str, files: Mapping[str, bytes]) -> str:
-        """Stores an artefact, unless it exceeds a limit. Blocks while it writes to the disk.
+        """Stores an artefact, unless it exceeds a limit. Blocks the calling thread while it writes.
+
+        Args:
+            digest: the artefact's digest, in hex.
+            files: the artefact's files: contents by path relative to the workspace.
 
         Returns:
             The archive's path relative to the trajectories' folder; empty if the artefact was not stored.
@@ -69,7 +73,7 @@ class ArtefactStore:
         return name
 
     def _known_total(self) -> int:
-        """Returns the bytes stored so far, except those that other processes add after the first call."""
+        """Returns the number of bytes stored, without those that other processes add after the first call."""
         if self._total is None:
             assert self._folder is not None
             found = (self._folder / FOLDER).glob("*/*.tar.gz")
@@ -81,7 +85,9 @@ def artefact_path(folder: Path, kept: str) -> Path:
     """Returns the path of a stored artefact's archive, which need not exist.
 
     Args:
-        kept: the result of `ArtefactStore.keep`, as read from a trajectory; it is checked, not trusted.
+        folder: the folder of trajectories in which the artefact is stored.
+        kept: the path that `ArtefactStore.keep` returned, as read from a trajectory. It is checked, since the
+            trajectory may be malformed.
 
     Raises:
         ConfigError: `kept` is not the name of a stored artefact, or is a link that leads out of `folder`.
@@ -96,11 +102,12 @@ def artefact_path(folder: Path, kept: str) -> Path:
 
 
 def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
-    """Copies a stored artefact to another folder of trajectories, unless that folder has it already.
+    """Copies a stored artefact to another folder of trajectories, unless that folder already contains it.
 
     Args:
         source: the folder of trajectories that has the artefact.
         kept: the path that `ArtefactStore.keep` returned, relative to `source`.
+        folder: the folder of trajectories that gets the copy.
 
     Returns:
         Whether `source` has the artefact.
@@ -123,9 +130,10 @@ def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
 
 
 def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
-    """Reads a stored artefact; returns its files by their path relative to the workspace.
+    """Reads a stored artefact; returns its files: contents by path relative to the workspace.
 
     Args:
+        folder: the folder of trajectories in which the artefact is stored.
         kept: the path that `ArtefactStore.keep` returned, relative to `folder`.
 
     Raises:

@@ -1,7 +1,7 @@
 """Converts trajectories to ATIF-v1.7, the Agent Trajectory Interchange Format of the Harbor project.
 
 `to_atif` converts a trajectory to an ATIF document; `problems` checks a document against the format's rules
-(`RULES`). They follow RFC 0001, "Agent Trajectory Interchange Format (ATIF) Specification", changelog v1.7,
+(`RULES`). Both follow RFC 0001, "Agent Trajectory Interchange Format (ATIF) Specification", changelog v1.7,
 April 2026. Data for which ATIF has no field is stored in `extra`.
 """
 
@@ -23,15 +23,15 @@ _AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_call
 
 
 def to_atif(one: Trajectory, *, tokens: bool = False) -> Object:
-    """Converts a trajectory to an ATIF document.
+    """Returns a trajectory as an ATIF document, a dictionary that can be written as JSON.
 
     Args:
         tokens: whether to include the token ids and logprobs of the model's replies, which are read from
             the trace file beside the trajectory.
 
     Raises:
-        ConfigError: the trajectory has no first line or an invalid time; or `tokens` is set and its trace
-            has no tokens or cannot be read.
+        ConfigError: the trajectory has no first line or an invalid time; or `tokens` is set and the trace
+            file has no tokens or cannot be read.
     """
     start, end = one.start, one.end
     if start is None:
@@ -180,12 +180,13 @@ def _time(one: Trajectory, seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule of the ATIF format for documents."""
+    """One rule of the ATIF format that a document must obey."""
 
     name: str
     says: str
+    """The rule as a text for people."""
     broken: Callable[[Object], Iterator[str]]
-    """Yields a text for each place where a document breaks the rule."""
+    """A function that yields a text for each place where a document breaks the rule."""
 
 
 _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
@@ -266,9 +267,10 @@ _REQUIRED = {
 
 
 def problems(document: Object) -> list[str]:
-    """Checks an ATIF document; returns a line for each violation of the format, or none if it is valid.
+    """Checks an ATIF document; returns a message for each violation of the format.
 
-    If fields are missing, unknown or of the wrong type, only these are reported.
+    The list is empty if the document is valid. If fields are missing, unknown or of the
+    wrong type, the other rules are not checked.
     """
     for rules in (RULES[:1], RULES[1:]):
         if found := [f"{rule.name}: {one}" for rule in rules for one in rule.broken(document)]:
@@ -277,7 +279,7 @@ def problems(document: Object) -> list[str]:
 
 
 def _objects(document: Object) -> Iterator[tuple[str, str, Any]]:
-    """Yields every object of a document as (kind, path in the document, object)."""
+    """Yields every JSON object in an ATIF document as (kind, path in the document, object)."""
     yield "document", "", document
     yield "agent", "agent", document.get("agent")
     if document.get("final_metrics") is not None:
@@ -416,4 +418,4 @@ RULES: tuple[Rule, ...] = (
         "subagents", "embedded ones have ids of their own; references can be resolved", _subagents
     ),
 )
-"""The rules of ATIF. A document is checked against the others only if it obeys the first."""
+"""The rules of ATIF. A document is checked against the other rules only if it obeys the first rule."""

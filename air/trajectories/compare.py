@@ -2,7 +2,7 @@
 
 Each rule in `RULES` declares a kind of text that may differ: a fixed word replaces each match in both texts
 before they are compared. Everything else is compared literally. The paths of a box's folders (`Folders`) are
-replaced first, since a box that is a plain process, without namespaces, has paths of its own.
+replaced first, because they differ from box to box if the boxes are plain processes without namespaces.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ class Rule:
     kind: str
     """What the text belongs to: `time`, `path`, `seed` or `process`."""
     pattern: re.Pattern[str]
+    """Matches the text that may differ."""
     instead: str
+    """The fixed text that replaces each match."""
     example: str
+    """A text that `pattern` matches."""
 
 
 def _rule(name: str, kind: str, pattern: str, instead: str, example: str) -> Rule:
@@ -124,15 +127,17 @@ NEVER: tuple[str, ...] = (
 
 @dataclass(frozen=True)
 class Folders:
-    """The parts of a box that appear in its output under names of their own: its folders and its GPUs."""
+    """The names in a box's output that differ from box to box: folder paths and GPU UUIDs."""
 
     workspace: str = "/workspace"
+    """The workspace's path inside the box."""
     temporary: str = "/tmp"
+    """Path of the folder for temporary files inside the box."""
     gpus: tuple[str, ...] = ()
     """UUIDs of the box's GPUs."""
 
     def named(self, text: str) -> str:
-        """Returns `text` with the usual paths for the box's folders and a number for each GPU's UUID."""
+        """Returns `text` with this box's paths replaced by the usual paths, and GPU UUIDs by numbers."""
         for place, uuid in enumerate(self.gpus):
             text = text.replace(uuid, f"<gpu {place}>")
         for here, usual in ((self.workspace, "/workspace"), (self.temporary, "/tmp")):
@@ -142,10 +147,11 @@ class Folders:
 
 
 def normalised(text: str, folders: Folders, *, exact: bool = False) -> str:
-    """Returns `text` as it is compared: with fixed words for what may differ between two runs.
+    """Returns `text` in the form in which it is compared: with fixed words for all that may differ.
 
     Args:
-        exact: replace only the paths of `folders` and the UUIDs of its GPUs.
+        folders: the paths and GPUs of the box from which the text comes; they are replaced too.
+        exact: replace only the paths and GPUs, and do not apply `RULES`.
     """
     text = folders.named(text)
     if not exact:
@@ -159,13 +165,13 @@ class Difference:
     """The first difference between a recorded text or value and that of the replay."""
 
     turn: int
-    """Number of the step that differs, from 1; 0 for the first prompt."""
+    """Number of the step that differs, from 1; 0 if the first prompt differs."""
     what: str
     """Name of the text or value that differs: `prompt`, `observation`, `exit code`, `score`, …"""
     recorded: str
     """The differing part of the recording as a Python literal, with some text around it."""
     replayed: str
-    """The differing part of the replay, in the same form."""
+    """The differing part of the replay as a Python literal, with some text around it."""
 
     def __str__(self) -> str:
         where = f"step {self.turn}" if self.turn else "before step 1"
@@ -183,9 +189,11 @@ def texts(
     """Returns the first difference between two texts, or None if they are equal.
 
     Args:
+        turn: number of the step to which the texts belong, for the result.
+        what: name of the text, for the result.
         recorded: the recorded text and the folders of its box.
         replayed: the replay's text and the folders of its box.
-        exact: as in `normalised`.
+        exact: replace only the paths and GPUs of the boxes, and do not apply `RULES`.
     """
     old = normalised(*recorded, exact=exact)
     new = normalised(*replayed, exact=exact)
@@ -200,7 +208,7 @@ def texts(
 
 
 def values(turn: int, what: str, recorded: object, replayed: object) -> Difference | None:
-    """Returns the difference between two values, or None if they are equal."""
+    """Returns the difference between a recorded value and that of the replay, or None if they are equal."""
     if recorded == replayed:
         return None
     return Difference(turn, what, repr(recorded), repr(replayed))

@@ -18,8 +18,8 @@ def messages(path: Path) -> list[Message]:
     The list is empty if the episode has no reply, is unfinished or ended with an infrastructure failure.
 
     Raises:
-        ConfigError: the file is not a trajectory, or the episode was played by a harness other than `air`,
-            whose turns are tool calls instead of text.
+        ConfigError: the file is not a trajectory, or its harness (the loop that plays the agent) is not
+            `air`, so its turns are tool calls instead of text.
     """
     trajectory = load(path)
     start, end = trajectory.start, trajectory.end
@@ -34,13 +34,17 @@ def messages(path: Path) -> list[Message]:
 
 
 def to_sft(paths: Iterable[Path], out: Path) -> int:
-    """Writes a JSON line `{"messages": […]}` into `out` for each episode that ended well.
+    """Writes a JSON line `{"messages": […]}` into the file `out` for each episode that ended well.
+
+    Args:
+        paths: trajectory files.
 
     Returns:
-        The number of lines.
+        The number of written lines.
 
     Raises:
-        ConfigError: a file is not a trajectory of the harness `air`, or `out` cannot be written.
+        ConfigError: a file is not a trajectory of the harness `air` (see `messages`), or `out` cannot be
+            written.
     """
     talks = [talk for path in paths if (talk := messages(path))]
     with boundary(ConfigError, f"cannot write {out}", OSError):

@@ -1,7 +1,7 @@
 """Converts recorded episodes of other programs to trajectories: MLGym's `.traj`, verifiers' `traces.jsonl`.
 
 Fields that the other program does not record stay empty. The trajectories can be shown, reported and
-exported. They cannot be replayed, since another program ran the actions (`Start.origin` names it).
+exported. They cannot be replayed, because another program ran the actions (`Start.origin` names it).
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from air.trajectories.record import Recorder
 _SCORED = re.compile(r"^Evaluation Score: (\{.*\})\s*$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
-"""The errors that occur while fields are read from a file with another structure than expected."""
+"""The errors that occur if fields are read from a file that does not have the expected structure."""
 _BASELINE = re.compile(r"^Baseline Score: (\{.*\})\s*$", re.MULTILINE)
 
 
 class Paid(Protocol):
-    """What one score earned: the protocol of `air.rewards.delta.Paid`."""
+    """The reward of one score, with the φ (normalised scores) from which it was computed.
+
+    `air.rewards.delta.Paid` has these attributes.
+    """
 
     @property
     def phi(self) -> float: ...
@@ -51,17 +54,19 @@ class About:
     scale: Mapping[str, Any] | None = None
     """How a score becomes a reward: the fields of `air.tasks.spec.RewardScale`; None if unknown."""
     pay: Callable[[float], Paid] | None = None
-    """Called with each score of the episode in order; returns its reward. If None, there are no rewards."""
+    """A function that is called with each score of the episode in order and returns the score's reward; None
+    if the imported episode gets no rewards."""
 
 
 def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
     """Converts a trajectory of MLGym (`<task>.traj`) and writes the result into the folder `out`.
 
     Args:
-        about: returns facts about the task with the given id.
+        about: a function that returns facts about the task whose id it is called with.
 
     Returns:
-        The new file. Its name follows from the contents of `path`, so the same file is imported only once.
+        The path of the new trajectory. Its name is computed from the contents of `path`, so the same file is
+        imported only once.
 
     Raises:
         ConfigError: `path` is not a trajectory of MLGym.
@@ -113,17 +118,23 @@ def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
 
 @dataclass
 class _Scores:
-    """Writes the gradings of one imported episode and adds up what they earned."""
+    """Writes the gradings of one imported episode and adds up their rewards."""
 
     known: About
     where: Path
     seen: int = 0
     """Number of scores written so far."""
     reward: float = 0.0
+    """The sum of the rewards so far."""
     seconds: float = 0.0
+    """Time that the episode's actions took, in seconds."""
 
     def write(self, recorder: Recorder, turn: int, metrics: Any, *, automatic: bool) -> None:
-        """Writes one grading. `metrics` is a message if the artefact got no score."""
+        """Writes one grading. `metrics` are the scores by name, or a message if the artefact got no score.
+
+        Args:
+            automatic: whether the artefact was graded because the episode ended.
+        """
         if isinstance(metrics, str):
             recorder.write(
                 "validate", t=0.0, turn=turn, score=None, problem=metrics, automatic=automatic
@@ -214,10 +225,15 @@ def _finite(metrics: Mapping[Any, Any]) -> dict[str, float]:
 
 @contextmanager
 def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
-    """Provides a recorder for a trajectory that is made from `path`; deletes that trajectory on failure.
+    """Context manager: yields a recorder for a new trajectory in `out`, and deletes that file on failure.
+
+    Args:
+        name: the new trajectory's file name without its ending.
+        path: the imported file, for error messages.
 
     Raises:
-        ConfigError: `name` cannot name a file, or the block found `path` to have an unexpected structure.
+        ConfigError: `name` is not a valid file name, or the `with` block raised an error that shows that
+            `path` has an unexpected structure.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(f"the id {name[:80]!r} cannot name a file", where=str(path))
@@ -236,10 +252,10 @@ def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
 def import_verifiers(path: Path, out: Path) -> list[Path]:
     """Converts every trace of a verifiers `traces.jsonl` to a trajectory in the folder `out`.
 
-    If a trace has several branches, the last one is converted. A half-written last line is skipped.
+    If a trace has several branches, the last branch is converted. A half-written last line is skipped.
 
     Returns:
-        The new files.
+        The paths of the new trajectories.
 
     Raises:
         ConfigError: `path` is not a valid `traces.jsonl`.
@@ -363,7 +379,7 @@ def _trace_step(
 
 
 def _last_branch(nodes: list[dict[str, Any]]) -> list[int]:
-    """Returns the indices of the nodes from the root to the node that was added last."""
+    """Returns the indices of a trace's nodes from the root to the node that was added last."""
     line: list[int] = []
     at: int | None = len(nodes) - 1 if nodes else None
     while at is not None:

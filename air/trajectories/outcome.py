@@ -54,17 +54,18 @@ class Outcome:
     """The outcome of a recorded episode: its scores, its reward and how it ended."""
 
     start: Start | None
-    """The trajectory's first line; None if the episode ended before it began."""
+    """The trajectory's first line; None if the episode failed before this line was written."""
     how: Literal["well", "failed", "unfinished"]
     """How the episode ended. `well`: without an infrastructure failure. `failed`: with one, so its scores do
-    not count. `unfinished`: the episode still runs, or its run was killed."""
+    not count. `unfinished`: the episode is still running, or its run was killed."""
     ended: float = 0.0
     """When the episode ended, in seconds since the epoch; 0.0 if it is unfinished."""
     scores: tuple[float | None, ...] = ()
-    """The score of every grading in order; None for an artefact that was missing or malformed."""
+    """The score of every grading of the artefact, in order; None if the artefact was missing or malformed."""
     test: float | None = None
-    """The last artefact's score on the test split; None if there is none."""
+    """The last artefact's score on the test split; None if it has no such score."""
     reward: float = 0.0
+    """The episode's reward; 0.0 if it did not end well."""
     terms: Mapping[str, float] = field(default_factory=dict)
     """The terms whose sum is the reward, by name."""
 
@@ -75,7 +76,7 @@ class Outcome:
 
     @property
     def best(self) -> float | None:
-        """The best score by the metric's direction; None if there is no score."""
+        """The best of `scores` by the metric's direction; None if there is no score."""
         scores = [score for score in self.scores if score is not None]
         if not scores or self.start is None:
             return None
@@ -86,7 +87,7 @@ LineT = TypeVar("LineT", bound=_Line)
 
 
 def outcome(path: Path) -> Outcome:
-    """Reads the outcome of the episode that the trajectory `path` records.
+    """Returns the outcome of the episode that the trajectory file `path` records.
 
     Raises:
         ConfigError: the file is not a trajectory, or lacks a required field.

@@ -1,12 +1,12 @@
 """Computes performance profiles and the area under them (AUP), with which MLGym compares methods.
 
-A method m has a ratio r on each task. `best` is the best feasible score there, the baseline included:
+A method m has a ratio r on each task. `best` is the best feasible score on that task, the baseline included:
 
     r = best / score   if higher is better
     r = score / best   if lower is better
 
 A score is infeasible if it is missing, negative or worse than the baseline. Then r is 1.05 times the worst
-feasible ratio of that task. The same holds if r is not finite (the score or the best score is zero).
+feasible ratio on that task. The same holds if r is not finite (the score or the best score is zero).
 
     ρ_m(τ) = share of tasks with log10 r ≤ τ
     AUP_m  = left Riemann sum of ρ_m over 500 values of τ, evenly from 0 to τ_max
@@ -26,7 +26,7 @@ from typing import Literal
 
 Direction = Literal["higher", "lower"]
 BASELINE = "baseline"
-"""Name of the task's baseline, which is compared as a method of its own."""
+"""Name of a method whose score on each task is the task's baseline."""
 MARGIN = 1.05
 POINTS = 500
 
@@ -43,7 +43,7 @@ class TaskScores:
 
 @dataclass(frozen=True)
 class Ratios:
-    """The ratios of all methods on one task, the baseline included."""
+    """The ratios r of all methods on one task, the baseline included; 1 is best, higher is worse."""
 
     by_method: Mapping[str, float]
     infeasible: frozenset[str]
@@ -61,22 +61,25 @@ class Profiles:
     rho: Mapping[str, Sequence[float]]
     """Each method's profile: the share of tasks with log10 r ≤ τ, for each τ."""
     aup: Mapping[str, float]
-    """The area under each method's profile."""
+    """The area under each method's profile, by the method's name."""
     ratios: Mapping[str, Ratios]
-    """The methods' ratios on each task."""
+    """The methods' ratios on each task, by the task's name."""
     left_out: Sequence[str]
-    """The tasks on which no score is feasible, and which are therefore left out."""
+    """The tasks that are left out, because no score on them is feasible."""
 
 
 def feasible(score: float | None, baseline: float, direction: Direction) -> bool:
-    """Whether a score exists, is not negative and is no worse than the baseline."""
+    """Whether a score is feasible: it exists, is not negative and is no worse than the baseline."""
     if score is None or score < 0:
         return False
     return score >= baseline if direction == "higher" else score <= baseline
 
 
 def ratios(task: TaskScores, methods: Sequence[str]) -> Ratios | None:
-    """Returns the ratios of `methods` and the baseline on one task, or None if no score is feasible."""
+    """Returns the ratios of `methods` and the baseline on one task, or None if no score is feasible.
+
+    A ratio compares the best score with the method's score; 1 is best, higher is worse.
+    """
     scores = {BASELINE: task.baseline, **{m: task.scores.get(m) for m in methods}}
     usable = {
         method: score
@@ -107,22 +110,26 @@ def _ratio(score: float, best: float, direction: Direction) -> float:
 
 
 def share(ratios: Sequence[float], tau: float) -> float:
-    """Returns ρ(τ), the share of the ratios r with log10 r ≤ τ."""
+    """Returns ρ(τ), the value of a performance profile at τ: the share of `ratios` r with log10 r ≤ τ."""
     return sum(math.log10(r) <= tau for r in ratios) / len(ratios)
 
 
 def tau_max(worst: Sequence[float]) -> float:
-    """Returns τ_max, the largest τ of the profiles, from the worst feasible ratio of each task."""
+    """Returns τ_max, the largest τ at which performance profiles are computed.
+
+    Args:
+        worst: the worst ratio of a feasible score on each task.
+    """
     return math.ceil(10 * math.log10(max(math.ceil(r * MARGIN) for r in worst))) / 10
 
 
 def area(rho: Sequence[float], taus: Sequence[float]) -> float:
-    """Returns the area under a profile: the left Riemann sum of ρ over τ."""
+    """Returns the area under a performance profile: the left Riemann sum of ρ over τ."""
     return sum(rho[i] * (taus[i + 1] - taus[i]) for i in range(len(taus) - 1))
 
 
 def profiles(tasks: Mapping[str, TaskScores], methods: Sequence[str]) -> Profiles:
-    """Returns the profiles and areas (AUP) of `methods` and the baseline over all tasks.
+    """Returns the performance profiles of `methods` and the baseline over all tasks, and their areas (AUP).
 
     Raises:
         ValueError: a method has the name `baseline`.

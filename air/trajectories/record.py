@@ -1,15 +1,15 @@
 """Writes and reads trajectory files; `air.trajectories.trajectory` documents every field.
 
-A trajectory is the file `<folder>/<episode_id>.jsonl`, which has one writer. Each line is
+A trajectory is the file `<folder>/<episode_id>.jsonl`, which only one process writes. Each line is
 `{"v": 2, "type": …, "t": unix seconds, …}` with type `start`, `step`, `validate` or `end`. Each line is
-flushed at once, so a crash loses at most the running step. Readers keep unknown fields and skip a
+flushed at once, so a crash loses at most the running step. `read` returns unknown fields too and skips a
 half-written last line.
 
 If the run records them, `artefacts/` (the graded files, see `air.trajectories.artefacts`) and
 `traces/<trace id>.jsonl` (the verifiers episode, with tokens and logprobs) lie in the same folder, and lines
 refer to them.
 
-In version 1, `observation` was the text that the model was shown; `call`, `shown`, `diff`, `tokens` and the
+In version 1, `observation` was the text that the model received; `call`, `shown`, `diff`, `tokens` and the
 settings of the run did not exist.
 """
 
@@ -29,7 +29,11 @@ Kind = Literal["start", "step", "validate", "end"]
 
 
 class Recorder:
-    """Writes one trajectory file line by line. If `folder` is None, nothing is recorded.
+    """Writes one trajectory file line by line. In a `with` block, the file is closed at the end.
+
+    Args:
+        folder: the folder of the file; if None, nothing is recorded.
+        episode_id: the file's name without its ending.
 
     Raises:
         InfrastructureError: the disk is full or the folder cannot be written.
@@ -49,6 +53,7 @@ class Recorder:
         """Appends one line to the trajectory.
 
         Args:
+            kind: the line's type.
             t: the time of the event, in seconds since the epoch; now by default.
         """
         if self._file is None:
@@ -64,7 +69,7 @@ class Recorder:
             raise InfrastructureError(f"cannot record to {self.path}: {error}") from error
 
     def close(self) -> None:
-        """Closes the file; does nothing if it is closed already."""
+        """Closes the file; does nothing if the file is already closed or nothing is recorded."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,4 +1,4 @@
-"""Compares recorded runs: the scores of each method on each task, performance profiles and their areas (AUP).
+"""Compares recorded runs by the scores of each method on each task and by performance profiles (with AUP).
 
 A method is one model in one run. There are two views of an episode's score: its best attempt and its last
 submission. In each view, the score of a method on a task is the best over its episodes, as in published
@@ -29,29 +29,33 @@ VIEWS: dict[str, Callable[[Outcome], float | None]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """What one run recorded: the outcomes of its episodes and its training metrics."""
+    """The records of one run: the outcomes of its episodes and its training metrics."""
 
     path: Path
+    """The run's folder, or the folder of its trajectories."""
     outcomes: tuple[Outcome, ...]
     """The outcomes of the run's episodes, oldest first; unfinished episodes come last."""
     steps: tuple[dict[str, Any], ...]
     """The rows of the run's `metrics.jsonl`, one for each training step; empty if the run did not train."""
 
     def counts(self) -> dict[str, int]:
-        """Returns the number of episodes that ended well, that failed and that are unfinished."""
+        """Returns the number of episodes by how they ended: `well`, `failed` or `unfinished`."""
         return {
             how: sum(1 for one in self.outcomes if one.how == how)
             for how in ("well", "failed", "unfinished")
         }
 
     def terms(self) -> dict[str, float]:
-        """Returns the mean of each reward term over the episodes that ended well."""
+        """Returns the mean of each reward term, by name, over the episodes that ended well."""
         well = [one for one in self.outcomes if one.how == "well"]
         names = dict.fromkeys(name for one in well for name in one.terms)
         return {name: fmean(one.terms.get(name, 0.0) for one in well) for name in names}
 
     def rewards(self) -> tuple[float | None, float | None]:
-        """Returns the mean rewards of the first and the last quarter of training steps; None if unknown."""
+        """Returns the mean rewards of the first and of the last quarter of training steps.
+
+        Each is None if its steps have no reward.
+        """
         quarter = max(1, len(self.steps) // 4)
         parts = (self.steps[:quarter], self.steps[-quarter:])
         means = [[r for row in part if (r := row.get("reward")) is not None] for part in parts]
@@ -61,14 +65,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Row:
-    """The scores of one method on one task."""
+    """The scores of one method (one model in one run) on one task."""
 
     task: str
     method: str
     n: int
     """Number of episodes that ended well."""
     scored: int
-    """Number of those episodes that have a score; `mean`, `best` and `stderr` are computed from them."""
+    """Number of these episodes that have a score; `mean`, `best` and `stderr` are computed from them."""
     mean: float | None
     """The mean score; None if there is no score."""
     best: float | None
@@ -81,12 +85,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The comparison of some runs."""
+    """The result of comparing runs."""
 
     tasks: dict[str, Start]
-    """The tasks by id, each as the first line of an episode describes it."""
+    """The tasks by id, each as the first line of a trajectory describes it."""
     methods: dict[str, str]
-    """The name of each method's model."""
+    """The name of each method's model, by the method's name."""
     rows: dict[str, list[Row]]
     """The rows of each view of `VIEWS`, sorted by task and then in the order of the runs."""
     profiles: dict[str, Profiles]
@@ -96,11 +100,12 @@ class Report:
 
 
 def read_run(path: Path, *, last: int | None = None) -> Run:
-    """Reads the trajectories and the `metrics.jsonl` of a run.
+    """Returns the records of a run: the outcomes of its episodes, and the rows of its `metrics.jsonl`.
 
     Args:
-        path: the run's folder, or a folder of trajectories, for which no metrics are read.
-        last: of the episodes that ended well, read only this many of the latest for each task and model.
+        path: the run's folder; or a folder of trajectories, and then no metrics are read.
+        last: the largest number of episodes that ended well for each task and model; earlier ones are left
+            out. If None, all episodes are used.
 
     Raises:
         MissingError: the folder does not exist, or has no trajectory.
@@ -115,7 +120,7 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
 
 
 def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
-    """Returns the last `count` episodes of each task and model that ended well, and all that did not."""
+    """Returns, of each task and model, the last `count` episodes that ended well, and all other episodes."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for one in outcomes:
         if one.how == "well" and one.start is not None:
@@ -125,7 +130,7 @@ def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
 
 
 def _steps(path: Path) -> tuple[dict[str, Any], ...]:
-    """Reads the rows of a `metrics.jsonl`; skips a half-written last row."""
+    """Returns the rows of a `metrics.jsonl`, without a half-written last row; none if there is no file."""
     if not path.is_file():
         return ()
     with boundary(ConfigError, f"cannot read {path}", OSError):
@@ -147,11 +152,11 @@ def _steps(path: Path) -> tuple[dict[str, Any], ...]:
 
 
 def compare(runs: Sequence[Run]) -> Report:
-    """Compares runs and returns the report.
+    """Compares the scores of runs and returns a report.
 
     Raises:
-        ConfigError: a task was recorded with different metrics, directions or baselines, so its scores
-            cannot be compared; or no episode ended well.
+        ConfigError: the scores of a task cannot be compared, because episodes recorded different metrics,
+            directions or baselines; or no episode ended well.
     """
     notes: list[str] = []
     played = _by_method(runs)
@@ -188,7 +193,7 @@ def _by_method(runs: Sequence[Run]) -> Played:
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """Returns a name for each run: its folder's name, or its path if that name is taken."""
+    """Returns a name for each run: its folder's name, or its path if that name would not be unique."""
     short = [run.path.resolve().name for run in runs]
     return [
         str(run.path.resolve()) if short.count(name) > 1 or name == BASELINE else name
@@ -197,10 +202,10 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _tasks(runs: Sequence[Run], notes: list[str]) -> dict[str, Start]:
-    """Returns the tasks that were played, by id; adds a note for each task whose files have changed.
+    """Returns the tasks of the episodes by id; adds a note to `notes` for each task whose files changed.
 
     Raises:
-        ConfigError: a task was recorded with different metrics, directions or baselines.
+        ConfigError: episodes of one task recorded different metrics, directions or baselines.
     """
     tasks: dict[str, Start] = {}
     versions: dict[str, set[str]] = {}

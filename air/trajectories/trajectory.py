@@ -1,7 +1,7 @@
-"""The trajectory format as types; `load(path)` reads one whole episode.
+"""The file format of trajectories as types; `load(path)` reads one whole episode.
 
 All versions up to the present one can be read. Unknown fields are ignored; fields that an older version
-lacks get the defaults below. `tests/unit/trajectories/v1.jsonl` is a file of version 1.
+lacks get the default values in this module. `tests/unit/trajectories/v1.jsonl` is a file of version 1.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ToolUse(Line):
 
 
 class Call(Line):
-    """An action, as the action format parsed it from the model's reply."""
+    """One parsed action: the action format found it in the model's reply."""
 
     script: str = ""
     """The shell script to run; empty if the action has none."""
@@ -47,10 +47,10 @@ class Call(Line):
 
 
 class TokenRef(Line):
-    """Where a reply's tokens and logprobs are: nodes of the trace `Start.trace` in the file `End.trace_file`.
+    """The place of a reply's tokens and logprobs: a range of nodes in the verifiers trace of the episode.
 
-    The last node of the range is the reply; the nodes before it are the messages to the model since its
-    previous reply.
+    `Start.trace` is the trace's id and `End.trace_file` its file. The last node of the range is the reply;
+    the nodes before it are the messages to the model since its previous reply.
     """
 
     nodes: tuple[int, int] | None = None
@@ -71,22 +71,22 @@ class FileChange(Line):
     bytes: int = 0
     """Size of the file after the step, in bytes."""
     added: int = 0
-    """Number of lines added, as far as known."""
+    """Number of lines added; 0 if unknown."""
     removed: int = 0
-    """Number of lines removed, as far as known."""
+    """Number of lines removed; 0 if unknown."""
     note: str = ""
-    """Why the diff lacks the file's change or a part of it: `binary`, `too large`, `cut`, …; else empty."""
+    """Why the diff does not show the whole change of this file, e.g. `binary` or `cut`; empty if it does."""
 
 
 class Diff(Line):
-    """What a step changed in the workspace's regular files."""
+    """The changes that one step made to the workspace's regular files."""
 
     text: str = ""
     """The changes as a unified diff; it may lack some files, see `FileChange.note`."""
     files: tuple[FileChange, ...] = ()
     """The files that changed, up to a limit."""
     cut: bool = False
-    """Whether `text` or `files` lacks something because too much changed."""
+    """Whether `text` or `files` is incomplete because too much changed."""
     seconds: float = 0.0
     """Time that computing the diff took, in seconds; it does not count as the episode's time."""
     problem: str = ""
@@ -94,10 +94,10 @@ class Diff(Line):
 
 
 class Start(Line):
-    """The first line of a trajectory: which task is played, by which model, in which box."""
+    """The first line of a trajectory: the episode's task, model, box and settings."""
 
     t: float = 0.0
-    """When the episode began, in seconds since the epoch. Every line has its time in this form."""
+    """When the episode began, in seconds since the epoch."""
     episode: str = ""
     """The episode's id; the trajectory's file has this name."""
     trace: str = ""
@@ -122,14 +122,14 @@ class Start(Line):
     format: str = ""
     """The action format: its name, or its class as `module:Class`; empty if unknown."""
     settings: Mapping[str, Any] = Field(default_factory=dict)
-    """Settings of the harness (`max_observation_tokens`, `tokenizer`, `window`, …), and the settings that a
-    subclass of `air.env.config.ResearchEnvConfig` adds."""
+    """Settings of the harness, the loop that plays the agent (`max_observation_tokens`, `tokenizer`, …), and
+    the settings that a subclass of `air.env.config.ResearchEnvConfig` adds."""
     max_turns: int | None = None
     """The largest number of turns; None if there is no limit."""
     task_roots: tuple[str, ...] = ()
     """Folders in which the task was looked up; if empty, it is one of the tasks that ship with air."""
     mlgym_root: str | None = None
-    """The checkout of MLGym that the run's settings named; None if they named none."""
+    """Path of the checkout of MLGym in the run's settings; None if the settings named no checkout."""
     isolation: str = ""
     """How the box isolates the agent: `container`, or `process` for a plain process without a container."""
     image: str = ""
@@ -153,9 +153,10 @@ class Start(Line):
     prompt: str = ""
     """The first user message."""
     model: str = ""
-    """The name of the model that played."""
+    """The name of the model that acted as the agent."""
     harness: str = "air"
-    """The harness that played the episode. Turns are text for `air`, tool calls for other harnesses."""
+    """Name of the harness, the loop that plays the agent. With `air`, the model's actions are text; with
+    other harnesses, they are tool calls."""
     origin: str = "air"
     """Which program recorded the episode: `air`, or the one from whose file it was imported."""
 
@@ -174,21 +175,22 @@ class Step(Line):
     call: Call | None = None
     """The parsed action; None if the reply has no action, and in files of version 1."""
     observation: str | None = None
-    """The world's full answer to the action; None if nothing was done, and in files of version 1."""
+    """The world's full answer to the action; None if there was no action, and in files of version 1."""
     shown: str = ""
-    """The text that the model was shown as the answer; it may be shorter than `observation`."""
+    """The text that the model received as the answer; it may be shorter than `observation`."""
     left: int | None = None
-    """Number of turns left after this one; None if turns are not limited."""
+    """Number of remaining turns after this one; None if turns are not limited."""
     code: int | None = None
     """Exit status of the script; None if no script ran."""
     timed_out: bool = False
     """Whether the script ran past the task's `limits.exec_seconds` and was killed."""
     truncated: bool = False
-    """Whether `observation` lacks a part of the output, since it was too long."""
+    """Whether a part of the output is missing in `observation` because the output was too long."""
     problem: str = ""
-    """Why the reply has no action: `format` or `length`; empty if it has one."""
+    """Why the reply has no action: `format` (it is malformed) or `length` (it was cut off); empty if it has
+    one."""
     model_seconds: float = 0.0
-    """Time until the model had replied, in seconds."""
+    """Time that the model took to reply, in seconds."""
     exec_seconds: float = 0.0
     """Time that the action took in the box, in seconds, without grading."""
     tokens: TokenRef | None = None
@@ -198,16 +200,16 @@ class Step(Line):
 
 
 class Validation(Line):
-    """One grading of the artefact; it belongs to the step with the same turn number."""
+    """One grading of the artefact, caused by a `validate`, a `submit` or the end of the episode."""
 
     t: float = 0.0
     """When the artefact had been graded, in seconds since the epoch."""
     turn: int = 0
-    """Number of the turn to whose step the grading belongs."""
+    """Number of the turn in which, or after which, the artefact was graded; a step has the same number."""
     score: float | None = None
-    """The primary metric as measured; None if the artefact was missing or malformed."""
+    """The value of the task's primary metric; None if the artefact was missing or malformed."""
     phi: float | None = None
-    """The normalised score φ: higher is better, and it is clipped; None if it was not computed."""
+    """The normalised and clipped score φ, of which a higher value is better; None if it was not computed."""
     anchor: float | None = None
     """The earlier φ with which `phi` was compared; None if there was no comparison."""
     delta: float = 0.0
@@ -227,9 +229,9 @@ class Validation(Line):
     seconds: float = 0.0
     """Time that grading took, in seconds, including the wait for a grader box."""
     remembered: bool = False
-    """Whether the grade was found in the cache, since an equal artefact had been graded before."""
+    """Whether the grade came from the cache, because an equal artefact had been graded before."""
     automatic: bool = False
-    """Whether the artefact was graded because the episode ended, not because the agent asked for it."""
+    """Whether the artefact was graded because the episode ended, not because of an action of the agent."""
 
 
 class Test(Line):
@@ -253,7 +255,8 @@ class End(Line):
     ok: bool = False
     """Whether the episode ended without an infrastructure failure; only then does it have a reward."""
     why: str = ""
-    """Why the episode ended: `submit`, `turns`, `context`, `length`, `format` or a condition of verifiers."""
+    """Why the episode ended: `submit`, `turns`, `context`, `length`, `format`, or the name of a stop
+    condition of verifiers."""
     error: str | None = None
     """The infrastructure error that ended the episode; None if there was none."""
     reward: float | None = None
@@ -271,7 +274,10 @@ class End(Line):
 
     @property
     def times(self) -> dict[str, float]:
-        """The seconds spent by kind: `agent` (all but grading), `model`, `exec`, `grading`, `queue`."""
+        """The seconds that the episode spent on each of `agent`, `model`, `exec`, `grading`, `queue`, ….
+
+        `agent` is the agent's whole time, without grading; `queue` is the wait for a box.
+        """
         return {
             name.removeprefix("seconds_"): value
             for name, value in self.metrics.items()
@@ -287,18 +293,18 @@ class Trajectory:
     version: int
     """The format version of the first line; 0 if the file has no line."""
     start: Start | None
-    """The first line; None if the episode ended before it began."""
+    """The first line; None if the episode failed before its first line was written."""
     steps: tuple[Step, ...]
     validations: tuple[Validation, ...]
     end: End | None
-    """The last line; None if the episode is still played or its run was killed."""
+    """The last line; None if the episode is still running or its run was killed."""
 
     def validations_of(self, step: Step) -> list[Validation]:
-        """Returns the gradings that a step asked for, without those that the end of the episode caused."""
+        """Returns the gradings that a step's action caused, not those that the end of the episode caused."""
         return [one for one in self.validations if one.turn == step.turn and not one.automatic]
 
     def messages(self) -> list[dict[str, str]]:
-        """Returns the conversation as messages `{"role", "content"}`, up to the last text that was shown."""
+        """Returns the conversation as messages `{"role", "content"}`, up to the answer to the last reply."""
         if self.start is None:
             return []
         talk = [{"role": "system", "content": self.start.system}] if self.start.system else []
@@ -318,7 +324,11 @@ _KINDS: dict[str, type[Line]] = {
 
 
 def parse(line: Mapping[str, Any], *, where: str = "trajectory") -> Line:
-    """Converts one line that `read` yields, of any version, to its type.
+    """Returns a trajectory's line as an object of its type: `Start`, `Step`, `Validation` or `End`.
+
+    Args:
+        line: a line of any version, as `air.trajectories.record.read` yields it.
+        where: the place of the line, for error messages.
 
     Raises:
         ConfigError: the line's type is unknown, or a field is missing or invalid.
@@ -333,7 +343,7 @@ def parse(line: Mapping[str, Any], *, where: str = "trajectory") -> Line:
 
 
 def load(path: Path | str) -> Trajectory:
-    """Reads one trajectory. If its file is unfinished or was cut off, the lines up to there are read.
+    """Returns the trajectory in the file `path`. Of an unfinished file, all complete lines are used.
 
     Raises:
         ConfigError: the file cannot be read or is not a trajectory.

@@ -1,1 +1,1 @@
-"""Commands that play, replay, show and convert episodes."""
+"""Subcommands of `air` that play, replay, show and convert episodes."""

@@ -1,4 +1,4 @@
-"""`air export RUN --html FILE`: writes a run as one self-contained page."""
+"""`air export RUN --html FILE`: writes the episodes of a run as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HELP = "write a run as one self-contained HTML page"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's flags to `parser`."""
+    """Adds the flags of `air export` to `parser`."""
     parser.add_argument("run", type=Path, help="a run's folder")
     parser.add_argument(
         "--html", type=Path, required=True, metavar="FILE", help="the page to write"
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the HTML page and returns the exit code 0.
+    """Writes the episodes of a run as one HTML page and returns the exit code 0.
 
     Raises:
         UsageError: the run cannot be read, or the page cannot be written.

@@ -1,4 +1,4 @@
-"""Runs an event loop in its own thread, so that the main thread keeps the terminal and Ctrl-C."""
+"""Runs an asyncio event loop in its own thread; the main thread reads the terminal and gets Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ T = TypeVar("T")
 
 
 class Loop:
-    """An event loop in a thread of its own. Use it in a `with` block, which must not end before its work."""
+    """Context manager: an asyncio event loop that runs in its own thread during the `with` block.
+
+    It yields itself. All coroutines must have ended before the block ends.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -31,11 +34,11 @@ class Loop:
     def run(
         self, work: Coroutine[Any, Any, T], on_interrupt: Callable[[], None] | None = None
     ) -> T:
-        """Runs `work` in the loop and waits for its result.
+        """Runs the coroutine `work` in the loop's thread, waits for it and returns its result.
 
         Args:
-            on_interrupt: called in the loop at each Ctrl-C; `run` then waits on. If it is None, Ctrl-C
-                cancels `work`, waits until it has ended and raises KeyboardInterrupt.
+            on_interrupt: called in the loop's thread at each Ctrl-C, while `run` continues to wait. If it is
+                None, Ctrl-C cancels `work`; after `work` has ended, `run` raises KeyboardInterrupt.
         """
         task = asyncio.run_coroutine_threadsafe(_task(work), self._loop).result()
         done = threading.Event()

@@ -1,7 +1,7 @@
-"""`air replay PATH…`: plays recorded episodes again without a model, and compares every step.
+"""`air replay PATH…`: runs the actions of recorded episodes again, without a model, and compares every step.
 
-With `--rescore`, it only grades the recorded artefacts again. Exit codes: 0 everything matched; 1 something
-differs or failed; 2 something could not be replayed.
+With `--rescore`, the command only grades the recorded artefacts again. Exit codes: 0 if everything matched; 1
+if something differs or failed; 2 if something could not be replayed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HELP = "play recorded episodes again without a model; report the first differenc
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's flags to `parser`."""
+    """Adds the flags of `air replay` to `parser`."""
     parser.add_argument(
         "paths",
         nargs="*",
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replays or rescores the trajectories at the given paths; returns the exit code."""
+    """Replays the trajectories at the given paths, or only grades their artefacts; returns the exit code."""
     os.environ.setdefault(
         "HF_HUB_OFFLINE", "1"
     )  # before imports read it: no tokenizer is downloaded
@@ -105,10 +105,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuses flags with wrong values, and flags that would have no effect.
+    """Checks that no flag has a wrong value or would have no effect.
 
     Raises:
-        ConfigError: a flag is refused; the message names it.
+        ConfigError: a flag is wrong or has no effect; the message names it.
     """
     from air.errors import ConfigError
 
@@ -131,7 +131,7 @@ def _check(args: argparse.Namespace) -> None:
 
 @dataclass
 class _Tally:
-    """The results and failures of the trajectories that were replayed so far."""
+    """The results and failures of all trajectories that were replayed so far."""
 
     results: list[Replayed | Rescored] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
@@ -147,7 +147,7 @@ class _Tally:
 
 
 def _files(paths: Sequence[Path], tally: _Tally) -> list[Path]:
-    """Returns the trajectory files at `paths`, each once; notes unreadable paths in `tally`."""
+    """Returns the trajectory files at `paths`, each once; adds messages about unreadable paths to `tally`."""
     from air.errors import UsageError
     from air.trajectories import trajectory_files
 
@@ -163,10 +163,11 @@ def _files(paths: Sequence[Path], tally: _Tally) -> list[Path]:
 async def _all(
     args: argparse.Namespace, options: ReplayOptions, changes: Mapping[str, Any] | None
 ) -> int:
-    """Replays every trajectory; returns the exit code.
+    """Replays every trajectory, or only grades its artefacts again; returns the exit code.
 
     Args:
-        changes: reward settings to change while rescoring. If None, the episodes are played instead.
+        changes: the reward settings of `--reward`, by name, if the artefacts are only graded again; None if
+            the episodes are replayed.
     """
     from air.replay.replayer import Replayer
     from air.replay.restore import gpu_pools
@@ -220,7 +221,10 @@ async def _one(
     *,
     as_json: bool,
 ) -> None:
-    """Replays or rescores one trajectory, prints the result and adds it to `tally`."""
+    """Replays one trajectory or grades its artefacts again; prints the result and adds it to `tally`.
+
+    If `changes` is None, the trajectory is replayed.
+    """
     from air.errors import AirError, UsageError
     from air.replay.regrade import rescore
     from air.trajectories import load
@@ -244,7 +248,7 @@ async def _one(
 
 
 def _print_result(result: Replayed | Rescored, *, as_json: bool) -> None:
-    """Prints one line for a trajectory, then its notes and its first difference."""
+    """Prints the result of one trajectory: a line with the verdict, then notes and the first difference."""
     from dataclasses import asdict
 
     from air.replay.regrade import Rescored

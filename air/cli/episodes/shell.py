@@ -1,7 +1,7 @@
-"""`air shell TASK`: a person plays an episode and types what a model would say.
+"""`air shell TASK`: a person plays an episode and types the replies that a model would give.
 
-With `--exec`, a script is played instead; `--from` continues a recorded episode; `--attach` looks into a
-running box.
+With `--exec`, the replies come from a script. `--from` continues a recorded episode. `--attach` looks into a
+running box of another episode.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _EPISODE_FLAGS = (*_NEW_EPISODE_FLAGS, "runtime", "max_turns", "env", "task_root
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's flags to `parser`."""
+    """Adds the flags of `air shell` to `parser`."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = f"{USAGE}\n\nExit codes: 0; 1 an :expect or a box failed; 2 bad input."
     parser.add_argument("task", nargs="?", help="a task's id; `air tasks` lists them")
@@ -78,7 +78,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays until the script ends or the person leaves; returns the exit code 0."""
+    """Plays an episode, or attaches to a box, until the script ends or the person leaves.
+
+    Returns the exit code 0.
+    """
     modes = [name for name in ("task", "origin", "attach") if getattr(args, name) is not None]
     if len(modes) != 1:
         raise ConfigError("name a task, or --from TRAJECTORY, or --attach BOX", where="air shell")
@@ -104,10 +107,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_idle(args: argparse.Namespace) -> None:
-    """Refuses flags that would have no effect with `--attach` or `--from`.
+    """Checks that no flag was given that has no effect with `--attach` or `--from`.
 
     Raises:
-        ConfigError: a flag is refused; the message names it.
+        ConfigError: a flag has no effect; the message names it.
     """
     if args.task is not None:
         return
@@ -166,7 +169,7 @@ def _session(args: argparse.Namespace) -> ManualEpisode:
 
 
 def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
-    """Reads a recorded episode; returns it with the number of steps after which to continue it."""
+    """Reads a recorded episode; returns (trajectory, number of steps after which to continue the episode)."""
     from air.trajectories import load
 
     trajectory = load(path)
@@ -181,7 +184,9 @@ def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
 
 
 def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -> None:
-    """Refuses settings that differ from the recorded ones: a trajectory has one set for all its steps.
+    """Checks that the settings of a continued episode are the recorded ones.
+
+    They cannot change, because a trajectory has only one set of settings for all its steps.
 
     Raises:
         ConfigError: a setting differs; the message names the first one.
@@ -204,7 +209,7 @@ def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -
 
 
 def _set(data: dict[str, Any], change: str) -> None:
-    """Applies a change such as `a.b=value` to nested tables."""
+    """Sets one key of the nested tables `data`, as a change such as `a.b=value` states it."""
     name, value = flags.key_value(change, "--env")
     *outer, last = name.split(".")
     for part in outer:
@@ -215,10 +220,13 @@ def _set(data: dict[str, Any], change: str) -> None:
 
 
 class _Shell:
-    """Carries out what the person enters: one method for each command `:NAME`, and `act` for actions.
+    """The commands of `air shell` for one episode: one method for each `:NAME`, and `act` for actions.
 
     Args:
-        stop: whether Ctrl-C stops only the running action; otherwise it ends `air shell`.
+        session: the episode that the person plays.
+        loop: runs the episode's coroutines.
+        screen: prints the output.
+        stop: whether Ctrl-C stops only the running action; otherwise Ctrl-C ends `air shell`.
     """
 
     def __init__(self, session: ManualEpisode, loop: Loop, screen: Screen, *, stop: bool) -> None:
@@ -228,13 +236,18 @@ class _Shell:
 
     @property
     def ready(self) -> str:
-        """The input prompt: the task's id and the number of turns left."""
+        """The input prompt: the task's id and the number of remaining turns."""
         left = self._session.left
         turns = "" if left is None else f" {left}"
         return f"{self._session.episode.world.task.id}{turns}> "
 
     def act(self, reply: str, seconds: float) -> None:
-        """Plays one turn with a reply that took the person `seconds` to type, and prints what came of it."""
+        """Plays one turn and prints its result.
+
+        Args:
+            reply: the reply in place of a model's.
+            seconds: the time that the person took to type the reply.
+        """
         session = self._session
         lines = self._loop.run(session.act(reply, seconds), self._on_interrupt)
         for line in lines:
@@ -306,7 +319,14 @@ class _Shell:
 def _turns(
     shell: Any, screen: Screen, entries: list[shell_input.Entry] | None, where: str | None
 ) -> int:
-    """Carries out a script's entries, or what a person types if there is no script; returns the exit code."""
+    """Carries out the entries of a script or, if `entries` is None, what a person types.
+
+    Returns the exit code 0.
+
+    Args:
+        shell: carries out the commands and actions: a `_Shell` or an `Attachment`.
+        where: the script's name, for error messages.
+    """
     if entries is None:
         return _prompt_loop(shell, screen)
     for one in entries:
@@ -333,7 +353,10 @@ def _do(shell: Any, screen: Screen, one: shell_input.Entry, seconds: float) -> N
 
 
 def _prompt_loop(shell: Any, screen: Screen) -> int:
-    """Reads and carries out what a person types, until the person leaves; returns the exit code."""
+    """Reads and carries out what a person types, until the person leaves; returns the exit code 0.
+
+    `shell` carries out the commands and actions; it is a `_Shell` or an `Attachment`.
+    """
     commands = shell_attach.COMMANDS if isinstance(shell, shell_attach.Attachment) else COMMANDS
     with _history():
         screen.note("help", ":help lists the commands")
@@ -364,7 +387,10 @@ def _prompt_loop(shell: Any, screen: Screen) -> int:
 
 @contextlib.contextmanager
 def _keep_prompt(screen: Screen) -> Iterator[None]:
-    """Prints errors of the block and returns to the prompt; Ctrl-C ends only the block."""
+    """Context manager: prints errors of the `with` block instead of raising them; Ctrl-C only ends the block.
+
+    So `air shell` returns to its prompt.
+    """
     try:
         yield
     except AirError as error:
@@ -375,7 +401,7 @@ def _keep_prompt(screen: Screen) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Provides line editing and a history of lines in the block, if this Python has readline."""
+    """Context manager: gives `input` line editing and a stored history, if this Python has readline."""
     try:
         import readline
     except ImportError:

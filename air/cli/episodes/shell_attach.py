@@ -1,8 +1,9 @@
-"""`air shell --attach BOX`: looks into a running box without disturbing its episode.
+"""`air shell --attach BOX`: lets a person look into a running box while its episode continues.
 
-Nothing goes through the box's guest: the command log is read from its file, and commands enter a container
-as `air box exec` does. A process box is a plain process, not a container: commands run in its folder on this
-machine. The agent sees the changes that a person's commands make; in a container, they share its limits.
+The box's guest is not involved, because the command log is read from its file, and commands enter a container
+as those of `air box exec` do. If the box is a plain process (a "process box") and not a container, commands
+run in its workspace folder on this machine. The agent sees the changes that a person's commands make. In a
+container, these commands count against the container's limits.
 """
 
 from __future__ import annotations
@@ -34,12 +35,16 @@ _NO_TRACES = [
     "ENV=",
     "INPUTRC=/dev/null",
 ]
-"""`env` with settings for a person's shell in the agent's workspace, which is its home folder: it leaves no
-history there and runs no start-up files that the agent wrote."""
+"""Starts a person's shell so that it stores no history and runs no start-up files: its home folder is the
+agent's workspace, so the agent would see the history and could have written the start-up files."""
 
 
 class Attachment:
-    """Carries out what a person enters for one running box: one method for each command `:NAME`.
+    """The commands of `air shell --attach` for one running box: one method for each command `:NAME`.
+
+    Args:
+        name: the beginning of the box's name.
+        screen: prints the output.
 
     Raises:
         MissingError: no box has a name that begins with `name`.
@@ -47,6 +52,7 @@ class Attachment:
     """
 
     ready = "attach> "
+    """The input prompt."""
 
     def __init__(self, name: str, screen: Screen) -> None:
         from air.sandbox.ops import listing
@@ -116,14 +122,14 @@ class Attachment:
 
 
 def enter(container: str) -> None:
-    """Opens an interactive shell in a container on this terminal."""
+    """Runs an interactive shell in a container, on this terminal, until the person leaves it."""
     from air.sandbox.ops import attach
 
     attach.run(container, [*_NO_TRACES, *_SHELL], interactive=True)
 
 
 def needs_terminal() -> None:
-    """Refuses `:bash` without a command if standard input is not a terminal.
+    """Checks that standard input is a terminal; an interactive shell (`:bash` without a command) needs one.
 
     Raises:
         ConfigError: standard input is not a terminal.

@@ -1,6 +1,6 @@
 """Parses the input of `air shell`: lines that a person types, or a script.
 
-One entry is one of:
+The input is a sequence of entries. Each entry is one of:
 
     a line              an action: a command, `validate`, `submit`, or a tool of the action format
     ``` … ```           an action of several lines between two fences
@@ -37,11 +37,11 @@ class Entry:
 
 
 def entry(next_line: Callable[[bool], str]) -> Entry | None:
-    """Reads and returns the next entry, or None if the line is ignored.
+    """Reads and returns the next entry, or returns None if the next line is blank or a comment.
 
     Args:
-        next_line: returns the next line without its newline, or raises EOFError. Its argument says whether
-            the line begins an entry.
+        next_line: a function that returns the next line without its newline, or raises EOFError. It is called
+            with True for the first line of an entry, and with False for further lines.
 
     Raises:
         EOFError: the input ended before the entry did.
@@ -67,7 +67,10 @@ def entry(next_line: Callable[[bool], str]) -> Entry | None:
 
 
 def number(text: str, where: str) -> int:
-    """Parses a number of 1 to 9 digits.
+    """Returns the number that `text` contains, which must have 1 to 9 digits.
+
+    Args:
+        where: the command to which the number belongs, for the error message.
 
     Raises:
         UsageError: `text` is not such a number.
@@ -83,10 +86,14 @@ def _closes(line: str, fence: str) -> bool:
 
 
 def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
-    """Parses all entries of a script.
+    """Parses the text of a script for `air shell` and returns its entries.
+
+    Args:
+        where: the script's name, for error messages.
+        commands: the names of the commands that the script may use.
 
     Raises:
-        ConfigError: an entry does not end, or a command is unknown.
+        ConfigError: an entry has no end, or a command is unknown.
     """
     lines, at = text.split("\n"), 0
     entries: list[Entry] = []

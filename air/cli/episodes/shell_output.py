@@ -1,6 +1,6 @@
 """Prints the output of `air shell`: text for people, or one JSON object a line.
 
-Control characters in text from a box never reach the terminal.
+Control characters in a box's output are replaced, so they never reach the terminal.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from air.errors import AirError, UsageError
 
 
 def safe(text: str) -> str:
-    """Returns `text` with control characters spelled out, as in `\\x1b`; newlines and tabs stay."""
+    """Returns `text` with control characters replaced by escapes such as `\\x1b`; newlines and tabs stay."""
     return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
 
 
 class Screen:
-    """Prints what `air shell` says to standard output, and remembers it for `:expect`.
+    """Prints the output of `air shell` to standard output, and stores the text, which `expect` searches.
 
     Args:
-        as_json: whether to print one JSON object per line; lines of a trajectory are printed as recorded.
+        as_json: whether to print one JSON object per line. A step, grading or end of the episode is then
+            printed as its line of the trajectory.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -31,14 +32,19 @@ class Screen:
     def tell(
         self, kind: str, text: str, *, line: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
-        """Prints text from a box, or text that the model sees."""
+        """Prints text that comes from a box, or that a model would see.
+
+        Args:
+            kind: the field `type` of the JSON object.
+            line: the JSON object's other fields; if None, they are `text` and `more`.
+        """
         self._printed.append(text)
         self._print(kind, safe(text), {"text": text, **more} if line is None else line)
 
     def note(
         self, kind: str, text: str, *, line: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
-        """Prints a message of `air shell` itself, which begins with `# `."""
+        """Prints a message of `air shell` itself, with `# ` before it. The arguments are those of `tell`."""
         self._printed.append(text)
         self._print(kind, safe(f"# {text}"), {"text": text, **more} if line is None else line)
 
@@ -46,7 +52,8 @@ class Screen:
         """Prints one line of the episode's trajectory: a step, a grading or the end.
 
         Args:
-            terms: the terms of the reward so far, by name; printed after a grading.
+            line: the line, as a dictionary.
+            terms: the terms of the reward so far, by name; they are printed after a grading.
         """
         kind = line["type"]
         if kind == "step":
@@ -60,7 +67,7 @@ class Screen:
             self.note(kind, _ended(line), line=line)
 
     def reward(self, terms: Mapping[str, float]) -> None:
-        """Prints the reward and its terms."""
+        """Prints the reward, which is the sum of `terms`, and each term with its name."""
         self.note("reward", _reward(terms), reward=sum(terms.values()), terms=dict(terms))
 
     def diff(self, diff: Mapping[str, Any] | None) -> None:
@@ -78,11 +85,11 @@ class Screen:
         )
 
     def forget(self) -> None:
-        """Forgets what was printed: `expect` searches only what is printed from now on."""
+        """Deletes the stored output, so that `expect` searches only the text that is printed later."""
         self._printed.clear()
 
     def expect(self, text: str) -> None:
-        """Fails unless `text` was printed since the last `forget`.
+        """Checks that `text` was printed since the last call of `forget`.
 
         Raises:
             UsageError: `text` is empty.

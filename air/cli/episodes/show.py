@@ -1,4 +1,4 @@
-"""`air show PATH`: shows a run or an episode in the terminal; for long ones, pipe it into a pager."""
+"""`air show PATH`: prints a run or an episode to the terminal. Pipe a long output into a pager."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HELP = "show a run, or an episode step by step, in the terminal"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's flags to `parser`."""
+    """Adds the flags of `air show` to `parser`."""
     parser.add_argument("path", type=Path, help="a run's folder, or a file in its trajectories/")
     parser.add_argument("--task", help="run: only episodes of this task")
     parser.add_argument("--sort", default="newest", help="run: order of the episodes (newest)")
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Shows a run or an episode, and returns the exit code 0.
+    """Prints a run or an episode to the terminal, and returns the exit code 0.
 
     Raises:
         UsageError: the run or the episode cannot be read.

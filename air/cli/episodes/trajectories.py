@@ -15,7 +15,7 @@ HELP = "export recorded episodes (ATIF, SFT), or import episodes of MLGym and ve
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the subcommands `export` and `import` with their flags to `parser`."""
+    """Adds the subcommands `air trajectories export` and `import` with their flags to `parser`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="export|import")
     export = actions.add_parser("export", help="convert trajectories for other programs")
     export.add_argument(
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the subcommand and returns the exit code 0."""
+    """Exports or imports episodes, as the subcommand states, and returns the exit code 0."""
     return _export(args) if args.action == "export" else _import(args)
 
 
@@ -101,10 +101,10 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _check_names(files: list[Path], out: Path) -> None:
-    """Refuses two trajectories with the same file name, which can happen if they come from two runs.
+    """Checks that no two trajectories have the same file name, which can happen if they come from two runs.
 
     Raises:
-        ConfigError: two episodes would be written to one file.
+        ConfigError: two trajectories would be written to the same file in `out`.
     """
     from air.errors import ConfigError
 
@@ -133,7 +133,10 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _about(args: argparse.Namespace) -> Callable[[str], About]:
-    """Returns a function that describes a task by its id: from `--metric`, or else from MLGym's checkout."""
+    """Returns a function that takes a task's id and returns facts about the task.
+
+    The facts come from the flag `--metric` if it was given, else from the checkout of MLGym.
+    """
     from air import tasks
     from air.rewards.delta import DeltaReward
     from air.trajectories.importers import About

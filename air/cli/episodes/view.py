@@ -42,11 +42,11 @@ _SETTINGS = {
         ["#6f9bff", "#f0a04b", "#4cc38a", "#cf8be0", "#ff7b72", "#4dc4d6", "#c2a878", "#98a2b3"]
     ),
 }
-"""Streamlit's settings for the viewer: no telemetry, no file watching, and the colours."""
+"""Settings for Streamlit, the web framework of the viewer: no telemetry, no file watching, and colours."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's flags to `parser`."""
+    """Adds the flags of `air view` to `parser`."""
     parser.add_argument(
         "runs",
         nargs="*",
@@ -65,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replaces this process by the viewer's server, which runs until Ctrl-C.
+    """Replaces this process by the server of the trajectory viewer, which runs until Ctrl-C.
+
+    Never returns.
 
     Raises:
         MissingError: a run does not exist, or Streamlit is not installed.

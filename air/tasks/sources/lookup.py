@@ -1,4 +1,4 @@
-"""Finds and reads tasks, in folders of tasks and in a checkout of MLGym."""
+"""Finds tasks by id, in folders of tasks and in a checkout of MLGym, and reads their declarations."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _SHARED = "_shared"
 
 
 def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = None) -> TaskSpec:
-    """Reads the task with this id.
+    """Finds the task with the id `task_id`; returns its declaration, read from `task.toml` or from MLGym.
 
     Args:
-        roots: folders of tasks, searched in this order; if empty, the tasks that ship with air.
+        roots: folders of tasks, searched in this order; if empty, the folder of tasks that ship with air.
         mlgym_root: the checkout of MLGym for ids that begin with `mlgym:`; if None, the one that the
             environment variable `AIR_MLGYM_ROOT` names.
 
@@ -51,7 +51,7 @@ def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = 
 
 
 def available(roots: Sequence[Path] = ()) -> list[str]:
-    """Returns the sorted ids of all tasks in the folders `roots`, or of the shipped tasks if it is empty."""
+    """Returns the sorted ids of all tasks in `roots` or, if `roots` is empty, of the shipped tasks."""
     found = {file.parent.name for root in _roots(roots) for file in root.glob("*/task.toml")}
     return sorted(found)
 
@@ -68,7 +68,10 @@ def mlgym(root: Path | None = None) -> Checkout | None:
 
 
 def folder_hash(folder: Path) -> str:
-    """Returns the SHA-256 of the names and bytes of all files in a folder, without Python's caches."""
+    """Returns the SHA-256, in hex, of the names and bytes of all files below a folder.
+
+    Folders `__pycache__` are left out.
+    """
     digest = hashlib.sha256()
     for file in walk(folder):
         data = file.read_bytes()
@@ -78,7 +81,7 @@ def folder_hash(folder: Path) -> str:
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Yields all files below a folder in a fixed order, without Python's caches."""
+    """Yields all files below a folder in a fixed order; folders `__pycache__` are left out."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not any(part in _IGNORED for part in path.parts):
             yield path
@@ -142,7 +145,7 @@ def _choices(places: Sequence[Path]) -> str:
 
 
 def _task_hash(folder: Path, shared: Sequence[Path]) -> str:
-    """Returns the SHA-256 of a task's folder and of the files in `_shared` that its grader uses."""
+    """Returns the SHA-256, in hex, of a task's folder and of the files in `_shared` that its grader uses."""
     own = folder_hash(folder)
     others = [path for path in shared if path.parent.name == _SHARED]
     if not others:

@@ -1,12 +1,12 @@
 """Makes MLGym's tasks, read from the user's own checkout, available as tasks `mlgym:<config name>`.
 
 Nothing of MLGym (CC-BY-NC) is in this package. The user names the checkout by `mlgym_root` in a run file, by
-`--mlgym-root` or by `AIR_MLGYM_ROOT`. The checkout is only read. `air tasks` says in one line why a task is
-incomplete in the checkout or cannot run here.
+`--mlgym-root` or by `AIR_MLGYM_ROOT`. The checkout is only read. `air tasks` shows in one line why a task is
+incomplete in the checkout or cannot run on this machine.
 
 The checkout provides the description, starter code, data, time limits, baseline scores and the evaluation
 script, which runs unchanged. A table (`table.toml`, and further entries in the checkout's `configs/air.toml`)
-provides what MLGym's files do not say: the primary metric and its direction, the target, the artefact, the
+provides what MLGym's files lack: the primary metric and its direction, the target, the artefact, the
 data that the agent may see, and the resources of a box.
 
 Differences from MLGym, all on purpose:
@@ -18,13 +18,14 @@ Differences from MLGym, all on purpose:
   is no secret: a strategy with a copy of its opponent's generator could predict it. The noise floors in the
   table keep small random gains from being rewarded.
 - A strategy (`strategy.py`) plays in a process of its own; the evaluation script sees only its moves.
-- MLGym takes the first line of a model's evaluation that begins with `{` as the score, air takes the last:
-  what the agent's code prints before the evaluation script does is not a score.
+- MLGym takes the first line of a model's evaluation that begins with `{` as the score. Air takes the last
+  one, because the agent's code may print such lines before the evaluation script prints the score.
 
-`trust` says what grading does with the artefact. `data`: it is read. `code`: it runs as a second user, apart
-from the evaluation script. `evaluator`: MLGym's own script imports the artefact, so a determined agent can
-print any score. It still runs as a second user in a grader box, and a script that ended early earns nothing,
-but read what was submitted before you believe a score of such a task.
+A task's `trust` states how grading uses the artefact. `data`: the grader only reads it. `code`: the artefact
+runs as another user, in another process than the evaluation script. `evaluator`: MLGym's own script imports
+the artefact, so a determined agent can print any score. The script then still runs as another user in a
+grader box, and a script that ended early earns nothing; but read the submitted files before you believe a
+score of such a task.
 """
 
 from __future__ import annotations

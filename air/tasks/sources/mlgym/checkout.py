@@ -1,4 +1,4 @@
-"""Reads the tasks of a checkout of MLGym, and says which of them can be used and why others cannot."""
+"""Reads the tasks of a checkout of MLGym, and reports which of them can be used and why others cannot."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ from air.tasks.spec import RewardScale, TaskGrader, TaskLimits, TaskSpec
 PREFIX = "mlgym:"
 ROOT_VARIABLE = "AIR_MLGYM_ROOT"
 HOME = "/home/agent/workspace"
-"""The workspace path that MLGym's scripts contain; a grader box has its workspace at another path."""
+"""The path of the workspace in MLGym's scripts. In a grader box, the workspace has another path."""
 _SPARE_SECONDS = 120.0
 _RUNS_ALONE = 4
-"""An episode is long enough for at least this many commands that use their whole time limit."""
+"""The time limit of an episode is at least this many times the time limit of a command."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """Says whether one of MLGym's tasks can be used."""
+    """The report whether one of MLGym's tasks can be used, with the reason if it cannot."""
 
     id: str
     """The task's id: `mlgym:<config name>`."""
     state: Literal["ready", "needs", "missing"]
-    """`ready`; `needs`: the task needs things that a usual box lacks; `missing`: the task cannot be used,
-    because the checkout or the table lacks something."""
+    """`ready`: the task can be used. `needs`: the task needs things that a usual box lacks, such as GPUs.
+    `missing`: the task cannot be used, because the checkout or air's table of MLGym's tasks lacks
+    something."""
     reason: str
     """Why the task is not ready, in one line; empty if it is ready."""
     task: TaskSpec | None
@@ -59,7 +60,10 @@ def find_checkout(root: Path | None = None) -> Checkout | None:
 
 
 class Checkout:
-    """A checkout of MLGym. Its files are only read, and task files are read anew at each call."""
+    """A checkout of MLGym: the folder of a clone of its repository.
+
+    The files are only read. The files of a task are read again at each call.
+    """
 
     def __init__(self, root: Path, *, said_by: str = "mlgym_root") -> None:
         """
@@ -99,7 +103,7 @@ class Checkout:
             ) from None
 
     def status(self, name: str) -> Status:
-        """Returns whether the task of the config `name` can be used and, if not, why."""
+        """Returns a report whether the task of the config `name` can be used and, if not, why."""
         try:
             task = self._load(name)
             needs = self._needs(name)
@@ -204,10 +208,10 @@ class Checkout:
 
 
 def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
-    """Returns the table entry's limits with the time limits of MLGym's config.
+    """Returns the limits in air's table, with the time limits that the task's config in MLGym states.
 
     Args:
-        waits: whether the grader itself waits for the agent's code; it gets some extra time then.
+        waits: whether the grader runs the agent's code and waits for it; then grading gets 120 more seconds.
     """
     return entry.limits.model_copy(
         update={
@@ -235,9 +239,10 @@ def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> d
 
 
 def _baseline(config: TaskConfig, entry: Entry) -> float:
-    """Returns the baseline score: the config's for the primary metric (in any case), else the table's.
+    """Returns the baseline score that the task's config in MLGym states for the primary metric.
 
-    If the table entry has `own_baseline`, the table's score always counts.
+    Returns `entry.baseline` instead if the config states none, or if `entry.own_baseline` is set. Upper and
+    lower case in the metric's name are not distinguished.
     """
     stated = config.baseline_scores[0] if config.baseline_scores else {}
     scores = {name.lower(): score for name, score in stated.items()}

@@ -25,7 +25,7 @@ _DEFAULT_SECONDS = 3600.0
 
 
 class Unusable(Exception):
-    """A task of the checkout cannot be used; the message says why in one line."""
+    """Raised if a task of the checkout cannot be used; the message gives the reason in one line."""
 
 
 class _Foreign(BaseModel):
@@ -33,7 +33,7 @@ class _Foreign(BaseModel):
 
 
 class DatasetConfig(_Foreign):
-    """The config of one data set, which is a folder of the checkout or lies on a hub."""
+    """The config of one data set: a folder of the checkout, or a data set on a hub such as Hugging Face's."""
 
     name: str
     """The data set's name; task descriptions show it in upper case."""
@@ -71,7 +71,7 @@ class TaskConfig(_Foreign):
 
     @property
     def kind(self) -> Kind:
-        """The kind of evaluation that the task's class has.
+        """The kind of evaluation (see `KINDS`) of the class that `task_entrypoint` names.
 
         Raises:
             Unusable: `task_entrypoint` is not a task class of MLGym.
@@ -90,7 +90,7 @@ ForeignT = TypeVar("ForeignT", bound=_Foreign)
 
 
 def read_task(root: Path, name: str) -> TaskConfig:
-    """Reads the task config `configs/tasks/<name>.yaml`.
+    """Returns the task config `configs/tasks/<name>.yaml` of the checkout `root`.
 
     Raises:
         Unusable: the file is absent or not valid YAML, or a key is missing or invalid.
@@ -99,7 +99,7 @@ def read_task(root: Path, name: str) -> TaskConfig:
 
 
 def read_datasets(root: Path, task: TaskConfig) -> list[DatasetConfig]:
-    """Reads the configs of the data sets that a task names.
+    """Returns the configs of the data sets that a task names, read from the checkout `root`.
 
     Raises:
         Unusable: a file is absent or not valid YAML, or a key is missing or invalid.

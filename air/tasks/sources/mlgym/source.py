@@ -1,6 +1,6 @@
 """Copies the files of one of MLGym's tasks from a checkout into the agent's and the grader's folders.
 
-The agent's workspace gets the starter code and, in `data/`, only the files that the table allows. The
+The agent's workspace gets the starter code and, in `data/`, only the files that `table.toml` allows. The
 grader's folder gets air's grader programs, their settings `how.json`, and in `mlgym/` the workspace that the
 evaluation script expects: the starter code and all data, including the answers.
 """
@@ -34,7 +34,7 @@ class CheckoutSource:
     name: str
     """Name of the task's config."""
     how: dict[str, Any]
-    """Settings for the grader's program; `fill` adds the seed."""
+    """Settings for the grader's program; `fill` adds the seed and writes them to `how.json`."""
     own_solvers: Path
     """The file with the task's reference solutions in the checkout; it may be absent."""
     starter: tuple[Path, ...]
@@ -42,7 +42,7 @@ class CheckoutSource:
     data: tuple[Path, ...] = ()
     """Folders of the checkout whose contents make up `data/`."""
     table: Path | None = None
-    """The file from which `data/` is made if the checkout lacks the data folder; else None."""
+    """The file with all rows from which `data/` is made if the checkout lacks the data folder; else None."""
     shown: tuple[str, ...] = ()
     """Patterns of the files in `data/` that the agent may see."""
     protected: tuple[str, ...] = field(default=())
@@ -57,7 +57,7 @@ class CheckoutSource:
         return self.own_solvers if self.own_solvers.is_file() else SOLVERS / f"{self.name}.toml"
 
     def digest(self, *more: str) -> str:
-        """Returns the SHA-256 of what decides a score: settings, grader programs, task files, `more`."""
+        """Returns the SHA-256, in hex, of all that a score depends on: settings, programs, files, `more`."""
         digest = hashlib.sha256(json.dumps([self.how, self.shown, more], sort_keys=True).encode())
         for name, file in (*self._files(), *_below(PROGRAMS)):
             digest.update(f"{name}\n{_stamp(file)}\n".encode())
@@ -69,7 +69,7 @@ class CheckoutSource:
         Args:
             split_seed: the seed of random evaluations, and of the split of data that the checkout holds
                 in one table.
-            usual_seed: the value of `split_seed` for which such data is split as MLGym does it.
+            usual_seed: the value of `split_seed` for which such a table is split as MLGym splits it.
         """
         workspace = grader / "mlgym"
         for source in self.starter:
@@ -101,7 +101,7 @@ class CheckoutSource:
 
 
 def _below(path: Path, name: str = "") -> Iterator[tuple[str, Path]]:
-    """Yields the files at or below `path` in a fixed order, each with the name for its copy."""
+    """Yields (name of the copy, file) for each file at or below `path`, in a fixed order."""
     if path.is_file():
         yield name or path.name, path
         return

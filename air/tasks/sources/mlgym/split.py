@@ -1,4 +1,4 @@
-"""Splits the data of MLGym's house prices task, which MLGym itself leaves to a script of its own.
+"""Splits the data of MLGym's house prices task; a checkout of MLGym may lack the split data.
 
 The checkout holds one table with all rows. A fifth of the rows becomes the test set and an eighth of the
 rest the validation set. Both are drawn as scikit-learn's `train_test_split` draws them: from the beginning
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 STATE = 42
-"""The random state with which MLGym splits the data."""
+"""The random state (seed) with which MLGym splits the data."""
 _ORIGINAL = "_helpers/train.csv"
 _LABEL, _ID = "SalePrice", "Id"
 _MISSING = frozenset(
@@ -50,7 +50,14 @@ def original(data_path: Path) -> Path:
 
 
 def house_prices(table: Path, dest: Path, state: int = STATE) -> None:
-    """Writes `train.csv`, `validation.csv`, `test.csv` (without prices) and `answer.csv` into `dest`."""
+    """Splits the rows of the file `table` and writes the parts into the folder `dest`.
+
+    The parts are `train.csv`, `validation.csv`, `test.csv` (without prices) and `answer.csv` (the prices of
+    the test rows).
+
+    Args:
+        state: the random state with which the rows are drawn.
+    """
     with table.open(newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file)
     rows = [["" if cell in _MISSING else cell for cell in row] for row in rows]
@@ -65,7 +72,7 @@ def house_prices(table: Path, dest: Path, state: int = STATE) -> None:
 
 
 def _cut(items: Sequence[ItemT], share: float, state: int) -> tuple[list[ItemT], list[ItemT]]:
-    """Draws a share of `items`; returns the rest and the share, each in scikit-learn's order."""
+    """Draws a share of `items` at random; returns (other items, drawn items), in scikit-learn's order."""
     import numpy
 
     order = numpy.random.RandomState(state).permutation(len(items))

@@ -1,8 +1,7 @@
-"""Reads `table.toml`, which says what MLGym's own files do not say about each task, by config name.
+"""Reads `table.toml`, which contains what MLGym's own files lack about each task: one entry per config name.
 
-A checkout may add or replace entries in a file `configs/air.toml` of the same form. This makes your own tasks
-for MLGym playable. `air tasks check` runs the reference solutions of such a task that
-`configs/air/<name>.toml` records.
+A file `configs/air.toml` in the checkout may add or replace entries. So you can use your own MLGym tasks in
+air. If `configs/air/<name>.toml` records reference solutions of such a task, `air tasks check` runs them.
 """
 
 from __future__ import annotations
@@ -20,31 +19,36 @@ SHIPPED = Path(__file__).resolve().parent / "table.toml"
 
 
 class Entry(RewardScale):
-    """The table's entry for one task. Its `baseline` is used if the task's config in MLGym states none."""
+    """An entry of `table.toml`: settings for one of MLGym's tasks that are not in MLGym's own files.
+
+    `baseline` is used only if the task's config in MLGym states no baseline, or if `own_baseline` is set.
+    """
 
     metric: str = Field(min_length=1)
     """Name of the metric that is the task's score, as the evaluation script prints it."""
     artefact: tuple[str, ...] = Field(min_length=1)
     """The files and folders that are graded, relative to the workspace; a folder ends in `/`."""
     own_baseline: bool = False
-    """Whether `baseline` is used even if the task's config in MLGym states one."""
+    """Whether `baseline` is used even if the task's config in MLGym states a baseline."""
     data: tuple[str, ...] = ()
     """Patterns of the files in the data folder that the agent may see; all others stay with the grader."""
     split: Literal["", "house-prices"] = ""
-    """How data that the checkout lacks is made (`air.tasks.sources.mlgym.split`); empty if it is not made."""
+    """How `air.tasks.sources.mlgym.split` makes data that the checkout lacks; empty if it cannot be made."""
     player: str = Field("", pattern=r"^(\w+:\w+)?$")
-    """`module:function` of a strategy that plays in its own process, apart from the evaluation script."""
+    """The agent's strategy function as `module:function`, if the task is a game. It runs in its own process,
+    apart from the evaluation script. Empty for other tasks."""
     probe: str = ""
-    """A file of the checkout, relative to the workspace, that can be graded as the artefact. If an artefact
-    and this file both fail, it counts as an infrastructure failure, not as the agent's fault."""
+    """A file of the checkout, relative to the workspace, that can be graded in place of the artefact. If the
+    evaluation fails on both, the cause is an infrastructure failure, not the agent's artefact."""
     image: str = "air-base"
     """The container image of the agent's box and the grader's box."""
     repeats: int = Field(1, ge=1, le=100)
-    """How often an artefact is graded, each time with another seed; its score is the mean."""
+    """Number of times that each artefact is graded, each time with another seed; its score is the mean."""
     gpus: int = Field(0, ge=0)
     """Number of GPUs of a box; the evaluation of a language model runs one process on each."""
     hub: tuple[str, ...] = ()
-    """Ids of what the task's code loads from a hub (such as Hugging Face's) besides its data sets."""
+    """Ids of models and other files that the task's code loads from a hub such as Hugging Face's, without the
+    data sets that its config names."""
     caveat: str = ""
     """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()
@@ -66,7 +70,7 @@ def read_table(root: Path) -> dict[str, Entry]:
 
 
 def _entries(file: Path) -> dict[str, Entry]:
-    """Reads one file of entries. An entry with `like = "other"` inherits the keys of the entry `other`."""
+    """Returns one file's entries by name. An entry with `like = "other"` inherits the keys of `other`."""
     raw = read_toml(file)
     entries = {}
     for name, given in raw.items():
