@@ -222,7 +222,7 @@ async def _record(args: argparse.Namespace) -> int:
     from air.sandbox.pool.box_pool import Pool
     from air.tasks.check import check
     from air.tasks.grading import Grader
-    from air.tasks.record import record
+    from air.tasks.record_scores import record
 
     seed = tasks.data.SPLIT_SEED
     async with Pool(1, warm=0) as boxes, Pool(1, nested=True) as graders:

@@ -1,7 +1,7 @@
 """Compares a replayed episode with its record, step by step.
 
 Every difference is reported, with two exceptions. Parts of texts that always differ between runs (such as
-times) may differ; `RULES` in `air.trajectories.compare` lists them. Some fields are never compared; `NEVER`
+times) may differ; `RULES` in `air.trajectories.output_equality` lists them. Some fields are never compared; `NEVER`
 in the same module lists them. The comparison continues after a difference, so all scores are compared.
 """
 
@@ -16,7 +16,7 @@ from air.env.config import AirHarnessConfig
 from air.env.token_budget import TokenCounter, counter_for
 from air.replay.restore import Play, ReplayOptions, action_of
 from air.trajectories import Step, Trajectory, Validation
-from air.trajectories.compare import Difference, Folders, texts, values
+from air.trajectories.output_equality import Difference, Folders, texts, values
 from air.worlds import base as worlds
 from air.worlds.research.world import describe
 

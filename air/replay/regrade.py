@@ -23,7 +23,7 @@ from air.tasks.grading import Grader, Split
 from air.tasks.spec import RewardScale, TaskSpec
 from air.trajectories import Trajectory
 from air.trajectories.artefacts import read_artefact
-from air.trajectories.compare import Difference, values
+from air.trajectories.output_equality import Difference, values
 
 
 @dataclass

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from air.trajectories.record import VERSION, Recorder, read, trajectory_files
 from air.trajectories.trajectory import (
     Call,
     Diff,
@@ -20,6 +19,7 @@ from air.trajectories.trajectory import (
     load,
     parse,
 )
+from air.trajectories.trajectory_file import VERSION, Recorder, read, trajectory_files
 
 __all__ = [
     "VERSION",

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from air.config import validate
 from air.errors import ConfigError
-from air.trajectories.record import read
+from air.trajectories.trajectory_file import read
 
 
 class Line(BaseModel):
@@ -327,7 +327,7 @@ def parse(line: Mapping[str, Any], *, where: str = "trajectory") -> Line:
     """Returns a trajectory's line as an object of its type: `Start`, `Step`, `Validation` or `End`.
 
     Args:
-        line: a line of any version, as `air.trajectories.record.read` yields it.
+        line: a line of any version, as `air.trajectories.trajectory_file.read` yields it.
         where: the place of the line, for error messages.
 
     Raises:
