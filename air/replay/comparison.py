@@ -1,8 +1,8 @@
 """Compares a replayed episode with its record, step by step.
 
 Every difference is reported, with two exceptions. Parts of texts that always differ between runs (such as
-times) may differ; `RULES` in `air.trajectories.output_equality` lists them. Some fields are never compared; `NEVER`
-in the same module lists them. The comparison continues after a difference, so all scores are compared.
+times) may differ; `RULES` in `air.trajectories.output_equality` lists them. Some fields are never compared;
+`NEVER` in the same module lists them. The comparison continues after a difference, so all scores are compared.
 """
 
 from __future__ import annotations
