@@ -2,7 +2,7 @@
 
 Every difference is reported, with two exceptions. Parts of texts that always differ between runs (such as
 times) may differ; `RULES` in `air.trajectories.output_equality` lists them. Some fields are never compared;
-`NEVER` in the same module lists them. The comparison continues after a difference, so all scores are compared.
+`NEVER` there lists them. The comparison continues after a difference, so all scores are compared.
 """
 
 from __future__ import annotations
