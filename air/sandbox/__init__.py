@@ -1,4 +1,4 @@
-"""Boxes: isolated places to run commands. `open_box` starts one box, `pool.Pool` manages many.
+"""Boxes: isolated places to run commands. `open_box` starts one box; a `pool.Pool` manages many.
 
 Importing this package is cheap, because the module of a provider (`docker` or `process`) is imported only
 when the first box of that provider starts.
@@ -18,21 +18,22 @@ PROVIDERS = {
     "docker": ("air.sandbox.docker.box", "DockerBox"),
     "process": ("air.sandbox.process.box", "ProcessBox"),
 }
-"""Maps a provider's name to the module and the class that implement it. Each of these classes has the method
-`async start(spec, *, run, gpus) -> GuestBox`."""
+"""Maps the name of each provider to the module and the class that implement it. Each of these classes has the
+method `async start(spec, *, run, gpus) -> GuestBox`."""
 
 
 async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> Box:
     """Starts a box, starts its time to live, and returns it. Use the box with `async with`, which closes it.
 
     Args:
-        spec: what the box consists of.
-        run: the id of the run that the box belongs to, for its labels; this process's own run if empty.
+        spec: the settings of the box.
+        run: the id of the run of air that the box belongs to, which the box's labels contain; if empty, the
+            id of this process's run.
         gpus: the lease (exclusive right to named GPUs) of exactly `spec.gpus` GPUs; the caller releases it
             after closing the box.
 
     Raises:
-        ConfigError: `gpus` holds more or fewer GPUs than `spec.gpus`.
+        ConfigError: `gpus` contains more or fewer GPUs than `spec.gpus`.
         MissingError: Docker or the image is missing; the error contains the remedy.
         BoxStartError: the box did not start.
     """
@@ -44,7 +45,7 @@ async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
 async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> GuestBox:
     """Starts a box as `open_box` does and returns it, but does not start its time to live.
 
-    The time to live begins when the caller calls the box's method `hand_out`.
+    The time to live starts when the caller calls `hand_out` of the box.
     """
     gpus = gpus or GpuLease()
     if len(gpus.uuids) != spec.gpus:

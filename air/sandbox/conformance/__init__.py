@@ -1,8 +1,9 @@
-"""The conformance suite: checks that every provider of boxes must pass, run against a real box.
+"""The conformance suite: checks that test a real box against the promises of the interface `Box`.
 
-`CHECKS` lists all checks; `run` runs one check in a fresh box. A check that fails raises `Unmet`. Checks
-marked `container` test isolation. A box that is a plain process, not a container, isolates less, so it fails
-some of them. `KNOWN_GAPS` lists the checks that each provider is known to fail, with the reason.
+Every provider of boxes (`docker` or `process`) must pass it. `CHECKS` lists all checks. `run` runs one check
+in a new box, and raises `Unmet` if the check fails. The checks that are marked `container` test isolation. A
+box that is a plain process, not a container, isolates less, so it fails some of them. `KNOWN_GAPS` lists the
+checks that each kind of box is known to fail, with the reasons.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ LIMITS = frozenset(
         "with-no-process-left-files-are-still-served",
     }
 )
-"""Names of the checks that need a container engine (Docker or Podman) which enforces all limits of a box.
+"""Names of the checks that only pass if the container engine (Docker or Podman) enforces all limits of a box.
 
-A rootless container engine enforces them only if its user may use the controllers of cgroup v2; see
-`limit_check`."""
+A rootless container engine enforces them only if its user may use the memory, CPU and process controllers of
+cgroup v2 (Linux control groups); see `air.sandbox.docker.limit_check`."""
 
 _PODMAN = {
     "empty-files-are-bounded": "its tmpfs takes no `nr_inodes`",
@@ -98,17 +99,18 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
         "a-second-user-is-kept-apart": "it has the host's capabilities, and none if not root",
     },
 }
-"""Maps each provider to the checks that it is known to fail, with the reason.
+"""For each kind of box, the checks that it is known to fail, as a dict: name of the check -> reason.
 
-`process/…` is a box that is a plain process, not a container, in one of its modes; see `process.namespaces`.
-`podman` is the Docker provider over the socket of rootless Podman. Do not run a check on a provider that is
-known to fail it, because some checks would then harm the host."""
+`docker` is a container of Docker, and `podman` a container of rootless Podman. `process/root`, `process/user`
+and `process/plain` are boxes that are plain processes, not containers: started by root with namespaces, by
+another user with namespaces, or without namespaces. Do not run a check on a kind of box that is known to fail
+it, because some checks would then harm this machine."""
 
 __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]
 
 
 async def run(check: Check, spec: BoxSpec, *, start: Start = open_box) -> None:
-    """Runs one check in a fresh box of `spec`, with the limits that the check sets.
+    """Starts a new box with the settings `spec` and the limits that the check sets, and runs the check in it.
 
     Args:
         start: the function that opens the box; replace it to test a variant of a provider.

@@ -1,7 +1,7 @@
-"""Conformance checks that hostile commands cannot break a box: it stays alive and still answers.
+"""Conformance checks that hostile commands cannot break a box: the box stays alive and still answers.
 
-Most of these checks need a container. No command may end its box, because a dead box counts as an
-infrastructure failure, which excludes the episode from training. An agent must not be able to cause that.
+Most of these checks need the isolation of a container. A dead box counts as a failure of the infrastructure,
+which excludes the episode from training. So an agent must never be able to end its box by a command.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CHECKS = Checks()
 
 
 async def _answers(box: Box) -> None:
-    """Checks that the box still runs commands and serves files within 5 seconds."""
+    """Raises `Unmet` unless the box still runs a command and serves a file within 5 seconds."""
     begun = time.monotonic()
     same(await line(box, "echo alive"), "alive")
     await box.write("/tmp/alive", b"1")

@@ -1,4 +1,5 @@
-"""`Check`, one test of what a box promises, and the helper functions that such tests use."""
+"""Defines `Check`, a test that a real box keeps one promise of the interface `Box`, and helpers for such
+tests."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ Play = Callable[[Box], Awaitable[None]]
 
 
 class Unmet(AssertionError):
-    """Error: a box breaks a promise of the interface `Box` (see `air.sandbox.contract.box`)."""
+    """The error of a failed conformance check: a box does not do what the interface `Box` promises.
+
+    The promises are written in `air.sandbox.contract.box`.
+    """
 
 
 @dataclass(frozen=True)
@@ -22,26 +26,33 @@ class Check:
     """A conformance check: a function that tests one promise of the interface `Box` in a real box."""
 
     name: str
-    """The promise in words, joined by `-`."""
+    """The promise as a phrase whose words are joined by `-`, such as `no-zombies-stay`."""
     play: Play
-    """The function that tests the promise in a fresh box; it raises `Unmet` if the promise is broken."""
+    """The async function that tests the promise in a new box. It raises `Unmet` if the box breaks the
+    promise."""
     container: bool = False
-    """Whether the promise needs the isolation of a container."""
+    """Whether the check tests isolation that only a container is sure to have."""
     second_user: bool = False
-    """Whether the check needs a grader's box, in which programs may run as a second user."""
+    """Whether the check needs a box in which programs can run as a second user; see `BoxSpec.second_user`."""
     limits: Mapping[str, Any] = field(default_factory=dict)
-    """The limits that the check sets for its box, by the field names of `BoxLimits`."""
+    """The limits of the box in which the check runs, as a dict: field of `BoxLimits` -> value."""
 
 
 class Checks(list[Check]):
-    """A list of checks. The decorator `add` appends a function as a check."""
+    """A list of conformance checks. Its decorator `add` turns a function into a check and appends it to the
+    list."""
 
     def add(
         self, *, container: bool = False, second_user: bool = False, **limits: Any
     ) -> Callable[[Play], Play]:
-        """Returns a decorator that appends the decorated function to this list as a check.
+        """Returns a decorator that turns a function into a check and appends the check to this list.
 
-        The function's name becomes the name of the check. For the other arguments see the fields of `Check`.
+        The name of the check is the name of the function, with `-` instead of `_`.
+
+        Args:
+            container: see `Check.container`.
+            second_user: see `Check.second_user`.
+            limits: the limits of the check's box, by the field names of `BoxLimits`.
         """
 
         def register(play: Play) -> Play:
@@ -53,21 +64,22 @@ class Checks(list[Check]):
 
 
 def expect(holds: object, what: object) -> None:
-    """Raises `Unmet` with the text `what` if `holds` is false."""
+    """Raises `Unmet` if `holds` is false; `what` then becomes the text of the error."""
     if not holds:
         raise Unmet(f"{what!r:.2000}")
 
 
 def same(actual: object, wanted: object) -> None:
-    """Raises `Unmet` unless `actual` equals `wanted`."""
+    """Raises `Unmet` if `actual` does not equal `wanted`."""
     expect(actual == wanted, f"got {actual!r:.1000}, wanted {wanted!r:.1000}")
 
 
 @contextmanager
 def refused(*words: str) -> Iterator[None]:
-    """Context manager: raises `Unmet` unless the `with` block raises a BoxFileError with one of `words`.
+    """Context manager: requires that the `with` block raises a BoxFileError whose text contains one of
+    `words`.
 
-    If `words` is empty, any BoxFileError is accepted.
+    If `words` is empty, any text is accepted. If the requirement is not met, raises `Unmet`.
     """
     try:
         yield
@@ -78,12 +90,18 @@ def refused(*words: str) -> Iterator[None]:
 
 
 async def sh(box: Box, script: str, *, timeout: float = 20.0) -> ExecResult:  # noqa: ASYNC109
-    """Runs a shell script in the box and returns its result; raises `Unmet` unless it exits with status 0."""
+    """Runs a shell script in the box and returns its result.
+
+    Raises `Unmet` if the exit status of the script is not 0.
+    """
     result = await box.exec(script, timeout=timeout)
     expect(result.ok, (script, result))
     return result
 
 
 async def line(box: Box, script: str) -> str:
-    """Runs a shell script in the box and returns its stripped standard output; raises `Unmet` if it fails."""
+    """Runs a shell script in the box and returns its stripped standard output.
+
+    Raises `Unmet` if the exit status of the script is not 0.
+    """
     return (await sh(box, script)).stdout.decode().strip()

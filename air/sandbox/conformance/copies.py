@@ -1,4 +1,7 @@
-"""Conformance checks of `Box.put` and `Box.get`, which copy regular files and folders and nothing else."""
+"""Conformance checks of `Box.put` and `Box.get`, which copy files between this machine and a box.
+
+They test that regular files and folders are copied, and that everything else, such as a link, is refused.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,11 @@ def _folder() -> Iterator[Path]:
 
 
 def _tree(folder: Path) -> dict[str, tuple[bytes | None, bool]]:
-    """Returns a dict: path below `folder` -> (contents or None for a folder, whether it is executable)."""
+    """Returns what a folder contains, as a dict: relative path -> (contents, whether it is an executable
+    file).
+
+    The contents of a folder are None.
+    """
     tree = {}
     for path in folder.rglob("*"):
         data = path.read_bytes() if path.is_file() else None

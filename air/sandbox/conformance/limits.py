@@ -1,4 +1,7 @@
-"""Conformance checks of a box's resource limits, and of the signals and open files of a new command."""
+"""Conformance checks of a box's resource limits, and of the state in which a command starts.
+
+That state is the signals that are blocked or ignored, and the files that are open.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Conformance checks of `Box.read` and `Box.write`: which files they accept. No path leads out of the box."""
+"""Conformance checks of `Box.read` and `Box.write`.
+
+They test that only regular files are opened, and that no path leads out of the box's writable folders.
+"""
 
 from __future__ import annotations
 

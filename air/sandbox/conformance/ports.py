@@ -1,4 +1,7 @@
-"""Conformance checks of `Box.forward`, which forwards connections to a port of a box to this process."""
+"""Conformance checks of `Box.forward`.
+
+`Box.forward` opens a port in a box and passes each network connection to that port on to this process.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,25 @@ _SOCKETS = (
 
 
 def program(port: int, script: str) -> list[str]:
-    """Returns a command that runs the Python script `script`, in which `here` is the address of `port`."""
+    """Returns the command that runs the Python script `script` in a box.
+
+    The script finds the address of the port, as (host, port number), in the variable `here`.
+    """
     return ["python3", "-c", _SOCKETS.format(port) + script]
 
 
 async def output_of(box: Box, port: int, script: str) -> str:
-    """Runs `program(port, script)` in the box and returns its stripped output; raises `Unmet` if it fails."""
+    """Runs a Python script in the box (see `program`) and returns its stripped output.
+
+    Raises `Unmet` if the exit status of the script is not 0.
+    """
     result = await box.exec(program(port, script), timeout=_SECONDS)
     expect(result.ok, result)
     return result.text.strip()
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers a connection by sending back every byte that it receives."""
+    """Sends every byte that a network connection receives back over the same connection."""
     while data := await reader.read(1 << 16):
         writer.write(data)
         await writer.drain()
@@ -43,7 +52,8 @@ c.sendall(b'hello')
 c.shutdown(1)
 print(c.makefile().read())
 """
-"""A script for `program`: sends `hello` to an echo server, closes its sending side, and prints the answer."""
+"""A Python script for `program`. It sends `hello` to a server that returns what it gets, closes its sending
+side, and prints the answer."""
 
 
 @CHECKS.add()
@@ -88,7 +98,7 @@ print(up.hexdigest(), down.hexdigest())
 async def ten_megabytes_pass_each_way_while_commands_answer(box: Box) -> None:
     """Sends 10 MB in each direction through a forwarded port while commands run in the box.
 
-    Both directions pause halfway, and continue after a command that runs during the pause has ended.
+    Both directions pause halfway. They continue after a command has run during the pause.
     """
     halfway, go_on, got = asyncio.Event(), asyncio.Event(), hashlib.sha256()
     sent = [os.urandom(1 << 16) for _ in range(160)]
@@ -213,6 +223,9 @@ async def what_no_handler_reads_is_not_kept(box: Box) -> None:
 
 
 def kernel_bytes() -> int:
-    """Returns an upper bound of the bytes that one unread connection can hold, mostly in kernel buffers."""
+    """Returns an upper bound on the bytes that a network connection holds if nobody reads them.
+
+    The kernel's buffers hold most of these bytes.
+    """
     limits = [Path(f"/proc/sys/net/ipv4/tcp_{kind}mem").read_text() for kind in ("r", "w")]
     return 2 * sum(int(limit.split()[2]) for limit in limits) + (1 << 22)

@@ -1,4 +1,8 @@
-"""Conformance checks of `Shell`: directory and exported variables carry over to the next command."""
+"""Conformance checks of `Shell`, which runs commands in a box one after another.
+
+They test that the working directory and the exported environment variables carry over to the next command,
+and that nothing else does.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Conformance checks of `Box.snapshot` and `Box.restore`: what a fork sees, and what it must not see.
+"""Conformance checks of `Box.snapshot` and `Box.restore`.
 
-A fork is a box that starts from a snapshot, a frozen workspace.
+A snapshot is a frozen workspace. A fork is a box that starts from a snapshot. The checks test that a fork has
+exactly the frozen files, and that it never sees what other boxes write.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _SHOW = r"find . -mindepth 1 -printf '%y %m %u %l %P\0' | sort -z | tr '\0' '|'"
 
 @asynccontextmanager
 async def _fork(box: Box, snapshot: Snapshot) -> AsyncIterator[Box]:
-    """Context manager: opens another box like `box`, restores the snapshot in it, and yields the new box."""
+    """Context manager: opens a box with the settings of `box`, restores the snapshot in it, and yields it."""
     async with await open_box(box.spec) as fork:
         await fork.restore(snapshot)
         yield fork

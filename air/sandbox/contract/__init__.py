@@ -1,1 +1,4 @@
-"""The interface `Box`, which every provider of boxes implements; settings, shells, owners, network rules."""
+"""What a box promises, whichever provider (`docker` or `process`) implements it.
+
+The interface `Box` with its settings, shells in boxes, the owners of boxes, and network rules.
+"""

@@ -1,8 +1,9 @@
 """The interface of a box: an isolated place to run commands, with one writable workspace.
 
-Every provider (`docker`, `process`) implements `Box` and passes the same conformance suite. Each command
-runs in a new process group, in the workspace; only files remain from earlier commands. A command that
-fails, times out or floods its output yields a result, not an error. `exec` raises only if the box is gone.
+Both providers (`docker` and `process`) implement `Box` and are tested by the same conformance suite. Each
+command starts in the workspace, in a process group of its own. Of earlier commands only the files remain. A
+command that fails, times out or prints too much yields a result, not an error. `exec` raises an error only if
+the box is gone.
 """
 
 from __future__ import annotations
@@ -31,52 +32,55 @@ NOT_ISOLATED = (
     "machine's kernel, is held by no CPU limit and by a memory limit only per process, and unless the "
     "kernel allows namespaces it runs as this user and sees this machine's files, network and processes"
 )
-"""The warning that users see once before episodes run in process boxes (plain processes, not containers)."""
+"""The warning that users see once before episodes run in boxes that are plain processes, not containers."""
 
 
 class BoxLimits(BaseConfig):
     """The resource limits of a box. A command that exceeds a limit is killed or gets an error.
 
-    Exception: the limit `cpus` only slows commands down."""
+    The limit `cpus` is an exception, because it only slows commands down.
+    """
 
     cpus: float = Field(1.0, gt=0)
-    """Number of CPU cores that commands may use, e.g. 0.5."""
+    """Number of CPU cores that the commands of the box may use together, e.g. 0.5."""
     memory_mb: int = Field(1024, ge=32)
-    """Maximum memory in MiB; there is no swap in addition."""
+    """Maximum memory in MiB. There is no swap space in addition."""
     pids: int = Field(128, ge=8)
-    """Maximum number of processes and threads that exist at once."""
+    """Maximum number of processes and threads in the box at the same time."""
     shm_mb: int = Field(64, ge=1)
-    """Size of /dev/shm in MiB."""
+    """Size in MiB of `/dev/shm`, the folder for shared memory."""
     disk_mb: int = Field(256, ge=1)
     """Size of the workspace in MiB."""
     seconds: float = Field(7200, gt=0)
-    """Time to live: seconds, counted from when the box is handed to its user, after which the box ends."""
+    """Time to live in seconds, counted from when the box is handed to its user. After this time the box
+    ends."""
 
 
 class BoxSpec(BaseConfig):
     """Settings of a box: provider, image, limits, GPUs and network. Equal settings give equivalent boxes."""
 
     provider: Literal["docker", "process"] = "docker"
-    """`docker`: the box is a container. `process`: it is a plain process, for machines without Docker."""
+    """`docker`: the box is a container. `process`: the box is a plain process of this machine, which needs no
+    Docker."""
     image: str = "air-base"
-    """The Docker image of the box; the provider `process` uses no image."""
+    """The Docker image from which the box starts. The provider `process` uses no image."""
     limits: BoxLimits = BoxLimits()
-    """Resource limits."""
+    """The resource limits of the box."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment variables of every command."""
+    """Environment variables that every command of the box gets."""
     gpus: int = Field(0, ge=0)
-    """The number of GPUs that the box gets. The box pool chooses free ones."""
+    """The number of GPUs that the box gets. The box pool chooses GPUs that are free."""
     scratch: tuple[str, ...] = ()
     """Absolute paths of writable folders in addition to the workspace, such as `/grader`; see `Box.path`."""
     network: Names = ()
-    """The hosts that commands may reach over HTTP and HTTPS (see `air.sandbox.contract.network_rules`).
-    The box itself has no network. Its commands use a proxy, which runs in the process that started the box
-    and is named by `http_proxy` and similar environment variables. Exception: a box of provider `process`
-    without namespaces has the machine's network, whatever this field lists."""
+    """The hosts that commands may reach over HTTP and HTTPS (see `air.sandbox.contract.network_rules`). The
+    box itself has no network. Its commands use a proxy, which runs in the process that started the box;
+    environment variables such as `http_proxy` contain its address. Exception: a box of provider `process`
+    without namespaces can use the machine's whole network, whatever this field lists."""
     second_user: bool = False
-    """For grader boxes (which compute scores) only. If set, commands run as root with the capabilities
-    SETUID, SETGID and KILL, so that a grader can run an agent's code as another user, whose uid is in the
-    environment variable `AIR_SECOND_UID`. Never set this field for an agent's own box."""
+    """Only for boxes in which a grader computes scores. If true, commands run as root with the capabilities
+    SETUID, SETGID and KILL, so that a grader can run an agent's code as another user. The environment
+    variable `AIR_SECOND_UID` contains the uid of that user. Never set this field for an agent's own box."""
 
     @model_validator(mode="after")
     def _closed_graders(self) -> BoxSpec:
@@ -87,23 +91,26 @@ class BoxSpec(BaseConfig):
 
 @dataclass(frozen=True)
 class ExecResult:
-    """The result of one command."""
+    """The result of one command that ran in a box."""
 
     code: int
-    """Exit status; 128 + N after signal N; 137 after a timeout."""
+    """Exit status of the command. It is 128 + N if signal N ended the command, and 137 after a timeout."""
     stdout: bytes
-    """Standard output; only its beginning and end if it was longer than `max_bytes` of `Box.exec`."""
+    """Standard output of the command. Only its beginning and its end if it was longer than `max_bytes` of
+    `Box.exec`."""
     stderr: bytes
-    """Standard error; only its beginning and end if it was longer than `max_bytes` of `Box.exec`."""
+    """Standard error of the command. Only its beginning and its end if it was longer than `max_bytes` of
+    `Box.exec`."""
     timed_out: bool = False
-    """Whether the command ran past its timeout and was killed, with all that it had started."""
+    """Whether the command ran longer than its timeout, so that it was killed with all processes that it had
+    started."""
     truncated: bool = False
-    """Whether the middle of `stdout` or `stderr` was left out; a line in the output marks the place."""
+    """Whether the middle of `stdout` or `stderr` was left out. A line in that output marks where."""
     seconds: float = 0.0
     """Wall time of the command in seconds, measured inside the box."""
     began: bool = True
-    """Whether the command's program ran at all. False if the program cannot be executed or the limit of
-    processes was reached; then `code` is 126 or 127 and `stderr` holds the reason."""
+    """Whether the command's program ran at all. It did not if it cannot be executed, or if the box had
+    reached its limit of processes. Then `code` is 126 or 127, and `stderr` contains the reason."""
 
     @property
     def ok(self) -> bool:
@@ -112,21 +119,21 @@ class ExecResult:
 
     @property
     def text(self) -> str:
-        """Standard output followed by standard error, as text; bytes that are not UTF-8 become U+FFFD."""
+        """Standard output followed by standard error, decoded as UTF-8. Invalid bytes become U+FFFD."""
         return (self.stdout + self.stderr).decode("utf-8", "replace")
 
 
 class Snapshot(ABC):
-    """A frozen workspace, from which any number of boxes can start; `async with` closes it.
+    """The frozen workspace of a box, from which any number of boxes can start. Use it with `async with`.
 
-    Boxes that started from a snapshot stay alive after the snapshot is closed.
+    The end of the `async with` block closes the snapshot. Boxes that started from it stay alive.
     """
 
     id: str
 
     @abstractmethod
     async def close(self) -> None:
-        """Releases the frozen workspace. Closing twice is harmless."""
+        """Releases the frozen workspace, so no further box can start from it. Closing twice is harmless."""
 
     async def __aenter__(self) -> Snapshot:
         return self
@@ -136,32 +143,33 @@ class Snapshot(ABC):
 
 
 class Box(ABC):
-    """A running box. Use it with `async with`, which closes it; closing twice is harmless.
+    """A running box. Use it with `async with`, which closes the box at the end. Closing twice is harmless.
 
-    Every method except `path` and `close` raises `BoxDiedError` if the box is gone, or dies during the call.
-    Such an error counts as a failure of the infrastructure, not of the agent.
+    If the box is gone, or dies during a call, every method except `path` and `close` raises `BoxDiedError`.
+    That error counts as a failure of the infrastructure, not of the agent.
     """
 
     id: str
     spec: BoxSpec
     isolation: Isolation
     workspace: str
-    """Absolute path of the workspace, as a command in the box sees it."""
+    """Absolute path of the workspace, as the commands in the box see it."""
     shell: str = "bash"
-    """The shell that runs commands given as strings: `bash`, or `sh` if the box has no bash, or empty if it
-    has neither."""
+    """The shell that runs commands which are given as strings: `bash`, or `sh` if the box has no bash. Empty
+    if the box has neither."""
     queue_seconds: float = 0.0
-    """Seconds that the caller waited until this host had room for the box, and free GPUs. Set by the pool."""
+    """Seconds that the caller waited until this machine had room for the box and enough free GPUs. The box
+    pool sets this value."""
     gpus: tuple[str, ...] = ()
-    """UUIDs of the box's GPUs."""
+    """UUIDs of the GPUs that the box has."""
     image_digest: str = ""
-    """The container engine's id of the image that the box started from; empty for the provider `process`."""
+    """The id by which the container engine knows the image of the box. Empty for the provider `process`."""
 
     def path(self, absolute: str) -> str:
-        """Returns the path at which commands in the box see `absolute`, a path in a writable folder.
+        """Returns the path that commands in the box must use for `absolute`.
 
-        In a container the two paths are equal. A box that is a plain process may have its folders elsewhere
-        on the machine.
+        `absolute` is a path in a writable folder of the box. In a container the two paths are equal. In a box
+        that is a plain process, the folder may lie elsewhere on the machine.
         """
         return absolute
 
@@ -176,7 +184,7 @@ class Box(ABC):
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs one command and returns its result.
+        """Runs one command in the box, waits until it ends, and returns its result.
 
         Args:
             command: a string is a script, run by `bash -c`, or by `sh -c` if the box has no bash; a sequence
@@ -193,7 +201,9 @@ class Box(ABC):
 
     @abstractmethod
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
-        """Returns the bytes of a regular file in a writable folder; `path` may be relative to the workspace.
+        """Reads a regular file in a writable folder of the box and returns its bytes.
+
+        A `path` that is not absolute is relative to the workspace.
 
         Raises:
             BoxFileError: there is no such file, it is not a regular file, it is larger than `max_bytes`, or
@@ -203,7 +213,9 @@ class Box(ABC):
 
     @abstractmethod
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Writes a file and creates its missing folders. Replaces an existing file and follows no links.
+        """Writes `data` to a file in the box, and creates missing parent folders.
+
+        An existing file is replaced. Links are not followed.
 
         Raises:
             BoxFileError: the path leads out of the box or names a folder, or the disk is full.
@@ -212,7 +224,7 @@ class Box(ABC):
 
     @abstractmethod
     async def put(self, source: Path, dest: str = ".") -> None:
-        """Copies a file of this machine, or the contents of a folder, to the path `dest` in the box.
+        """Copies a file, or the contents of a folder, from this machine to the path `dest` in the box.
 
         Raises:
             BoxFileError: `dest` cannot be written (see `write`), or `source` is absent, is a link, or
@@ -222,7 +234,7 @@ class Box(ABC):
 
     @abstractmethod
     async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
-        """Copies a file of the box, or the contents of a folder, into the folder `dest` of this machine.
+        """Copies a file, or the contents of a folder, from the box into the folder `dest` on this machine.
 
         Raises:
             BoxFileError: the path is absent, is larger than `max_bytes` in total, or holds anything but
@@ -232,10 +244,11 @@ class Box(ABC):
 
     @abstractmethod
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Opens a loopback port in the box and forwards its connections to `target`, outside of the box.
+        """Opens a loopback port in the box. Network connections to this port are forwarded to `target`.
 
-        The box needs no network for this. The port exists as long as the box. If the box is a plain process
-        without namespaces, the port is a loopback port of the machine.
+        The target is outside of the box. The box needs no network for this. The port stays open as long as
+        the box lives. If the box is a plain process without namespaces, the port is a loopback port of the
+        machine.
 
         Args:
             port: the port's number; 0 takes any free port.
@@ -246,13 +259,13 @@ class Box(ABC):
             The number of the opened port.
 
         Raises:
-            BoxStartError: the port is taken or may not be opened.
+            BoxStartError: the port is in use already, or the box must not open it.
             BoxDiedError: the box is gone.
         """
 
     @abstractmethod
     async def snapshot(self) -> Snapshot:
-        """Freezes the workspace and returns it as a snapshot. Ends this box and every process in it.
+        """Ends this box with every process in it, and returns its frozen workspace as a snapshot.
 
         The contents of other writable folders are lost. To continue the work, start another box and `restore`
         the snapshot in it.
@@ -263,10 +276,10 @@ class Box(ABC):
 
     @abstractmethod
     async def restore(self, snapshot: Snapshot) -> None:
-        """Replaces the workspace of this box, which must be unused, by a copy of the workspace in `snapshot`.
+        """Replaces the workspace of this box by a copy of the workspace in `snapshot`.
 
-        `BoxLimits.disk_mb` limits what commands write to the copy. Neither the snapshot nor other boxes that
-        start from it see such writes.
+        This box must be new, so that no command has run in it. `BoxLimits.disk_mb` limits how much commands
+        can write to the copy. Neither the snapshot nor other boxes that start from it see such writes.
 
         Raises:
             ConfigError: the snapshot was taken from a box of another provider.
@@ -275,7 +288,7 @@ class Box(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Kills every process in the box at once and removes the box.
+        """Kills every process in the box immediately and removes the box.
 
         Raises:
             BoxDiedError: a part of the box could not be removed, although all its processes have ended.
@@ -290,7 +303,11 @@ class Box(ABC):
 
 @dataclass
 class BoxStats:
-    """Counters of a box pool: boxes started, failed, closed, live, by image; seconds that callers waited."""
+    """Counters of a box pool.
+
+    They count the boxes that were started, failed to start, were closed, and are live now. `by_image` counts
+    the started boxes of each image. `queue_seconds` adds up the seconds that callers waited for a box.
+    """
 
     started: int = 0
     failed: int = 0

@@ -1,7 +1,7 @@
-"""The two kinds of boxes, container and plain process: a table of the three names that each kind has.
+"""The two kinds of boxes, container and plain process, and the three names that each kind has.
 
-Run files and verifiers name a kind by `runtime.type`, a `BoxSpec` by its provider, a recorded episode by its
-isolation.
+Run files (TOML) and the library `verifiers` name a kind by `runtime.type`. A `BoxSpec` names it by
+`provider`, and a recorded episode by `isolation`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from air.sandbox.contract.box import Isolation
 
 
 class Kind(NamedTuple):
-    """One kind of box: the names by which run files, `BoxSpec` and recorded episodes call it."""
+    """One kind of box (container or plain process): its names in run files, in `BoxSpec` and in episodes."""
 
     runtime: Literal["docker", "subprocess"]
     provider: Literal["docker", "process"]

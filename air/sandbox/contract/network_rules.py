@@ -1,10 +1,12 @@
-"""Parses and applies the list of hosts that a box may reach, for `BoxSpec.network` and tasks. Pure functions.
+"""Parses lists of hosts that a box may reach (`BoxSpec.network`), and tests whether a connection is allowed.
 
-An entry of the list is a host name, or `*.` and a domain, which allows all names below that domain but not
-the domain itself. `:port` allows that port instead of 80 and 443. The name must resolve to public addresses.
-For a server of an intranet, write its full name, its port and the word `private`, as in
+An entry of such a list is a host name, or `*.` and a domain, which allows all names below that domain but not
+the domain itself. After the name, `:port` allows that port instead of 80 and 443. The name must resolve to
+public addresses. For a server of an intranet, write its full name, its port and the word `private`, as in
 `"mirror.example.org:8080 private"`. That name may also resolve to private and loopback addresses. The
 metadata services of clouds, link-local addresses and multicast are never reachable.
+
+All functions are pure: they use no network.
 """
 
 from __future__ import annotations
@@ -46,19 +48,23 @@ _NOT_PUBLIC = _networks(
 
 @dataclass(frozen=True)
 class Rule:
-    """One parsed entry of a list of allowed hosts: a name or a domain, and its ports."""
+    """One entry of a list of allowed hosts in parsed form: a host name or a domain, and its ports."""
 
     name: str
-    """The host name, or the domain after `*.`, in lower case."""
+    """In lower case: the host name, or the domain if the entry begins with `*.`."""
     below: bool
-    """Whether the rule allows all names below `name`, but not `name` itself."""
+    """Whether the entry begins with `*.`. It then allows all names below `name`, but not `name` itself."""
     ports: frozenset[int]
-    """The ports that a box may connect to."""
+    """The ports of the host that a box may connect to."""
     private: bool
-    """Whether `name` may also resolve to addresses that are not public."""
+    """Whether `name` may also resolve to IP addresses that are not public."""
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether the rule allows connections to `host`, in the form that `normal` returns, at `port`."""
+        """Whether this rule allows a connection to the port `port` of the host `host`.
+
+        Args:
+            host: a host name in the form that `normal` returns.
+        """
         named = host.endswith(f".{self.name}") if self.below else host == self.name
         return named and port in self.ports
 
@@ -89,7 +95,11 @@ def rule(entry: str) -> Rule:
 
 
 def checked(entries: Iterable[str]) -> tuple[str, ...]:
-    """Checks the entries of a list of allowed hosts and returns them; raises ValueError if one is invalid."""
+    """Checks the entries of a list of allowed hosts and returns them as a tuple.
+
+    Raises:
+        ValueError: an entry is invalid.
+    """
     entries = tuple(entries)
     for entry in entries:
         rule(entry)
@@ -97,7 +107,7 @@ def checked(entries: Iterable[str]) -> tuple[str, ...]:
 
 
 Names = Annotated[tuple[str, ...], AfterValidator(checked)]
-"""The type of a config field that lists allowed hosts; pydantic checks every entry."""
+"""The type of a config field that lists allowed hosts. Pydantic checks every entry with `checked`."""
 
 
 def normal(host: str) -> str:
@@ -106,13 +116,14 @@ def normal(host: str) -> str:
 
 
 def is_address(host: str) -> bool:
-    """Whether `host` is an IP address, in any form that a resolver may accept, such as `127.1`."""
+    """Whether `host` is an IP address, not a name. Knows all forms that a resolver may accept, such as
+    `127.1`."""
     last = normal(host).rpartition(".")[2]
     return ":" in host or host.startswith("[") or last.isdigit() or last.startswith("0x")
 
 
 def permits(address: str, *, private: bool) -> bool:
-    """Whether a box may connect to the IP address `address`, to which the name of an allowed host resolved.
+    """Whether a box may connect to the IP address `address`, which is what an allowed host name resolved to.
 
     Args:
         private: whether the host's rule also allows addresses that are not public; see `Rule.private`.

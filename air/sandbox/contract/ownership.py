@@ -1,8 +1,7 @@
-"""Owners of boxes: records in labels and folder names which process owns a box, and tests whether it is dead.
+"""Writes into labels and folder names which process owns a box, and tests whether that process is dead.
 
-The owner of a box is the process that started it. The owner counts as dead only if that is certain, that is,
-if it ran on this machine since its last boot and in this process namespace, and no process has its pid and
-start time.
+The owner of a box is the process that started it. The owner counts as dead only if that is certain: it ran on
+this machine since the last boot and in this process namespace, and no process has its pid and start time now.
 """
 
 from __future__ import annotations
@@ -22,32 +21,38 @@ RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
 GPU_LABEL = "air.gpu"
 FOLDER_PREFIX = "air-box-"
 OWNER_ENV = "AIR_OWNER"
-"""The environment variable in which child processes find their owner's label; see `mark_children`."""
+"""The environment variable that tells a child process the owner label of its parent; `mark_children` sets
+it."""
 WARM_SECONDS = 3600.0
-"""Seconds that a started box may wait in the pool until it is handed to a user; a box's expiry label includes
-this time."""
+"""Seconds that a started box may wait in the box pool before it is handed to a user. The time in a box's
+expiry label includes them."""
 
 
 def owner() -> str:
-    """Returns the owner label for this process: `host:pid:start`.
+    """Returns the label that names this process as the owner of a box: `host:pid:start`.
 
-    `host` names the machine, its boot and the pid namespace; `start` is the start time of the process.
+    `host` stands for the machine, its boot and the pid namespace. `start` is the start time of the process.
     """
     return f"{_host()}:{os.getpid()}:{_start_time(os.getpid())}"
 
 
 def mark_children() -> None:
-    """Sets `OWNER_ENV` to this process's owner label in the environment, which child processes inherit."""
+    """Sets the environment variable `OWNER_ENV` to this process's owner label, for its future child
+    processes."""
     os.environ[OWNER_ENV] = owner()
 
 
 def run_id() -> str:
-    """Returns the id of this process's run: the variable `AIR_RUN`, or pid and start time if it is unset."""
+    """Returns the id of the run of air that this process belongs to.
+
+    The id is the environment variable `AIR_RUN`, or this process's pid and start time if the variable is
+    unset.
+    """
     return os.environ.get("AIR_RUN") or f"{os.getpid()}-{_start_time(os.getpid())}"
 
 
 def is_dead(label: str) -> bool:
-    """Whether the process that an owner label names is certainly dead; False if it is on another machine.
+    """Whether the process that an owner label names is certainly dead. False if it is on another machine.
 
     Args:
         label: an owner label, as `owner` returns it.
@@ -67,7 +72,7 @@ def is_dead(label: str) -> bool:
 
 
 def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
-    """Whether a container belongs to air and may be removed, since it has expired or its owner is dead.
+    """Whether a container belongs to air and may be removed, because it has expired or its owner is dead.
 
     Args:
         labels: the container's labels.
@@ -97,17 +102,19 @@ def remove_folder(folder: Path) -> None:
 
 
 def box_folders() -> Iterator[tuple[Path, str]]:
-    """Yields folder and owner label of each box of this machine that is a plain process, not a container."""
+    """Yields the folder and the owner label of each box on this machine that is a plain process, not a
+    container."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         if label := folder_owner(folder.name):
             yield folder, label
 
 
 def folder_owner(name: str) -> str:
-    """Returns the owner label of the box whose folder is called `name`, or "" if no box has such a name.
+    """Returns the owner label of the box whose folder has the name `name`, or "" if this is no box's folder.
 
     Only boxes that are plain processes, not containers, have such folders. Processes of several pid
-    namespaces may share the parent folder, so each name contains the namespace.
+    namespaces may share the parent folder, so the name of each folder also contains the number of the
+    namespace.
     """
     namespace, pid, start, *rest = [*name.removeprefix(FOLDER_PREFIX).split("-", 3), "", "", ""]
     ours = name.startswith(FOLDER_PREFIX) and all(map(str.isdigit, (namespace, pid, start)))
@@ -115,12 +122,18 @@ def folder_owner(name: str) -> str:
 
 
 def folder_prefix() -> str:
-    """Returns the prefix of the folder names of this process's boxes; a box's id without `air-` follows."""
+    """Returns the first part of the folder name of every box that this process starts.
+
+    The rest of a folder name is the box's id without `air-`.
+    """
     return f"{FOLDER_PREFIX}{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
 
 
 def expires(seconds: float) -> str:
-    """Returns the expiry label (seconds since the epoch) of a box that may be used for `seconds`."""
+    """Returns the text of the expiry label of a box: the time after which anyone may remove it.
+
+    The time is in seconds since the epoch. It includes the box's time to live, `seconds`, and `WARM_SECONDS`.
+    """
     return f"{time.time() + seconds + WARM_SECONDS:.0f}"
 
 
@@ -140,7 +153,7 @@ def _host() -> str:
 
 
 def _start_time(pid: int) -> str:
-    """Returns a process's start time in clock ticks since boot, or "" if there is no such live process."""
+    """Returns when a process started, in clock ticks since boot, or "" if no live process has this pid."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,13 +1,16 @@
-"""`Shell` runs commands in a box; directory and exported variables carry over to the next command.
+"""Defines `Shell`, which runs commands in a box one after another.
 
-Each command runs in a fresh bash, or sh if the box has no bash. No process stays between two commands, so
-no command can disturb the next one. A timeout kills one command, `exit` ends only its own script, and output
-is never searched for a marker.
+The working directory and the exported environment variables carry over to the next command.
 
-When a command ends, it writes its directory and its exported variables into a file in the box, which is read
-back as data. If the command cannot write that file (because it timed out, used `exec`, or set its own EXIT
-trap), the earlier values remain. Aliases, options, and variables and functions that are not exported do not
-carry over. A variable of the box's own environment that a command unsets is set again for the next command.
+Each command runs in a new bash, or in sh if the box has no bash. No process stays between two commands, so no
+command can disturb the next one. A timeout kills only one command, and `exit` ends only its own script. The
+output of a command is never searched for a marker.
+
+When a command ends, it writes its directory and its exported variables into a file in the box. `Shell` reads
+that file as data. If the command cannot write the file (because it timed out, used `exec`, or set its own
+EXIT trap), the earlier directory and variables remain. Aliases, shell options, and variables and functions
+that are not exported do not carry over. If a command unsets a variable of the box's own environment, the next
+command has it again.
 """
 
 from __future__ import annotations
@@ -24,11 +27,15 @@ STATE_BYTES = 256_000
 PATH_BYTES = 4096
 _OF_ONE_COMMAND = {"_", "SHLVL", "SHELLOPTS", "BASHOPTS", "AIR_COMMAND"}
 _AT_START = ("BASH_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
-"""Variables that change how a shell starts. The shell therefore sets them itself after its start."""
+"""Environment variables that change how a shell starts. They are therefore set only after the shell has
+started."""
 
 
 class Shell:
-    """A shell in one box, with its own directory and exported variables. It runs one command at a time."""
+    """A shell in one box, with its own working directory and exported environment variables.
+
+    It runs one command at a time.
+    """
 
     def __init__(self, box: Box) -> None:
         self._box = box
@@ -38,10 +45,11 @@ class Shell:
         """Absolute path of the working directory of the next command, as commands in the box see it."""
 
     def carried(self, box: Box) -> Shell:
-        """Returns a shell for another box, with the same working directory and variables as this shell.
+        """Returns a shell for another box, with the same working directory and exported variables as this
+        shell.
 
-        The workspace of `box` must have begun as a copy of this shell's workspace. Paths of the old workspace
-        in the working directory and in the variables are replaced by paths of the new one.
+        The workspace of `box` must be a copy of this shell's workspace. Where the working directory or a
+        variable contains the path of the old workspace, the path of the new workspace replaces it.
         """
         other, here, there = Shell(box), self._box.workspace, box.workspace
         other.cwd = self.cwd.replace(here, there)
@@ -84,9 +92,11 @@ class Shell:
         return result
 
     def _prologue(self, old_state: str) -> str:
-        """Returns the lines that the shell reads before the script, from standard input, so that the line
-        numbers of the script stay right. They restore the working directory, make standard input empty, and
-        set the trap that writes the state when the command ends.
+        """Returns the lines that the shell runs before the script of a command.
+
+        They restore the working directory, make standard input empty, and set the trap that writes the
+        directory and variables at the end. The shell reads them from standard input, so the script's line
+        numbers do not change.
         """
         old = shlex.quote(self._box.path(old_state)) if old_state else ""
         cwd, home = shlex.quote(self.cwd), shlex.quote(self._box.workspace)
@@ -107,7 +117,8 @@ class Shell:
         return "\n".join(steps)
 
     async def _recall(self) -> None:
-        """Reads the directory and variables that the last command wrote; ignores invalid ones."""
+        """Reads the working directory and variables that the last command wrote. Keeps the old ones if they
+        are invalid."""
         try:
             state = await self._box.read(self._state, max_bytes=STATE_BYTES)
         except BoxFileError:

@@ -1,1 +1,2 @@
-"""The provider `docker`: boxes that are containers of Docker or Podman, with their images and snapshots."""
+"""The provider `docker`: boxes that are containers of Docker or Podman, with their images and their
+snapshots."""

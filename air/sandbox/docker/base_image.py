@@ -1,9 +1,9 @@
-"""Finds the base image on which another image is built.
+"""Finds the base image on which air builds a container image, and makes one if it cannot be had otherwise.
 
-It is the wanted image if that is on this machine or can be pulled, otherwise a bootstrapped Debian.
-Bootstrapping means installing Debian's packages into an empty folder. It needs root, `debootstrap` (installed
-with apt if possible) and a package server. The result is stored as the image `air-bootstrap`, so that later
-builds start at once.
+The base image is the wanted image if that is on this machine or can be pulled. Otherwise it is a Debian that
+is bootstrapped, which means that Debian's packages are installed into an empty folder. This needs root,
+`debootstrap` (installed with apt if possible) and a package server. The result is stored as the image
+`air-bootstrap`, so that later builds start at once.
 """
 
 from __future__ import annotations
@@ -35,9 +35,14 @@ _APT_ENV = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "LC
 
 
 def find_base(wanted: str, *, say: Say) -> str:
-    """Returns the tag of the image to build on: `wanted` if it is on this machine or can be pulled.
+    """Pulls the base image `wanted`, unless it is on this machine, and returns its tag.
 
-    Otherwise returns `BOOTSTRAP_TAG`, the tag of a Debian image, which is bootstrapped if it is missing.
+    If it cannot be pulled, returns `BOOTSTRAP_TAG`, the tag of a Debian image. If that image is missing too,
+    installs it first, which takes about a minute.
+
+    Args:
+        wanted: the tag of the image to build on.
+        say: called with each line of progress.
 
     Raises:
         BoxStartError: the image can be neither pulled nor bootstrapped; the error contains both reasons.
@@ -67,7 +72,7 @@ def apt_install(*packages: str) -> None:
 
 
 def run(argv: list[str], doing: str) -> None:
-    """Runs a program until it ends and hides its output.
+    """Runs a program, waits until it ends, and hides its output.
 
     Args:
         argv: the program and its arguments.
@@ -94,7 +99,8 @@ def run(argv: list[str], doing: str) -> None:
 
 
 def blame(tail: list[str], error: str) -> str:
-    """Returns one line with `error`, the last error line of a build's output and, if known, a remedy.
+    """Returns an error message of one line: `error`, the last error line in `tail`, and a remedy if one is
+    known.
 
     Args:
         tail: the last lines that the build or the package manager printed.
@@ -134,7 +140,7 @@ def _pull(tag: str) -> str:
 
 
 def _short(text: str) -> str:
-    """Returns the last clause of a nested error message of the container engine."""
+    """Returns the last part of a container engine's error message, whose parts are separated by colons."""
     return text.strip().rsplit(": ", 1)[-1][:120]
 
 
@@ -173,13 +179,15 @@ def _made(folder: Path) -> Path:
 
 
 def _keyring() -> list[str]:
-    """Returns debootstrap's option for this machine's Debian keys, or an empty list if there are no keys."""
+    """Returns debootstrap's option for the Debian keys of this machine, or an empty list if it has no such
+    keys."""
     keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     return [f"--keyring={keyring}"] if keyring.is_file() else []
 
 
 def _mirror() -> list[str]:
-    """Returns a list of the one URL from which this machine's apt takes `SUITE`; empty if there is none."""
+    """Returns a list with the URL from which this machine's apt gets the Debian version `SUITE`, or an empty
+    list."""
     argv = ["apt-get", "indextargets", "--format", "$(SITE)"]
     argv += ["Created-By: Packages", f"Codename: {SUITE}", "Component: main"]
     try:

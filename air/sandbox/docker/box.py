@@ -1,13 +1,13 @@
-"""`DockerBox`: a box that is a container of Docker or Podman, isolated by default (see `container_spec`).
+"""Defines `DockerBox`, a box that is a container of Docker or Podman.
 
-The first process of the container is the guest, air's program in every box, which reads the stream attached
-to the container. When the process that started the box dies, the stream closes, the guest ends and the
-container engine removes the container. If the image has no Python for the guest, one is mounted (see
-`portable_python`). Commands reach the hosts in `BoxSpec.network` through a proxy outside of the box (see
-`egress_proxy`).
+The container is isolated by default; see `container_spec`. Its first process is the guest, air's program in
+every box, which reads requests from a stream that is attached to the container. When the process that started
+the box dies, the stream closes, the guest ends and the container engine removes the container. If the image
+has no Python for the guest, one is mounted; see `portable_python`. Commands reach the hosts in
+`BoxSpec.network` through a proxy outside of the box; see `egress_proxy`.
 
-Boxes with `second_user` run as root with the capabilities SETUID, SETGID and KILL only. Their workspace
-belongs to root; the second user may read it, but not enter the scratch folders.
+In a box with `BoxSpec.second_user`, commands run as root with the capabilities SETUID, SETGID and KILL only.
+The workspace belongs to root. The second user can read the workspace, but cannot enter the scratch folders.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class DockerBox(GuestBox):
 
         Raises:
             MissingError: no container engine answers, or the image is not built.
-            EngineAwayError: the container engine answered before, but does not now.
-            TransientStartError: the start failed for another reason that may pass.
+            EngineAwayError: the container engine has answered before, but does not answer now.
+            TransientStartError: the start failed for another reason that may be temporary.
             BoxStartError: the start failed, and another attempt would fail too.
         """
         python = await portable_python.interpreter_of(spec.image, run)
@@ -92,7 +92,10 @@ class DockerBox(GuestBox):
             await self.forward(egress_proxy.PORT, egress_proxy.Proxy(self.spec.network).serve)
 
     async def snapshot(self) -> Snapshot:
-        """Freezes the workspace and returns it; see `Box.snapshot`. This is equally fast for any size."""
+        """Ends this box and returns its frozen workspace as a snapshot; see `Box.snapshot`.
+
+        No file is copied, so the size of the workspace makes no difference.
+        """
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
             keeper = await snapshot_service.hold(self._run)
@@ -103,7 +106,7 @@ class DockerBox(GuestBox):
                 raise
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Mounts a copy of the frozen workspace over the workspace of this box; see `Box.restore`."""
+        """Mounts a copy of the snapshot's workspace over the workspace of this box; see `Box.restore`."""
         if not isinstance(snapshot, snapshot_service.KeptSnapshot):
             raise ConfigError("a container starts only from a snapshot of a container")
         self._keeper = snapshot.keeper.again()

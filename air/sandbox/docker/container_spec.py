@@ -1,9 +1,9 @@
 """Translates a `BoxSpec` into the arguments of the Docker SDK's `create_container`.
 
-A container that is a box has no network, no capabilities, no new privileges, a read-only root, one non-root
-user, and limits on processes, memory, CPU and every writable folder. The writable folders lie in memory
-(tmpfs). The container's memory limit is `memory_mb` plus the sizes of these folders, so full folders take no
-memory from the processes. No swap is added.
+The container of a box has no network, no capabilities, no way to gain privileges, a read-only root folder and
+one user, who is not root. Its processes, memory, CPU and every writable folder are limited. The writable
+folders lie in memory (tmpfs). The container's memory limit is `memory_mb` plus the sizes of these folders, so
+full folders take no memory from the processes. The container gets no swap space.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ _INODES_PER_MIB = 256
 
 
 class Python(NamedTuple):
-    """The Python interpreter that runs the guest of a box: the image's own, or a mounted one."""
+    """The Python that runs the guest (air's program in a box): the one of the image, or a mounted one."""
 
     command: tuple[str, ...] = ("python3",)
-    """The command that starts the interpreter; for a mounted one it begins with the dynamic loader."""
+    """The command that starts the interpreter. For a mounted interpreter it begins with the dynamic
+    loader."""
     mounts: tuple[docker.types.Mount, ...] = ()
-    """The mounts that the interpreter needs; none for the image's own."""
+    """The mounts that the interpreter needs. The image's own interpreter needs none."""
 
 
 def container(
@@ -41,13 +42,13 @@ def container(
     gpus: GpuLease | None = None,
     python: Python | None = None,
 ) -> dict[str, Any]:
-    """Returns the arguments of the Docker SDK's `create_container` for a box of `spec`.
+    """Returns the arguments of the Docker SDK's `create_container` for a box with the settings `spec`.
 
     Args:
         name: the name of the container.
-        run: the id of the run that the box belongs to, for its labels.
+        run: the id of the run of air that the box belongs to, which becomes a label of the container.
         gpus: the GPUs that the box gets; None for no GPU.
-        python: the interpreter that runs the guest; if None, the image's own.
+        python: the interpreter that runs the guest, air's program in the box; if None, the image's own.
     """
     gpus, python = gpus or GpuLease(), python or Python()
     limits, extra = spec.limits, len(spec.scratch)
@@ -93,10 +94,10 @@ def container(
 
 
 def labels(run: str, seconds: float) -> dict[str, str]:
-    """Returns the labels of a container: its run, its owner (this process), and the time at which it expires.
+    """Returns the labels of a container: the id of its run, its owner (this process), and when it expires.
 
     Args:
-        run: the id of the run; this process's own run if empty.
+        run: the id of the run of air that the container belongs to; this process's own run if empty.
         seconds: how long the container may be used after it is handed to its user.
     """
     return {
@@ -119,7 +120,7 @@ def _environment(spec: BoxSpec, gpus: GpuLease) -> dict[str, str]:
 
 
 def _devices(gpus: GpuLease) -> list[Any] | None:
-    """Returns Docker's device request for exactly these GPUs, or None for no GPU.
+    """Returns Docker's device request for exactly these GPUs, or None if there are none.
 
     In the container, CUDA numbers the GPUs from 0.
     """

@@ -1,4 +1,7 @@
-"""`Attached`: a container whose first process talks with this process over a stream: a box or a helper."""
+"""Defines `Attached`, a container whose first process exchanges data with this process over a stream.
+
+Such a container is a box or a helper of air.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,22 @@ _LOG = logging.getLogger(__name__)
 
 
 class Closable(Protocol):
-    """An object with an asynchronous `close`, such as a box."""
+    """An object with an asynchronous method `close`, such as a box."""
 
     async def close(self) -> None:
-        """Removes the box or container that this object represents; raises BoxDiedError if a part remains."""
+        """Removes the box or container that this object stands for; raises BoxDiedError if a part of it
+        remains."""
 
 
 class Attached:
-    """A container whose first process is a program of air; this process talks with it over a stream."""
+    """A container whose first process is one of air's programs, and the stream between that process and this
+    one."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.container = ""
-        """The container engine's id of the container, or its name; empty until the container may exist."""
+        """The id or the name by which the container engine knows the container. Empty until the container may
+        exist."""
         self._socket: socket.socket | None = None
         self._connection: Connection | None = None
         self._pid = 0
@@ -43,7 +49,7 @@ class Attached:
 
         Args:
             arguments: the arguments of the Docker SDK's `create_container`.
-            first: the bytes that are sent to the program first.
+            first: the first bytes that are sent to the program.
         """
         await engine.in_thread(lambda: self._launch(arguments, first))
         assert self._socket is not None
@@ -52,9 +58,10 @@ class Attached:
         return self._connection
 
     def _launch(self, arguments: dict[str, Any], first: bytes) -> None:
-        """Creates the container, attaches to it, starts it, and sends `first` to its program. Blocks.
+        """Creates the container, attaches to its stream, starts it, and sends `first` to its program. Blocks.
 
-        Runs in a thread, because the event loop may be busy for longer than the program waits for `first`."""
+        Runs in a thread, because the event loop may be busy for longer than the program waits for `first`.
+        """
         client = engine.client()
         try:
             self.container = create(arguments)
@@ -76,7 +83,7 @@ class Attached:
         return self._pid
 
     async def close(self) -> None:
-        """Ends the container, and returns when it is gone.
+        """Ends and removes the container, and returns when it is gone.
 
         Raises:
             BoxDiedError: the container could not be removed.
@@ -93,8 +100,10 @@ class Attached:
 
 
 async def abandon(what: Closable) -> None:
-    """Closes a box or a container that did not start. If closing fails, only logs that error, because the
-    caller raises the error of the start."""
+    """Closes a box or a container whose start has failed.
+
+    If closing fails, logs that error instead of raising it, because the caller raises the error of the start.
+    """
     try:
         await what.close()
     except BoxDiedError as error:
@@ -102,7 +111,7 @@ async def abandon(what: Closable) -> None:
 
 
 def detach_socket(stream: Any) -> socket.socket:
-    """Returns a duplicate of the socket of a stream of the Docker SDK, and closes the stream.
+    """Closes a stream of the Docker SDK and returns a duplicate of its socket, which stays open.
 
     Raises:
         BoxStartError: the connection to the container engine is encrypted (TLS, SSH), so its socket cannot

@@ -1,7 +1,7 @@
-"""The connection to the container engine (Docker or Podman), and the translation of its failures.
+"""Connects to the container engine (Docker or Podman), and translates its failures into air's errors.
 
-All requests to the container engine go through `client()`. They block, so asynchronous
-code calls them by `in_thread`, which runs them in a thread.
+All requests to the container engine go through `client()`. They block, so asynchronous code makes them in
+`in_thread`, which runs them in a thread.
 """
 
 from __future__ import annotations
@@ -33,17 +33,20 @@ _CONNECT_SECONDS = 10
 _THREADS = 16
 _CLIENT = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
 FOREIGN = (*_CLIENT, OSError)
-"""The exception types that a request to the container engine, or a stream from it, can raise. `translated`
-turns such an exception into air's error."""
+"""The types of the exceptions that a request to the container engine, or a stream from it, can raise.
+`translated` turns such an exception into one of air's errors."""
 T = TypeVar("T")
 
 
 def client() -> docker.APIClient:
-    """Returns the connection to the container engine that `DOCKER_HOST` names, one per process and engine.
+    """Returns this process's connection to the container engine that the environment variable `DOCKER_HOST`
+    names.
+
+    The first call connects; later calls return the same connection. A request over the connection can still
+    fail.
 
     Raises:
-        MissingError: there is no container engine. Not raised again after the first connection, because later
-            the requests themselves fail.
+        MissingError: the first call found no container engine.
         BoxStartError: connecting failed for another reason.
     """
     with _LOCK:
@@ -67,7 +70,7 @@ _LOCK = threading.Lock()
 
 
 def _knock() -> None:
-    """Raises OSError if the container engine's local socket accepts no connection.
+    """Raises OSError if the local socket of the container engine accepts no connection.
 
     This test comes first because the Docker SDK leaks a socket if it cannot connect.
     """
@@ -94,11 +97,11 @@ def translating(doing: str = "") -> Iterator[None]:
 
 
 def translated(error: Exception, *, image: str = "", doing: str = "") -> AirError:
-    """Returns air's error for an exception of the Docker SDK; see `engine_errors.start_error`.
+    """Translates an exception of the Docker SDK into one of air's errors and returns it; raises nothing.
 
     Args:
         image: the image whose box did not start because of the exception; empty for other requests.
-        doing: what was being done, if no box was being started.
+        doing: what was being done, if no box was being started; becomes part of the message.
     """
     status = error.status_code if isinstance(error, APIError) else None
     return start_error(status, reason(error), image, doing=doing)
@@ -116,7 +119,7 @@ def _threads(_pid: int) -> ThreadPoolExecutor:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Calls `work`, which makes requests to the container engine, in a thread and returns its result.
+    """Runs `work`, which makes requests to the container engine, in a thread, and returns its result.
 
     `work` runs to its end even if the caller is cancelled.
     """
@@ -125,11 +128,11 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 async def image_id(image: str) -> str:
-    """Returns the id (digest) of the image that the container engine has under the name `image` now.
+    """Returns the id (digest) of the image that now has the name `image` in the container engine.
 
     Raises:
         MissingError: no container engine answers, or the image is not built.
-        TransientStartError: the container engine failed for a reason that may pass.
+        TransientStartError: the container engine failed for a reason that may be temporary.
     """
     try:  # not in `in_thread`, whose threads may be busy with starts and removals
         return str((await asyncio.to_thread(lambda: client().inspect_image(image)))["Id"])
@@ -167,14 +170,15 @@ async def inspected(container: str) -> dict[str, Any]:
 
 
 def no_log() -> docker.types.LogConfig:
-    """Returns a log setting with which the container engine stores no copy of a container's output."""
+    """Returns a log setting that stops the container engine from storing a copy of a container's output."""
     return docker.types.LogConfig(type="none")
 
 
 def boxes(*labels: str) -> list[dict[str, Any]]:
-    """Returns the container engine's summaries of all containers of air, running or not.
+    """Returns the container engine's descriptions of all containers that air has started, running or not.
 
-    Containers without a name are left out. They are gone, but a container engine that was killed lists them.
+    Containers without a name are left out, because they no longer exist. A container engine that was killed
+    may still list them.
 
     Args:
         labels: the labels that a container must carry; by default those that every box has.
@@ -190,9 +194,10 @@ def boxes(*labels: str) -> list[dict[str, Any]]:
 
 
 def remove(name: str) -> None:
-    """Kills and removes a container, and returns when it is gone. It may be gone already.
+    """Kills and removes a container, and returns when it is gone. Blocks.
 
-    Blocks. Raises the Docker SDK's error if the container still exists after `REMOVE_SECONDS`.
+    Does nothing if there is no such container. Raises the Docker SDK's error if the container still exists
+    after `REMOVE_SECONDS`.
     """
     engine, give_up = client(), time.monotonic() + REMOVE_SECONDS
     while True:
@@ -208,7 +213,7 @@ def remove(name: str) -> None:
 
 
 def remove_left_behind(*labels: str) -> list[str]:
-    """Removes air's containers that have expired or whose owner, the process that started them, is dead.
+    """Removes air's containers that have expired, or whose owner (the process that started them) is dead.
 
     Returns the names of the removed containers.
 

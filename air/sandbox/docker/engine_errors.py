@@ -1,7 +1,7 @@
-"""Pure functions that translate failures of the container engine (Docker or Podman) into air's errors.
+"""Translates failures of the container engine (Docker or Podman) into air's errors. All functions are pure.
 
-`classify` looks only at the HTTP status and the text of an error. Its result shows whether the user must act,
-another attempt may help, or the failure is final.
+`classify` looks only at the HTTP status and the text of a failure. It decides whether the user must do
+something, another attempt may help, or the failure is final.
 """
 
 from __future__ import annotations
@@ -46,17 +46,18 @@ _NO_PYTHON = re.compile(
 
 
 class TransientStartError(BoxStartError):
-    """Error: a box did not start for a reason that may pass, so another attempt may succeed."""
+    """Error: a box did not start for a reason that may be temporary, so another attempt may succeed."""
 
 
 class EngineAwayError(TransientStartError):
-    """Error: the container engine answered before but does not now, perhaps because it is restarting."""
+    """Error: the container engine has answered before but does not answer now, perhaps because it is
+    restarting."""
 
 
 def classify(status: int | None, text: str) -> Kind:
     """Returns the kind of a failed request to the container engine.
 
-    `transient` means that another attempt may succeed, `final` that it would fail too.
+    `transient` means that another attempt may succeed, and `final` that it would fail too.
 
     Args:
         status: the HTTP status of the container engine's answer; None if no answer came.
@@ -75,13 +76,14 @@ def classify(status: int | None, text: str) -> Kind:
 
 
 def engine_missing(text: str) -> str:
-    """Returns why no container engine can be reached, or "" if the error text `text` has another cause."""
+    """Returns the reason why no container engine can be reached, or "" if the error text `text` shows another
+    cause."""
     low = text.lower()
     return next((why for sign, why in _NO_ENGINE if sign in low), "")
 
 
 def no_engine(text: str) -> MissingError:
-    """Returns the error to raise if no container engine has ever answered.
+    """Returns the error that must be raised if the container engine has never answered this process.
 
     Args:
         text: the text of the failed connection's error.
@@ -92,7 +94,8 @@ def no_engine(text: str) -> MissingError:
 
 
 def lacks_python(text: str) -> str | None:
-    """Returns the part of `text` that shows that a box's image has no usable Python, or None.
+    """Returns the part of an error text that shows that a box's image has no usable Python, or None if none
+    does.
 
     Args:
         text: the error with which the start of the box failed.
@@ -102,7 +105,7 @@ def lacks_python(text: str) -> str | None:
 
 
 def start_error(status: int | None, text: str, image: str, *, doing: str = "") -> AirError:
-    """Returns air's error for a failed request to a container engine that has answered before.
+    """Returns air's error for a failed request to a container engine that has answered this process before.
 
     If the container engine has never answered, use `no_engine`.
 

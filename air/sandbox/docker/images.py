@@ -1,10 +1,10 @@
-"""Builds container images from `images/<name>/Dockerfile`, with the tag `air-<name>`, and describes them.
+"""Builds air's container images from `images/<name>/Dockerfile`, tags them `air-<name>`, and describes them.
 
-The `name` of an image is the name of a shipped folder (`base`, or its tag `air-base`) or, with a slash, the
-path of a user's own folder. An image carries the digest of its folder as the label `air.recipe`; `ensure`
-rebuilds it if the folder's digest has changed. The Dockerfile's `ARG BASE` names the base image; `base_image`
-finds it. A build uses the environment's proxies and a file of certificate authorities (CA); neither stays in
-the image.
+Functions get the `name` of an image: the name of a folder that air ships (`base`, or its tag `air-base`) or,
+with a slash, the path of a user's own folder. An image carries the digest of its folder as the label
+`air.recipe`. `ensure` rebuilds the image if the folder's digest has changed. The Dockerfile's `ARG BASE`
+names the base image, which `base_image` finds. A build uses the environment's proxies and a file of
+certificate authorities (CA). Neither of them stays in the image.
 
 Every function may raise `MissingError` if no container engine answers, and `BoxStartError` if the container
 engine, the network or the disk fails. The `docker` SDK is imported on first use.
@@ -38,20 +38,20 @@ _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
 
 @dataclass(frozen=True)
 class Image:
-    """Describes a container image that air can build: its tag, id and size, and whether it is up to date."""
+    """A container image that air can build: its tag, id and size, and whether it is up to date."""
 
     name: str
-    """The image's tag, as in `BoxSpec.image`."""
+    """The tag of the image, as `BoxSpec.image` contains it."""
     id: str
-    """The container engine's id of the image, `sha256:…`; empty if the image is not built."""
+    """The id `sha256:…` by which the container engine knows the image. Empty if the image is not built."""
     size: int
-    """The image's size on disk in bytes; 0 if it is not built."""
+    """The size of the image on disk in bytes. 0 if the image is not built."""
     current: bool
     """Whether the image was built from the present contents of its folder."""
 
 
 def unready(name: str = "air-base") -> str:
-    """Returns one line with the reason why boxes of image `name` cannot start here, or "" if they can."""
+    """Returns one line with the reason why boxes of the image `name` cannot start here, or "" if they can."""
     try:
         return "" if look(name).id else f"image {_tag(name)} is not built"
     except (UsageError, InfrastructureError) as error:
@@ -59,7 +59,8 @@ def unready(name: str = "air-base") -> str:
 
 
 def recipe(name: str) -> str:
-    """Returns the digest of the folder of an image, over the names, modes and contents of all its files.
+    """Returns a digest of an image's folder, which changes if the name, mode or contents of any file there
+    changes.
 
     Raises:
         MissingError: the folder or its Dockerfile does not exist.
@@ -72,7 +73,7 @@ def recipe(name: str) -> str:
 
 
 def look(name: str) -> Image:
-    """Returns a description of the image `name`, whether it is built or not."""
+    """Returns a description of the image `name`. It need not be built: then the description has no id."""
     from air.sandbox.docker import engine
 
     tag, wanted = _tag(name), recipe(name)
@@ -84,12 +85,15 @@ def look(name: str) -> Image:
 
 
 def ls() -> list[Image]:
-    """Returns descriptions of all images that have a folder under `images/`, built or not, sorted by name."""
+    """Returns descriptions of all images that have a folder under `images/`, sorted by name.
+
+    This includes images that are not built.
+    """
     return [look(path.parent.name) for path in sorted(paths.shipped("images").glob("*/Dockerfile"))]
 
 
 def digest(name: str) -> str:
-    """Returns the container engine's id of a built image, which a run records.
+    """Returns the id by which the container engine knows the image `name`, which must be built.
 
     Raises:
         MissingError: the image is not built.
@@ -101,7 +105,7 @@ def digest(name: str) -> str:
 
 
 def ensure(name: str, *, say: Say = print) -> str:
-    """Builds an image unless it is up to date; returns the id of the image.
+    """Builds the image `name` unless it is up to date, and returns its id.
 
     If several processes call this at once, one builds and the others wait.
 
@@ -119,11 +123,11 @@ def ensure(name: str, *, say: Say = print) -> str:
 def build(
     name: str, *, base: str | None = None, ca_bundle: Path | None = None, say: Say = print
 ) -> str:
-    """Builds an image even if it is up to date; returns the id of the image.
+    """Builds the image `name`, even if it is up to date, and returns its id.
 
     Args:
-        base: the base image, instead of the one that the Dockerfile names.
-        ca_bundle: PEM file of certificate authorities that the build trusts; by default `trusted()`.
+        base: the base image to build on, instead of the one that the Dockerfile names.
+        ca_bundle: PEM file of certificate authorities that the build trusts; by default that of `trusted()`.
         say: called with each line of progress.
     """
     with _locked():
@@ -158,7 +162,7 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
 
 
 def _follow(stream: Iterator[dict[str, Any]], doing: str) -> None:
-    """Reads the events of a build until it ends; raises BoxStartError with the build's error if it failed."""
+    """Reads the events of a build until it ends. Raises BoxStartError with the reason if the build failed."""
     tail: list[str] = []
     for event in stream:
         lines = [line.strip() for line in event.get("stream", "").splitlines()]
@@ -192,7 +196,10 @@ def trusted() -> Path | None:
 
 
 def _proxies() -> dict[str, str]:
-    """Returns the environment's proxies as build arguments, which Docker leaves out of an image's history."""
+    """Returns the environment variables that name proxies, for use as arguments of a build.
+
+    Docker leaves such build arguments out of an image's history.
+    """
     return {k: v for k, v in os.environ.items() if k.lower() in _PROXIES and v}
 
 

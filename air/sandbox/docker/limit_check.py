@@ -1,6 +1,7 @@
-"""Checks that the container engine enforces the limits of boxes, and logs a warning if it does not.
+"""Checks whether the container engine enforces the limits of boxes, and logs a warning if it does not.
 
-A rootless container engine, or a kernel without the cgroup controller of a limit, may accept but ignore it.
+A rootless container engine, or a kernel without the cgroup controller for a limit, may accept the limit but
+ignore it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def unheld(container: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the limits that the container engine ignored: memory, processes or CPU.
+    """Returns the names of the limits that the container engine ignored: `memory`, `processes` or `CPU`.
 
     Args:
         container: the container engine's description of a container, created with all three limits.

@@ -24,13 +24,17 @@ _READ_ONLY = "ro,nosuid,nodev,noexec,size=4k,notmpcopyup"
 
 @cache
 def answers(engine: APIClient) -> bool:
-    """Whether the container engine behind the connection `engine` is Podman. Blocks."""
+    """Whether the container engine at the other end of the connection `engine` is Podman, not Docker.
+
+    The first call asks the container engine, and blocks until it answers.
+    """
     parts = engine.version().get("Components") or []
     return any("podman" in str(part.get("Name")).lower() for part in parts)
 
 
 def adapted(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Translates arguments of the Docker SDK's `create_container` from Docker to Podman, and returns them."""
+    """Translates arguments of the Docker SDK's `create_container` into those that Podman accepts; returns
+    them."""
     host, user = arguments["host_config"], str(arguments.get("user", "")).partition(":")[0]
     tmpfs = {folder: _options(options, user) for folder, options in host.get("Tmpfs", {}).items()}
     if host.get("ReadonlyRootfs"):  # Podman would make these writable and unbounded
@@ -39,7 +43,7 @@ def adapted(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _options(docker: str, user: str) -> str:
-    """Translates Docker's mount options of a tmpfs into Podman's, and returns them.
+    """Translates Docker's mount options for a tmpfs into Podman's, and returns them.
 
     The folder starts empty, as with Docker. Podman's options cannot name the owner of the folder, but the
     option `U` makes the container's user the owner.

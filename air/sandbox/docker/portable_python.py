@@ -1,12 +1,13 @@
-"""Provides a Python for boxes whose image has none, or one older than 3.8: a copy of the base image's Python.
+"""Gives boxes whose image has no Python, or one older than 3.8, a copy of the base image's Python.
 
-The copy lies in a named volume of the container engine, so it also works with a remote container engine. A
-helper container makes it once for each build of the base image (see `air.sandbox.guest.copy_python`). Boxes
-see it read-only, at the same path in every image. The copy brings its own loader and libraries, so it needs
-nothing from the image, and no environment variable, which commands would inherit.
+The copy lies in a named volume of the container engine, so this also works if the container engine is on
+another machine. A helper container makes the copy once for each build of the base image (see
+`air.sandbox.guest.copy_python`). Boxes see it read-only, at the same path in every image. The copy contains
+its own dynamic loader and libraries, so it needs nothing from the image. It needs no environment variable
+either, which commands would inherit.
 
-The first box of an image without Python fails to start. This process then stores the image's id and tries
-again with the copy. Boxes of other images start as fast as before.
+The first box of an image without Python fails to start. This process then remembers the image's id and starts
+the box again with the copy. Boxes of other images start as fast as before.
 """
 
 from __future__ import annotations
@@ -30,19 +31,23 @@ from air.sandbox.wire.connection import program
 
 PROGRAM = ("frames", "copy_python")
 LABEL = "air.python"
-"""The label of the volumes that hold copies of Python; its value is the id of the base image."""
+"""The label of the volumes that contain a copy of Python. The value of the label is the id of the base
+image."""
 _COPY_SECONDS = 600.0
 _LOG = logging.getLogger(__name__)
 _WITHOUT: set[str] = set()
-"""The ids of images that have no usable Python, known from boxes that did not start."""
+"""The ids of the images that have no usable Python. This process knows them from boxes that did not start."""
 _READY: set[tuple[str, str]] = set()
-"""The copies that are known to be complete: pairs of `DOCKER_HOST` and the digest that names the volume."""
+"""The copies of Python that this process knows to be complete, as pairs of `DOCKER_HOST` and the digest that
+names the volume."""
 _LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
 _LOCKS = weakref.WeakKeyDictionary()
 
 
 async def interpreter_of(image: str, run: str) -> Python | None:
-    """Returns the Python to mount in a box, or None if the image is not known to lack a usable Python.
+    """Returns the copy of Python that must be mounted in a box. Makes the copy if it does not exist.
+
+    Returns None if the box needs no copy, because its image is not known to lack a usable Python.
 
     Args:
         image: the image of the box.
@@ -58,7 +63,7 @@ async def interpreter_of(image: str, run: str) -> Python | None:
 
 
 async def mounted(run: str) -> Python:
-    """Returns the copy of the base image's Python, ready to be mounted; makes it if it does not exist.
+    """Makes the copy of the base image's Python if it does not exist, and returns it, ready to be mounted.
 
     Args:
         run: the id of the run, for the labels of the helper that makes the copy.
@@ -79,7 +84,10 @@ async def mounted(run: str) -> Python:
 
 
 async def learn(image: str, python: Python | None, failure: str) -> bool:
-    """Records, from a failed start, that an image lacks a usable Python; returns whether to try again.
+    """Examines why a box did not start, and returns whether a second start may succeed with a new copy of
+    Python.
+
+    If the reason is that the box's image lacks a usable Python, remembers the image's id.
 
     Args:
         image: the image of the box that did not start.
@@ -99,7 +107,7 @@ async def learn(image: str, python: Python | None, failure: str) -> bool:
 
 
 async def _copy(volume: str, base: str, run: str) -> None:
-    """Creates the volume and has a helper copy the base image's Python into it."""
+    """Creates the volume and starts a helper container, which copies the base image's Python into it."""
     name = f"air-python-{secrets.token_hex(4)}"
     mount = _mount(volume, base, read_only=False)
     try:  # not created by the mount: Podman may drop a mount's labels
@@ -128,7 +136,8 @@ def _mount(volume: str, base: str, *, read_only: bool) -> Mount:
 
 
 async def _digest(image: str) -> str:
-    """Returns the container engine's id of an image, or "" if there is no such image or the request fails."""
+    """Returns the id by which the container engine knows an image, or "" if there is none or the request
+    fails."""
     try:
         return str((await engine.in_thread(lambda: engine.client().inspect_image(image)))["Id"])
     except engine.FOREIGN:

@@ -1,9 +1,10 @@
-"""Takes and restores snapshots of containers' workspaces, by a helper container called the keeper.
+"""Takes and restores snapshots of containers' workspaces with a helper container, the keeper.
 
-The keeper holds frozen workspaces and mounts copies of them into boxes; see `air.sandbox.guest.snapshots`. It
-mounts in the namespaces of other containers, so it runs in the host's process namespace and with SYS_ADMIN.
-It never runs or reads an agent's files. Each event loop has at most one keeper, which exists while snapshots
-need it. When this process ends, the stream to the keeper closes, and the keeper ends too.
+The keeper stores frozen workspaces and mounts copies of them into boxes; see `air.sandbox.guest.snapshots`.
+It mounts in the namespaces of other containers, so it runs in the host's process namespace and with the
+capability SYS_ADMIN. It never runs or reads an agent's files. Each event loop has at most one keeper, which
+exists as long as a snapshot or a box needs it. When this process ends, the stream to the keeper closes, so
+the keeper ends too.
 """
 
 from __future__ import annotations
@@ -32,33 +33,35 @@ CAPABILITIES = [
     "FSETID",
     "MKNOD",
 ]
-"""The keeper's capabilities: SYS_ADMIN and SYS_CHROOT for mounts in another namespace, SYS_PTRACE for access
-to the guest (the program in a box), which is not dumpable, and the other five for the overlay, which acts on
-files with the rights of the process that mounted it."""
+"""The capabilities of the keeper, the helper container for snapshots. SYS_ADMIN and SYS_CHROOT allow mounts
+in another namespace. SYS_PTRACE allows access to the guest (air's program in a box), which is not dumpable.
+The other five are for the overlay file system, which has the rights of the process that mounted it."""
 _LIFE_SECONDS = 30 * 86_400.0
 
 
 class Tenant(NamedTuple):
-    """Identifies a box to the keeper, the helper container that takes and restores snapshots."""
+    """The data by which the keeper, the helper container for snapshots, finds a box and its workspace."""
 
     id: str
     """The id of the box."""
     container: str
-    """The container engine's id of the box's container; the keeper checks the mount namespace against it."""
+    """The container engine's id of the box's container. The keeper checks that `pid` belongs to this
+    container."""
     pid: int
     """The process id of the box's first process on the container engine's host."""
 
     @property
     def place(self) -> dict[str, Any]:
-        """The fields of a request to the keeper by which it finds the box's workspace."""
+        """The fields of a request by which the keeper finds the box's workspace."""
         return {"pid": self.pid, "container": self.container, "path": WORKSPACE}
 
 
 class Keeper:
-    """The helper container that stores frozen workspaces and mounts copies of them over workspaces of boxes.
+    """The helper container that stores frozen workspaces and mounts copies of them over the workspaces of
+    boxes.
 
-    It counts its users: `hold` and `again` add one, `release` removes one. The last release ends
-    the container.
+    It counts its users. `hold` and `again` add one, and `release` removes one. The last release ends the
+    container.
     """
 
     def __init__(self, attached: Attached, connection: Connection) -> None:
@@ -71,12 +74,14 @@ class Keeper:
         return not self._connection.reason
 
     def again(self) -> Keeper:
-        """Registers one more user of this keeper, who must call `release`; returns the keeper."""
+        """Adds one user, who must call `release` later, to this keeper (the container for snapshots), and
+        returns it."""
         self._holders += 1
         return self
 
     async def release(self) -> None:
-        """Removes one user of this keeper. When the last user has released the keeper, its container ends."""
+        """Removes one user of this keeper (the container for snapshots). Ends the container if it was the
+        last user."""
         self._holders -= 1
         if not self._holders:
             await self._attached.close()
@@ -84,7 +89,8 @@ class Keeper:
     async def take(self, box: Tenant) -> KeptSnapshot:
         """Stores the workspace of a frozen box and returns it as a snapshot.
 
-        The snapshot, not the caller, is then the user of the keeper, and releases it when closed.
+        The snapshot then takes the caller's place as a user of this keeper, and calls `release` when it is
+        closed.
         """
         name = f"snapshot-{secrets.token_hex(6)}"
         try:
@@ -95,13 +101,19 @@ class Keeper:
         return KeptSnapshot(name, self)
 
     async def fork(self, box: Tenant, snapshot: KeptSnapshot, *, disk_mb: int) -> None:
-        """Mounts a copy of a snapshot over the workspace of a box; `drop` with the box's id releases it."""
+        """Mounts a writable copy of a snapshot over the workspace of a box.
+
+        The copy exists until `drop` is called with the id of the box.
+
+        Args:
+            disk_mb: how much the box may write to the copy, in MiB.
+        """
         room = {"disk_mb": disk_mb, "inodes": inodes(disk_mb)}
         request = {"op": "fork", "name": box.id, "of": snapshot.id, **box.place, **room}
         await self._ask(request)
 
     async def drop(self, name: str) -> None:
-        """Releases the snapshot `name`, or the copy that is mounted in the box whose id is `name`.
+        """Releases a snapshot, if `name` is its name, or the copy in a box, if `name` is the id of that box.
 
         Does nothing if there is no such snapshot or copy, or if the keeper is gone.
         """
@@ -116,14 +128,14 @@ class Keeper:
 
 
 class KeptSnapshot(Snapshot):
-    """A frozen workspace of a container, held by the keeper (the helper container for snapshots)."""
+    """A frozen workspace of a container. The keeper, the helper container for snapshots, stores it."""
 
     def __init__(self, name: str, keeper: Keeper) -> None:
         self.id, self.keeper = name, keeper
         self._closed = False
 
     async def close(self) -> None:
-        """Releases the frozen workspace and the keeper; see `Snapshot.close`."""
+        """Releases the frozen workspace, and the keeper that stores it; see `Snapshot.close`."""
         if not self._closed:
             self._closed = True
             await self.keeper.drop(self.id)
@@ -131,9 +143,9 @@ class KeptSnapshot(Snapshot):
 
 
 async def hold(run: str) -> Keeper:
-    """Returns this event loop's keeper, the helper container for snapshots; starts one if there is none.
+    """Returns this event loop's keeper, the helper container for snapshots. Starts one if there is none.
 
-    The caller must `release` the keeper.
+    The caller must call the keeper's method `release` later.
 
     Raises:
         BoxStartError: the keeper did not start, for example because the container engine allows no

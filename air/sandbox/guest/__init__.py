@@ -1,4 +1,4 @@
-"""The guest, which is the program that runs inside every box, and the programs of helper containers.
+"""The guest, which is air's program in every box, and the programs that run in helper containers.
 
 Standard library only, Python >= 3.8.
 """

@@ -1,9 +1,10 @@
-"""A program that copies the Python that runs it, with its loader, so that the copy runs in any image.
+"""A program that copies the Python by which it runs, with its dynamic loader, so that the copy runs in any
+image.
 
-The copy is the folder `python/` in `HOME`: the binary, the standard library without tests and with only those
-compiled modules that `USED` needs, the shared libraries, and the loader. It is made in the folder `new/` and
-renamed at the end, so a copy that exists is complete. If several such programs run at once, one copies and
-the others wait. If one is killed, the next one removes its remains.
+The copy is the folder `python/` in `HOME`: the binary, the shared libraries, the loader, and the standard
+library without tests and with only those compiled modules that `USED` needs. The copy is made in the folder
+`new/` and renamed at the end, so a folder `python/` is always complete. If several such programs run at once,
+one of them copies and the others wait. If one is killed, the next one removes what it left.
 
 Standard library only, Python >= 3.8, no import of `air`.
 """
@@ -22,11 +23,12 @@ import sys
 from air.sandbox.guest import frames
 
 HOME = "/.air"
-"""The folder that holds the copy of Python; boxes see it at the same path, read-only."""
+"""The folder that contains the copy of Python. Boxes see it at the same path, read-only."""
 LOADER, LIBRARIES, BINARY = "python/loader", "python/libraries", "python/bin/python3"
-"""The paths, below `HOME`, of the copy's dynamic loader, shared libraries and binary."""
+"""The paths, relative to `HOME`, of the copy's dynamic loader, shared libraries and binary."""
 USED = "ctypes,errno,fcntl,json,mmap,resource,select,shutil,signal,socket,struct,zlib"
-"""The modules that the guest imports. The copy holds only the compiled modules that these need."""
+"""The modules that the guest (air's program in a box) imports. The copy contains only the compiled modules
+that these need."""
 _LEFT_OUT = re.compile(
     r"tests?|idle_test|idlelib|ensurepip|tkinter|turtledemo|lib2to3|(site|dist)-packages|config-.*"
 )
@@ -34,7 +36,7 @@ _LISTED = re.compile(r"^\s*(\S+) => (/\S+)", re.MULTILINE)
 
 
 def keep(home: str) -> None:
-    """Makes the copy of Python in the folder `home`, unless the copy exists already."""
+    """Makes the copy of Python in the folder `home`, unless that folder already contains one."""
     with open(os.path.join(home, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done, new = os.path.join(home, "python"), os.path.join(home, "new")
@@ -51,7 +53,7 @@ def keep(home: str) -> None:
 
 
 def copy(folder: str) -> None:
-    """Copies the running Python, with its libraries and its loader, into `folder`."""
+    """Copies the Python that runs this program, with its libraries and its dynamic loader, into `folder`."""
     for name in USED.split(","):
         __import__(name)
     files = (getattr(module, "__file__", None) or "" for module in list(sys.modules.values()))
@@ -78,7 +80,7 @@ def copy(folder: str) -> None:
 
 
 def check(home: str) -> None:
-    """Tests the copy of Python in `home` by running it; raises RuntimeError if it does not work."""
+    """Runs the copy of Python in the folder `home`; raises RuntimeError if it does not work."""
     argv = [*command(home), "-I", "-S", "-c", f"import sys, {USED}; print(sys.prefix)"]
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     lines = done.stdout.decode("utf-8", "replace").split("\n")
@@ -87,17 +89,17 @@ def check(home: str) -> None:
 
 
 def command(home: str = HOME) -> list[str]:
-    """Returns the command that starts the copy of Python in `home`.
+    """Returns the command that starts the copy of Python in the folder `home`.
 
-    The copy finds its library by the path of its binary, so it needs no environment variable, which commands
-    would inherit.
+    The copy finds its library by the path of its binary. So it needs no environment variable, which commands
+    in a box would inherit.
     """
     loader, libraries, binary = (os.path.join(home, part) for part in (LOADER, LIBRARIES, BINARY))
     return [loader, "--library-path", libraries, binary]
 
 
 def _loader() -> str:
-    """Returns the path of the dynamic loader, which loaded the shared libraries of this process."""
+    """Returns the path of the dynamic loader that loaded the shared libraries of this process."""
     with open("/proc/self/maps") as table:
         paths = {line.split(None, 5)[5].strip() for line in table if "/" in line}
     loaders = [path for path in paths if re.match(r"ld[-.0-9].*\.so", os.path.basename(path))]
@@ -122,6 +124,6 @@ def _sync(folder: str) -> None:
 
 
 def main() -> None:
-    """Makes the copy of Python in `HOME`, sends `ready` on standard output, and ends."""
+    """Makes the copy of Python in `HOME`, sends the message `ready` on standard output, and ends."""
     keep(HOME)
     frames.send({"op": "ready"})

@@ -1,7 +1,8 @@
-"""The guest's file operations: they follow no link, and touch only regular files and folders.
+"""The file operations of the guest, air's program in every box. They open only regular files and folders.
 
-Every path is opened one component at a time, starting at the descriptor of a root (a writable folder of the
-box). So nothing that a command changes meanwhile can lead a read or a write out of these folders.
+They follow no link. Every path is opened one component at a time, starting at the descriptor of a root, which
+is a writable folder of the box. So even if a command changes a path during an operation, no read or write
+leaves these folders.
 
 Part of the guest: standard library only, Python >= 3.8, no import of `air`.
 """
@@ -29,11 +30,12 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Refused(Exception):
-    """Error: the guest refuses a request. The text of the error is sent back as the answer."""
+    """Error: the guest, air's program in a box, refuses a request. Its text is sent back as the answer."""
 
 
 class Upload:
-    """A file that the guest is writing, under a temporary name until the file is complete."""
+    """A file that the guest (air's program in a box) is writing. It has a temporary name until it is
+    complete."""
 
     def __init__(self, folder: int, name: str, mode: int) -> None:
         self.folder = folder
@@ -47,20 +49,24 @@ class Upload:
             raise
 
     def add(self, data: bytes) -> None:
-        """Appends bytes to the file."""
+        """Appends `data` to the temporary file."""
         view = memoryview(data)
         while view:
             view = view[os.write(self.fd, view) :]
 
     def commit(self) -> None:
-        """Gives the file its final name and mode; replaces a file or link of that name."""
+        """Completes the upload: the temporary file gets its final name and mode, and replaces a file of that
+        name.
+
+        If a link has the final name, the file replaces the link, not the file to which the link points.
+        """
         os.fchmod(self.fd, self.mode)
         os.rename(self.temporary, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
         os.close(self.fd)
         os.close(self.folder)
 
     def abandon(self) -> None:
-        """Removes the temporary file."""
+        """Cancels the upload and removes its temporary file."""
         try:
             os.unlink(self.temporary, dir_fd=self.folder)
         except FileNotFoundError:
@@ -70,20 +76,21 @@ class Upload:
 
 
 def holds(folder: str, path: str) -> bool:
-    """Whether `path` is `folder` or lies below it. Compares text only; both paths must be absolute."""
+    """Whether `path` is `folder` or lies below it. Compares only the texts of the two absolute paths."""
     return path == folder or path.startswith(folder + "/")
 
 
 def deepest(folders: Iterable[str], path: str) -> str | None:
-    """Returns the deepest of `folders` that contains `path`, or None if no folder contains it."""
+    """Returns the innermost of `folders` that contains `path`, or None if none of them contains it."""
     return max((folder for folder in folders if holds(folder, path)), key=len, default=None)
 
 
 class Files:
-    """Reads and writes files in the roots of a box, its writable folders.
+    """Reads and writes files in the roots of a box, which are its writable folders.
 
     Args:
-        roots: pairs of the path that requests use for a folder and the folder's real path in the box.
+        roots: pairs of two paths of a folder: the one that requests use, and the one that it really has in
+            the box.
     """
 
     def __init__(self, roots: list[tuple[str, str]]) -> None:
@@ -91,19 +98,22 @@ class Files:
         self.uploads: dict[int, Upload | None] = {}
 
     def reopen(self) -> None:
-        """Opens the roots again after a file system was mounted over one of them."""
+        """Opens the roots (the box's writable folders) again, after a file system was mounted over one of
+        them."""
         for _, _, fd in self.roots:
             os.close(fd)
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen, _ in self.roots]
 
     def write(self, ident: int, header: dict[str, Any], data: bytes) -> bool:
-        """Writes one piece of a file; returns True if it was the last piece and the file is in place.
+        """Writes one piece of a file. Returns True if it was the last piece, so that the file is complete.
 
-        After a failure, the remaining pieces of that file are dropped without an answer.
+        After a failure, the remaining pieces of that file are ignored and get no answer.
 
         Args:
             ident: the id of the request; all pieces of one file have the same id.
-            header: the request's header; the header of the first piece contains the path and the mode.
+            header: the header of the request; for the first piece it contains the path and the mode of the
+                file.
+            data: the bytes of the piece.
         """
         try:
             if ident not in self.uploads:
@@ -127,7 +137,8 @@ class Files:
         return False
 
     def abort(self, ident: int) -> None:
-        """Ends the unfinished `write` with id `ident`, if there is one, and removes its temporary file."""
+        """Cancels the unfinished `write` that has the id `ident`, if there is one, and removes its temporary
+        file."""
         upload = self.uploads.pop(ident, None)
         if upload is not None:
             upload.abandon()
@@ -142,15 +153,21 @@ class Files:
         return Upload(folder, parts[-1], header["mode"])
 
     def mkdir(self, header: dict[str, Any]) -> None:
-        """Makes the folder `path` of the request and its missing parents; the folder may exist already."""
+        """Makes the folder at the path `header["path"]`, and its missing parents. The folder may exist
+        already."""
         root, parts = self._resolve(header["path"])
         os.close(self._walk(root, parts, make=True))
 
     def get(self, header: dict[str, Any]) -> Copy:
-        """Yields the contents of a file, or of a folder if the request sets `tree`, in pieces.
+        """Yields the contents of a file in pieces; also those of a folder, with all files below it, if `tree`
+        is set.
 
-        A piece is a header and bytes. A header with the key `entry` starts the file at that path or, if it
-        also has the key `folder`, stands for a folder. An empty header continues the previous file.
+        A piece consists of a header and bytes. A header with the key `entry` starts the file at that path. If
+        it also has the key `folder`, it stands for a folder. An empty header continues the previous file.
+
+        Args:
+            header: the header of the request: `path`, `tree`, and `max_bytes` for the maximum size of all
+                files.
         """
         root, parts = self._resolve(header["path"])
         room, pending, seen = header["max_bytes"], [("", parts)], 0
@@ -180,7 +197,8 @@ class Files:
                 os.close(fd)
 
     def _resolve(self, path: str) -> tuple[int, list[str]]:
-        """Returns the descriptor of the root that holds `path`, and the components below that root."""
+        """Returns the descriptor of the root that contains `path`, and the components of the path below that
+        root."""
         if "\0" in path:
             raise Refused("the path holds a NUL byte")
         path = os.path.normpath(os.path.join(self.roots[0][0], path))
@@ -192,7 +210,10 @@ class Files:
 
     @staticmethod
     def _walk(root: int, parts: list[str], make: bool = False) -> int:
-        """Returns a descriptor of the folder at path `parts` below `root`; `make` creates missing folders."""
+        """Returns a descriptor of the folder at the path `parts` below `root`.
+
+        If `make` is true, creates missing folders on the way.
+        """
         fd = os.open(".", _FOLDER, dir_fd=root)
         for part in parts:
             try:
@@ -219,7 +240,7 @@ class Files:
     def _open(self, root: int, parts: list[str], entry: str) -> tuple[int, bool]:
         """Opens a regular file or a folder at the path `parts` below `root`.
 
-        Returns the descriptor, and whether it is of a folder. Error messages call the file `entry`.
+        Returns a descriptor, and whether it belongs to a folder. Error messages call the file `entry`.
         """
         what = repr(entry) if entry else "it"
         folder = self._walk(root, parts[:-1])

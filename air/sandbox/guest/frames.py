@@ -1,8 +1,9 @@
-"""Frames: the format of messages between the harness, which drives boxes, and the programs in boxes.
+"""Frames: the messages between programs in boxes and the process outside that drives the boxes.
 
-A frame consists of two big-endian 32-bit lengths, a JSON header and a raw body. Both ends use this module.
+A frame consists of two big-endian 32-bit lengths, a JSON header and a body of bytes. Programs on both sides
+use this module.
 
-Part of the guest: standard library only, Python >= 3.8, no import of `air`.
+Part of the guest (air's program in a box): standard library only, Python >= 3.8, no import of `air`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ _LENGTHS = 8
 
 
 def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
-    """Returns a frame as bytes; raises ValueError if its header or its body is too large."""
+    """Returns a frame (a message to or from a box) as bytes.
+
+    Raises:
+        ValueError: the header or the body is too large.
+    """
     head = json.dumps(header).encode()
     if len(head) > MAX_HEADER or len(body) > MAX_BODY:
         raise ValueError(f"a request of {len(head) + len(body)} bytes is too large for a box")
@@ -31,7 +36,9 @@ def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
-    """Removes the first frame from `buffer` and returns its header and body, or None if it is incomplete.
+    """Removes the first frame (message) from `buffer` and returns its header and body.
+
+    Returns None if the frame is not complete yet.
 
     Raises:
         ValueError: the bytes are not a frame.
@@ -49,9 +56,10 @@ def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
 
 
 def missing(buffer: bytearray) -> int:
-    """Returns how many bytes the first frame in `buffer` still lacks; 0 if the frame is complete.
+    """Returns how many bytes are missing at the end of `buffer` for its first frame (message) to be complete.
 
-    While the frame's two lengths are incomplete, returns how many bytes they lack.
+    Returns 0 if the frame is complete. A frame begins with two lengths; if these are not complete, returns
+    how many of their bytes are missing.
 
     Raises:
         ValueError: the lengths are impossible.
@@ -65,9 +73,9 @@ def missing(buffer: bytearray) -> int:
 
 
 def receive(patience: float) -> dict[str, Any]:
-    """Reads one frame from standard input, and no byte after it; returns the frame's header.
+    """Reads exactly one frame (message) from standard input and returns its header. May end this process.
 
-    If the input ends, or brings nothing for `patience` seconds, the harness is gone, so this process ends.
+    If the input ends, or brings nothing for `patience` seconds, the sender is gone, so this process ends.
     """
     buffer = bytearray()
     while size := missing(buffer):
@@ -81,7 +89,7 @@ def receive(patience: float) -> dict[str, Any]:
 
 
 def send(header: Mapping[str, Any]) -> None:
-    """Writes a frame without a body to standard output; blocks until all of it is written."""
+    """Writes a frame (message) without a body to standard output. Blocks until all of it is written."""
     view = memoryview(frame(header))
     while view:
         view = view[os.write(1, view) :]

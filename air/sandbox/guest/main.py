@@ -1,20 +1,19 @@
-"""The guest: the program inside a box through which every command and file goes.
+"""The guest: the program in every box that runs all commands and file operations.
 
-Standard library only, Python >= 3.8, one thread. The guest exchanges frames (see `air.sandbox.guest.frames`)
-on standard input and output with the harness, the process that drives the box. The first frame that the guest
-receives is its configuration; the first frame that it sends is `ready`.
+Standard library only, Python >= 3.8, one thread. The guest exchanges frames, which are messages (see
+`air.sandbox.guest.frames`), on standard input and output with the harness, the process outside that drives
+the box. The first frame that the guest receives is its configuration; the first frame that it sends is
+`ready`.
 
-Rules of the guest:
-- Commands never inherit the guest's streams, and the guest is not dumpable, so nothing in the box can read
-  its memory or forge its frames. As process 1 of its namespace it cannot be killed or stopped either.
-- Each command is a session of its own. On a timeout or a cancel, all descendants of the command are
-  stopped and killed, even after `setsid`. A mark in the environment shows to which command an orphan belongs;
-  an orphan without a mark is killed too.
-- Output is read while a command runs; its beginning and end are stored. A child that continues in
-  the background delays nothing, because its later output is discarded.
-- The guest ends, and everything in the box with it, when standard input closes, when the time to live is
-  over, or when nothing has been received for `SILENCE_SECONDS`. The last rule is needed because
-  a container engine that is killed leaves standard input open.
+Rules of the guest: - Commands never inherit the guest's streams, and the guest is not dumpable, so nothing in
+the box can read its memory or forge its frames. As process 1 of its namespace it cannot be killed or stopped
+either. - Each command is a session of its own. After a timeout or a cancel, all descendants of the command
+are stopped and killed, even after `setsid`. A mark in the environment shows to which command an orphan
+belongs. An orphan without a mark is killed too. - Output is read while a command runs; only its beginning and
+end are stored. A child that continues in the background delays nothing, because its later output is
+discarded. - The guest ends, and everything in the box with it, when standard input closes, when the time to
+live is over, or when nothing has been received for `SILENCE_SECONDS`. The last rule is needed because a
+container engine that is killed leaves standard input open.
 """
 
 from __future__ import annotations
@@ -44,16 +43,22 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 18
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
 QUIET = 4
-"""A killed command counts as dead after this many consecutive lists of processes without a new descendant."""
+"""A killed command counts as dead after the guest has listed the processes this many times in a row without
+finding a new descendant."""
 FRAMES = 16
-"""Maximum number of frames that the event loop handles before it sends the results of ended commands."""
+"""Maximum number of frames (messages) that the event loop handles before it sends the results of commands
+that have ended."""
 SILENCE_SECONDS = 300.0
 PATIENCE = 2.0
-"""Seconds that the guest waits for its configuration frame before it ends; see `connection.PATIENCE`."""
+"""Seconds that the guest waits for its configuration before it ends; see `connection.PATIENCE`."""
 
 
 class Guest:
-    """The guest's event loop: one epoll over the streams to the harness, pipes of commands and ports."""
+    """The event loop of the guest, air's program in a box.
+
+    One epoll object waits for the streams to the harness (the process outside that drives the box), for the
+    output of commands, and for forwarded ports.
+    """
 
     def __init__(self, config: dict[str, Any]) -> None:
         bound(config.get("bounds", []))
@@ -103,7 +108,8 @@ class Guest:
         self.over = True  # an exception here could interrupt `end`, and leave processes stopped
 
     def run(self) -> None:
-        """Serves requests until standard input closes, is silent too long, or the time to live is over."""
+        """Answers requests until standard input closes or is silent for too long, or the time to live is
+        over."""
         self.send({"op": "ready", "uid": os.getuid(), "shell": self.starter.shell})
         self._flush()
         while not self.over:
@@ -151,7 +157,7 @@ class Guest:
         return bool(data)
 
     def _work(self) -> None:
-        """Handles up to `FRAMES` received frames; sets `self.behind` to whether more may be waiting."""
+        """Handles up to `FRAMES` received frames. Sets `self.behind` to True if more frames may wait."""
         for _ in range(FRAMES):
             request = frames.take(self.inbox)
             self.behind = request is not None
@@ -160,7 +166,8 @@ class Guest:
             self.handle(*request)
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues a frame for the harness; the event loop writes all queued frames together."""
+        """Queues a frame (message) for the process outside that drives the box; the event loop writes it
+        later."""
         self._queue(header, body)
         self.unsent = True
 
@@ -186,7 +193,8 @@ class Guest:
             self.epoll.modify(1, select.EPOLLOUT if self.writing else 0)
 
     def _join(self) -> None:
-        """Merges small queued frames, because each write wakes all processes between guest and harness."""
+        """Merges small queued frames, because each write wakes all processes between the guest and its
+        harness."""
         small: list[memoryview] = []
         size = 0
         while self.outbox and (size := size + len(self.outbox[0])) <= READ_BYTES:
@@ -195,10 +203,11 @@ class Guest:
             self.outbox.appendleft(memoryview(b"".join(small)))
 
     def _pull(self) -> None:
-        """Queues the next piece of one relayed connection and of one `get`, a request for a file.
+        """Queues the next piece of one forwarded connection, and of one file that a `get` request has asked
+        for.
 
-        Called only when the queue is empty, so that sockets and files are read only as fast as the harness
-        accepts bytes.
+        Called only if the queue is empty. So sockets and files are read only as fast as the harness, the
+        process outside that drives the box, accepts bytes.
         """
         self.relay.pull()
         if not self.streams:
@@ -216,7 +225,7 @@ class Guest:
     # Requests: each method takes a frame and returns the answer, or None to send no answer (or a later one)
 
     def handle(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles one frame from the harness, and sends the answer or the error to the harness."""
+        """Handles one frame, which is a request to the guest, and queues the answer or the error."""
         try:
             operation = self.operations.get(header["op"])
             if operation is None:
@@ -244,7 +253,7 @@ class Guest:
         }
 
     def _abort(self, header: dict[str, Any], _: bytes) -> None:
-        """Ends a `write` or a `get` whose caller no longer waits for it."""
+        """Cancels a `write` or a `get` request, for whose answer nobody waits any more."""
         self.files.abort(header["target"])
         for ident, stream in list(self.streams):
             if ident == header["target"]:
@@ -282,8 +291,8 @@ class Guest:
     # Commands
 
     def _freeze(self, *_frame: object) -> dict[str, Any]:
-        """Kills every process of the box and refuses new commands, so that nothing writes to the workspace
-        any more."""
+        """Kills every process of the box and refuses new commands, so that nothing changes the workspace any
+        more."""
         self.frozen = True
         for command in list(self.commands.values()):
             command.cancelled = True
@@ -338,7 +347,8 @@ class Guest:
                 command.drain_until = min(later, command.drain_most)
 
     def _reap(self) -> None:
-        """Reaps every dead child: first processes of commands, and orphans whose parent became the guest."""
+        """Collects the exit status of every dead child: first processes of commands, and orphans that the
+        guest adopted."""
         leaders = {command.pid: command for command in self.commands.values()}
         while True:
             try:
@@ -351,7 +361,8 @@ class Guest:
                 leaders[pid].status = status
 
     def _advance(self, command: processes.Command, now: float) -> None:
-        """Kills a command past its deadline; sends its result when it is dead and its output is read."""
+        """Kills a command past its deadline. Sends the result of a command that is dead and whose output is
+        read."""
         if command.status is None:
             if now >= command.deadline:
                 command.timed_out = True
@@ -372,7 +383,7 @@ class Guest:
             self.send(*command.result(now, self.starter.began(command.ident)))
 
     def _kill(self, command: processes.Command) -> None:
-        """Stops and kills all descendants of a command, until no new one appears."""
+        """Stops and kills all descendants of a command, again and again until no new one appears."""
         killed: set[int] = set()
         if command.status is None:  # at once: a process that forks and exits escapes every listing
             processes.signal_all({-command.pid}, signal.SIGKILL)
@@ -395,7 +406,8 @@ class Guest:
         return processes.tree(self.me, self.mark, leaders, command)
 
     def end(self) -> None:
-        """Kills the remaining processes of the box and removes the box's folder, if it has one to remove.
+        """Kills the remaining processes of the box. Then removes the box's folder, if the configuration names
+        one.
 
         If the guest is process 1, the kernel kills the processes when the guest exits.
         """
@@ -414,7 +426,7 @@ class Guest:
 
 
 def main() -> None:
-    """Runs the guest: receives the configuration, serves requests, and cleans up at the end."""
+    """Runs the guest, air's program in a box: receives the configuration, answers requests, and cleans up."""
     guest = Guest(frames.receive(PATIENCE))
     gc.freeze()  # garbage collections skip what exists by now
     try:

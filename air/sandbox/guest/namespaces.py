@@ -1,13 +1,15 @@
-"""The launcher of a process box with namespaces. (A process box is a plain process, not a container.)
+"""Launches a box that is a plain process, not a container, in Linux namespaces of its own.
 
-The launcher reads its own configuration frame, before the guest's, and forks. The child enters namespaces of
-users, mounts, processes, network, IPC and host name. It builds a root file system from the host's system
-folders, read-only, and writable folders of bounded size, gives up every privilege, and becomes the guest, as
-process 1. The parent stays outside the box. It waits until all processes inside are dead, and removes the
-box's folder. If the parent or the child dies, the other one dies too.
+The launcher reads its configuration from standard input, as a frame (message) that precedes the guest's, and
+forks. The child enters new namespaces of users, mounts, processes, network, IPC and host name. It builds a
+root file system from read-only system folders of the host and writable folders of limited size, and gives up
+every privilege. Then it becomes the guest (air's program in a box), as process 1. The parent stays outside
+the box. It waits until all processes inside are dead, and removes the box's folder. If the parent or the
+child dies, the other one dies too.
 
 If the launcher runs as root, it sets everything up before it creates the box's user namespace, in which no
-user is root of the host. Otherwise it first makes a user namespace of its own, which contains the box's.
+user is root of the host. Otherwise it first makes a user namespace of its own, which contains the box's user
+namespace.
 
 Standard library only, Python >= 3.8, no import of `air`.
 """
@@ -39,7 +41,8 @@ SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 INSIDE_UID, SECOND_UID = 1000, 65533
 SETUID_SETGID_KILL = (5, 6, 7)
 WORKSPACE_FD = 9
-"""The launcher's file descriptor of the box's workspace, through which the host reaches the box's files."""
+"""The number of the launcher's file descriptor of the workspace, through which the host reaches the box's
+files."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_CLOSED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 OLD = "/.old"
@@ -47,7 +50,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Launches the box that the first frame describes (`air.sandbox.process.namespaces.layout` makes it)."""
+    """Reads from standard input the frame (message) that describes the box, and launches the box.
+
+    `air.sandbox.process.namespaces.layout` makes that frame.
+    """
     config = frames.receive(guest.PATIENCE)
     try:
         _enter(config)
@@ -90,7 +96,8 @@ def _enter(config: dict[str, Any]) -> None:
 
 
 def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
-    """Runs the parent process, outside the box: maps the box's user ids, waits for the box's end, exits."""
+    """Runs the parent process, outside the box. It maps the box's user ids, waits for the box's end, and
+    exits."""
     # A process that inherits our standard input would keep the guest from seeing the harness die.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     if os.read(ready, 1):
@@ -118,7 +125,8 @@ def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
 
 
 def _build(config: dict[str, Any]) -> int:
-    """Builds the box's root file system and unmounts the host's; returns a descriptor of /proc/sys."""
+    """Builds the box's root file system and unmounts the host's. Returns a descriptor of the folder
+    /proc/sys."""
     _unshare(NEW_MOUNTS, "a mount namespace")
     _mount("none", "/", flags=RECURSIVE | PRIVATE)
     _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
@@ -155,7 +163,7 @@ def _build(config: dict[str, Any]) -> int:
 
 
 def _show(source: str, where: str) -> None:
-    """Mounts the file or folder `source` of the host at the path `where` in the box."""
+    """Mounts the host's file or folder `source` at the path `where` in the box."""
     if os.path.isdir(OLD + source):
         os.makedirs(where, exist_ok=True)
     else:
@@ -192,7 +200,7 @@ def _lay_proc(config: dict[str, Any]) -> int:
 
 
 def _lay_names(home: str) -> None:
-    """Replaces the host's /etc/passwd and /etc/group by files that name only the box's own users."""
+    """Replaces /etc/passwd and /etc/group of the host by files that list only the box's own users."""
     users = (("root", 0, "/"), ("agent", INSIDE_UID, home), ("second", SECOND_UID, "/"))
     for file, line in (("passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"), ("group", "{0}:x:{1}:\n")):
         if os.path.isfile(f"/etc/{file}"):
@@ -203,7 +211,10 @@ def _lay_names(home: str) -> None:
 
 
 def _close_to_writing(open_ones: set[str]) -> None:
-    """Remounts every mount of the box, except those at `open_ones`, read-only and without setuid programs."""
+    """Remounts every mount of the box read-only, and so that setuid bits have no effect.
+
+    The mounts at the paths `open_ones` stay as they are.
+    """
     with open("/proc/self/mountinfo", "rb") as table:
         mounts = [line.split()[4:6] for line in table]
     for raw, options in mounts:
@@ -232,7 +243,10 @@ def _raise_loopback() -> None:
 
 
 def _renounce(config: dict[str, Any], sysctls: int) -> None:
-    """Makes this process the box's user for good, without capabilities (in a grader's box, with three)."""
+    """Gives up this process's privileges for good: it becomes the box's user, without capabilities.
+
+    In a grader's box, it keeps the capabilities SETUID, SETGID and KILL.
+    """
     second_user = config["second_user"]
     fd = os.open("user/max_user_namespaces", os.O_WRONLY, dir_fd=sysctls)
     os.write(fd, b"0")  # the creator of a user namespace has every privilege inside it

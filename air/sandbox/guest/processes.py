@@ -1,6 +1,6 @@
-"""Processes of a box: a running command, its result and capped output, and the search for its descendants.
+"""The processes of a box: running commands, their results and limited output, and the search for descendants.
 
-Part of the guest: standard library only, Python >= 3.8, no import of `air`.
+Part of the guest (air's program in a box): standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH123, PTH208
@@ -26,18 +26,18 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def prctl(option: int, value: int) -> None:
-    """Sets one attribute of this process; raises OSError if the kernel refuses."""
+    """Sets one attribute of this process by the system call `prctl`; raises OSError if the kernel refuses."""
     if _LIBC.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def reason(error: BaseException) -> str:
-    """Returns the message of an exception as a short text without a full stop."""
+    """Returns the message of an exception as a short text."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or repr(error)
 
 
 class Output:
-    """Collects the output of one stream of a command; stores only its first and last `cap / 2` bytes."""
+    """Collects what a command writes to one stream. Stores only the first and the last `cap / 2` bytes."""
 
     def __init__(self, cap: int) -> None:
         self.head_cap = cap - cap // 2
@@ -47,7 +47,8 @@ class Output:
         self.cut = 0
 
     def add(self, data: bytes) -> None:
-        """Adds output, and drops bytes from its middle, so that memory stays below about twice `cap`."""
+        """Adds output of the command. Drops bytes from the middle, so that at most about twice `cap` is
+        stored."""
         room = self.head_cap - len(self.head)
         self.head += data[:room]
         self.tail += data[room:]
@@ -60,14 +61,14 @@ class Output:
         del self.tail[:over]
 
     def bytes(self) -> bytes:
-        """Returns the stored output; if bytes were dropped, a line in the middle contains their number."""
+        """Returns the stored output. If bytes were dropped, a line in the middle contains how many."""
         self._trim()
         mark = b"\n[... %d bytes cut ...]\n" % self.cut if self.cut else b""
         return bytes(self.head) + mark + bytes(self.tail)
 
 
 class Command:
-    """A running command: the pid of its first process, its two output pipes, its deadline and its state."""
+    """A command that runs in the box: the pid of its first process, its output pipes, deadline and state."""
 
     def __init__(self, ident: int, pid: int, out: int, err: int, header: dict[str, Any]) -> None:
         self.ident = ident
@@ -83,10 +84,12 @@ class Command:
         self.drain_most = 0.0
 
     def result(self, now: float, began: bool) -> tuple[dict[str, Any], bytes]:
-        """Returns header and body of the answer to the harness; the command's first process must be dead.
+        """Returns the answer to the request for this command, as header and body.
+
+        Call it only after the command's first process is dead.
 
         Args:
-            now: the time of `time.monotonic()`.
+            now: the present time of `time.monotonic()`.
             began: whether the command's program ran at all.
         """
         assert self.status is not None
@@ -106,7 +109,9 @@ class Command:
 
 
 def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes]:
-    """Returns the answer (header and body) for a command that did not start, e.g. at the limit of processes.
+    """Returns the answer to the request for a command that could not be started, as header and body.
+
+    A command cannot be started, for example, if the box has reached its limit of processes.
 
     Args:
         ident: the id of the request.
@@ -119,7 +124,8 @@ def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes
 
 
 def processes() -> dict[int, tuple[int, int, int]]:
-    """Returns every live process, without zombies, as pid -> (parent, process group, session)."""
+    """Returns all live processes, without zombies, as a dict: pid -> (parent's pid, process group, session).
+    """
     table = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -135,10 +141,11 @@ def processes() -> dict[int, tuple[int, int, int]]:
 
 
 def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
-    """Whether the environment of process `pid` contains the mark of the command `ident`.
+    """Whether a process belongs to the command `ident`, according to the process's environment variables.
 
-    The guest puts a mark with its own `mark` and the id of the command into the environment of each command.
-    Unless `strict`, also true for a process without any mark of the guest, or with an unreadable environment.
+    The guest (air's program in a box) puts a mark into the environment of each command. The mark consists of
+    `mark` and the id of the command. Unless `strict` is set, the result is also True if the process has no
+    such mark, or if its environment cannot be read.
     """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -152,11 +159,11 @@ def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
 
 
 def tree(guest: int, mark: str, leaders: set[int], command: Command | None) -> set[int]:
-    """Returns the pids of the live processes of one command of the guest, or of all its commands.
+    """Returns the pids of the live processes of one command in the box, or of all commands.
 
     Args:
-        guest: the pid of the guest.
-        mark: the mark that the guest puts into the environment of its commands.
+        guest: the pid of the guest, air's program in the box, which starts the commands.
+        mark: the text that the guest puts into the environment of its commands.
         leaders: the pids of the first processes of all commands.
         command: the command, or None for all commands.
     """
@@ -179,7 +186,7 @@ def tree(guest: int, mark: str, leaders: set[int], command: Command | None) -> s
 
 
 def signal_all(pids: set[int], number: int) -> None:
-    """Sends signal `number` to each process; skips those that are gone or belong to another user."""
+    """Sends the signal `number` to each process. Skips processes that are gone or belong to another user."""
     for pid in pids:
         try:
             os.kill(pid, number)

@@ -1,16 +1,17 @@
-"""The guest's side of forwarded ports (`Box.forward`): turns connections to them into frames and back.
+"""The part of a port relay that runs in the box; see `Box.forward`.
 
-Part of the guest: standard library only, Python >= 3.8, no import of `air`.
+Part of the guest (air's program in a box): standard library only, Python >= 3.8, no import of `air`.
 
-The harness, the process that drives the box, answers these connections. Each connection is a series of frames
-`{"op": "relay", "conn": N, "do": …}`. `open` comes from the guest; `data` and `eof` go both ways; `credit`
-allows the other side to send `bytes` more; `close` comes from either side (the harness sends it after its
-data; with `abort` the guest does not wait for the data to be delivered). At most `most` connections exist at
-once; further ones wait in the kernel's queue. A connection counts until its socket is closed and the
-harness has sent `free`.
+The guest accepts network connections to forwarded ports. It passes their data on as frames (messages) to the
+harness, the process outside that drives the box, which answers the connections. Each connection is a series
+of frames `{"op": "relay", "conn": N, "do": …}`. `open` comes from the guest. `data` and `eof` go both ways.
+`credit` allows the other side to send `bytes` more bytes. `close` comes from either side; the harness sends
+it after its data. After `abort`, which comes from the harness, the guest closes the connection without
+waiting until the data is delivered. At most `most` connections exist at once; further ones wait in the
+kernel's queue. A connection counts until its socket is closed and the harness has sent `free`.
 
-Sockets are read only if the stream to the harness has room (`pull`), one piece per connection in turn. So a
-transfer neither fills the guest's memory nor delays the results of commands.
+Sockets are read only while the stream to the harness has room (see `Relay.pull`), one piece of each
+connection in turn. So a transfer neither fills the guest's memory nor delays the results of commands.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FULL_SECONDS = 0.01
 
 
 class Stream:
-    """One connection of a program in the box to a relayed port, with its socket and its state."""
+    """One network connection from a program in the box to a forwarded port, with its socket and its state."""
 
     def __init__(self, ident: int, sock: socket.socket, window: int) -> None:
         self.ident = ident
@@ -49,11 +50,14 @@ class Stream:
 
 
 class Relay:
-    """Opens loopback ports, accepts connections, and turns their data into frames and back.
+    """Opens loopback ports in the box, accepts network connections to them, and exchanges their data as
+    frames.
+
+    A frame is a message to or from the harness, the process outside that drives the box.
 
     Args:
-        epoll: the epoll object of the guest's loop; each socket is armed for one event at a time.
-        queue: a function that queues one frame for the harness; the guest writes it later.
+        epoll: the epoll object of the guest's event loop; each socket is armed for one event at a time.
+        queue: a function that queues one frame for the harness; the guest writes the frame later.
     """
 
     def __init__(self, epoll: select.epoll, queue: Queue) -> None:
@@ -66,11 +70,12 @@ class Relay:
         self.ready: collections.deque[Stream] = collections.deque()
 
     def listen(self, header: dict[str, Any]) -> int:
-        """Opens a loopback port and returns its number.
+        """Opens a loopback port in the box and returns its number.
 
         Args:
-            header: the request: `port` (0 takes any free port), `key` (the port's id in the harness),
-                `window` (bytes that the harness accepts before it grants credit), `most` (maximum number
+            header: the request of the harness, the process outside that drives the box. It contains `port` (0
+                takes any free port), `key` (by which the harness knows the port), `window` (how many bytes of
+                a connection may be sent to the harness before it allows more), and `most` (the maximum number
                 of connections).
         """
         import socket  # too slow to import at every start of a box
@@ -93,7 +98,8 @@ class Relay:
         return port
 
     def event(self, fd: int, events: int) -> bool:
-        """Handles an epoll event of the descriptor `fd`; returns False if `fd` is not its socket."""
+        """Handles an epoll event of the file descriptor `fd`. Returns False if `fd` is none of the relay's
+        sockets."""
         if fd in self.listeners:
             self._accept(*self.listeners[fd])
             self._arm_listeners()
@@ -110,7 +116,11 @@ class Relay:
         return True
 
     def pull(self) -> None:
-        """Reads one piece of data from the next connection that has some, and queues it for the harness."""
+        """Reads one piece of data from the next network connection that has some, and queues it for the
+        harness.
+
+        The harness is the process outside that drives the box.
+        """
         if not self.ready:
             return
         stream = self.ready.popleft()
@@ -133,7 +143,7 @@ class Relay:
         self._arm(stream)
 
     def take(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles a frame from the harness about one connection; ignores it if the connection is gone."""
+        """Handles a frame (message) about one network connection. Ignores it if the connection is gone."""
         stream, do = self.streams.get(header["conn"]), header["do"]
         if stream is None:
             return
@@ -182,7 +192,8 @@ class Relay:
                 self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def _arm(self, stream: Stream) -> None:
-        """Arms epoll for the next event of a connection: room to write, or data that may be sent on."""
+        """Makes epoll report the next event of a network connection: room to write, or data that may be sent
+        on."""
         if stream.sock is None:
             return
         events = select.EPOLLOUT if stream.out else 0
@@ -192,7 +203,8 @@ class Relay:
             self.epoll.modify(stream.fd, events | select.EPOLLONESHOT)
 
     def _write(self, stream: Stream) -> None:
-        """Writes what the program's socket accepts; after all bytes, does the requested `eof` or `close`."""
+        """Writes to the program's socket as much data as it accepts. After all data, does the requested `eof`
+        or `close`."""
         sock = stream.sock
         assert sock is not None
         try:
@@ -216,7 +228,8 @@ class Relay:
             stream.owed = 0
 
     def _lose(self, stream: Stream) -> None:
-        """Closes a connection whose program is gone, and informs the harness."""
+        """Closes a network connection whose program is gone, and tells the harness, the process that drives
+        the box."""
         self._close(stream)
         self._say(stream, "close")
 
@@ -235,7 +248,8 @@ class Relay:
         self._forget(stream)
 
     def _forget(self, stream: Stream) -> None:
-        """Stops counting a connection if its socket is closed and the harness has sent `free`."""
+        """Removes a network connection from the count if its socket is closed and the frame `free` has
+        arrived."""
         if stream.free and stream.sock is None:
             del self.streams[stream.ident]
             self._arm_listeners()

@@ -1,13 +1,13 @@
 """The keeper: the program of the helper container that stores frozen workspaces and mounts copies of them.
 
-The keeper runs as root in its own mount namespace, enters a box's mount namespace by process id, and answers
-frames one at a time. A frozen workspace is the tmpfs of its box, which a mount of the keeper holds after
-that box has ended. A fork, a writable copy in another box, is an overlay whose upper layer is a new tmpfs.
-Nothing is copied, so a snapshot and a fork are equally fast for any size of workspace.
+The keeper runs as root in its own mount namespace. It enters the mount namespace of a box by a process id,
+and answers requests one at a time. A frozen workspace is the tmpfs of its box, which a mount of the keeper
+preserves after that box has ended. A fork, which is a writable copy in another box, is an overlay whose upper
+layer is a new tmpfs. Nothing is copied, so a snapshot and a fork take the same time for any workspace.
 
-All mounts belong to the keeper's namespace, so when the keeper ends, for any reason, nothing remains. It ends
-when its standard input closes or brings nothing for `SILENCE_SECONDS`, because a container engine that is
-killed leaves the input open.
+All mounts belong to the keeper's namespace, so nothing remains when the keeper ends, for whatever reason. It
+ends when its standard input closes or brings nothing for `SILENCE_SECONDS`. The second rule is needed because
+a container engine that is killed leaves the input open.
 
 Standard library only, Python >= 3.8.
 """
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_LAYERS = 120
-"""Maximum number of layers of an overlay, because the kernel takes all their names in one page of memory."""
+"""Maximum number of layers of an overlay. The kernel must fit all their names into one page of memory."""
 SILENCE_SECONDS = 300.0
 HOME = "/k"
-"""The keeper's folder for its mounts. The path is short, because the names of all layers share one page."""
+"""The folder for the mounts of the keeper, the program that stores snapshots. The path is short, because the
+kernel must fit the names of all layers of an overlay into one page of memory."""
 _OPEN_TREE, _MOVE_MOUNT = 428, 429  # the same number on every architecture
 _OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH = 1, 4
 _AT_FDCWD = -100
@@ -57,7 +58,7 @@ def _unmount(target: str) -> None:
 
 
 def _clone(path: str) -> int:
-    """Clones the mount at `path`; returns a descriptor of the new, unattached mount."""
+    """Clones the mount at `path`. Returns a descriptor of the clone, which no path leads to yet."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC
     return _called("open_tree", _LIBC.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), flags))
 
@@ -68,9 +69,11 @@ def _attach(mount: int, path: str) -> None:
 
 
 class Keeper:
-    """Holds frozen workspaces and forks (copies in boxes) by name, with their overlay layers, newest first.
+    """The frozen workspaces, and the forks (writable copies in boxes), that the keeper program stores by
+    name.
 
-    A layer is named by the folder of its files; `mounts` maps a layer to the mount that contains it.
+    `layers` maps each name to its overlay layers, newest first. A layer is named by the folder of its files,
+    and `mounts` maps a layer to the mount that contains it.
     """
 
     def __init__(self) -> None:
@@ -82,7 +85,8 @@ class Keeper:
         self.options = "userxattr,index=off" if _is_rootless() else "redirect_dir=on,index=off"
 
     def handle(self, header: dict[str, Any]) -> None:
-        """Handles one request (`take`, `fork`, `drop` or `beat`).
+        """Handles one request to the keeper: `take`, `fork`, `drop` or `beat` (which only shows that the
+        sender lives).
 
         Raises:
             OSError, KeyError, ValueError: the request failed.
@@ -114,7 +118,8 @@ class Keeper:
         self._hold(name, layers)
 
     def fork(self, name: str, header: dict[str, Any]) -> None:
-        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box `name`."""
+        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box with the id
+        `name`."""
         below = self.layers[header["of"]]
         if len(below) >= MOST_LAYERS:
             raise ValueError(f"snapshots nest {MOST_LAYERS} deep at most")
@@ -135,7 +140,7 @@ class Keeper:
         self._hold(name, [room + "/u", *below])
 
     def _overlay(self, room: str, below: list[str]) -> int:
-        """Makes an overlay file system over the layers `below`, which writes into the folder `room`.
+        """Makes an overlay file system over the layers `below`. What is written goes into the folder `room`.
 
         Returns a descriptor of the overlay's mount, which is not attached to any path yet.
         """
@@ -175,7 +180,7 @@ class Keeper:
 def _is_rootless() -> bool:
     """Whether this process is root only in a user namespace, not on the host.
 
-    In a user namespace an overlay may not write trusted attributes, so it cannot rename a folder of a lower
+    In a user namespace, an overlay cannot write trusted attributes. So it cannot rename a folder of a lower
     layer, and `mv` copies the folder.
     """
     with open("/proc/self/uid_map") as table:  # noqa: PTH123
@@ -183,11 +188,11 @@ def _is_rootless() -> bool:
 
 
 class _Inside:
-    """Context manager: enters the mount namespace of a container during the `with` block.
+    """Context manager: this process is in the mount namespace of a container during the `with` block.
 
     Args:
-        home: a descriptor of the namespace to return to.
-        pid: the pid of a process of the container, which by now may belong to another process.
+        home: a descriptor of the mount namespace to which it returns.
+        pid: the pid of a process of the container; raises ValueError if it belongs to another process by now.
         container: the container engine's id of the container.
     """
 
@@ -209,11 +214,12 @@ class _Inside:
 
 
 def _namespace(pid: int, container: str) -> int:
-    """Returns a descriptor of the mount namespace of process `pid`, which must belong to the container.
+    """Returns a descriptor of the mount namespace of the process `pid`, which must belong to the container.
 
-    An open folder of `/proc` stays with its process. When the process has ended, nothing in the folder opens
-    any more, even if another process gets the same pid. The check looks at the mounts, because nothing in a
-    box can mount, and the container engine mounts some files from a folder whose name is the container's id.
+    An open folder of `/proc` stays with its process. When that process has ended, no file in the folder can
+    be opened any more, even if another process gets the same pid. The check that the process belongs to the
+    container looks at its mounts, because nothing in a box can mount, and the container engine mounts some
+    files from a folder whose name is the container's id.
 
     Raises:
         ValueError: the process does not belong to the container.
@@ -238,7 +244,8 @@ def _namespace(pid: int, container: str) -> int:
 
 
 def main() -> None:
-    """Runs the keeper: answers requests until standard input closes or is silent for too long."""
+    """Runs the keeper, which stores snapshots. Answers requests until standard input closes or is silent too
+    long."""
     frames.receive(SILENCE_SECONDS)  # the configuration, which is empty
     keeper = Keeper()
     frames.send({"op": "ready"})

@@ -1,8 +1,10 @@
-"""Starts the commands of a box. Part of the guest: standard library only, Python >= 3.8.
+"""Starts the commands of a box, on behalf of the guest, air's program in the box.
 
-A container's guest uses `posix_spawn`, which takes half the time of a fork. In a process box (a plain
-process, not a container) the guest forks if commands need limits of their own or must die with the guest,
+In a container the guest uses `posix_spawn`, which takes half the time of a fork. In a box that is a plain
+process, not a container, the guest forks if commands need limits of their own or must die with the guest,
 because only a fork can do that.
+
+Part of the guest: standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: SIM105
@@ -29,15 +31,16 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 NICER = 5
-"""Added to the nice value of commands, because the guest must answer while commands keep the CPUs busy."""
+"""The amount by which the nice value of commands is raised, because the guest (air's program in the box) must
+answer while commands keep the CPUs busy."""
 ARGUMENT_BYTES = 100_000
 STILLBORN = 4096
-"""Size in bytes of the memory that the guest shares with forked commands. Each command has one byte, which is
-set if its program could not be run."""
+"""Size in bytes of the memory that the guest (air's program in a box) shares with commands that it forks.
+Each command has one byte there, which is set if the command's program could not be run."""
 
 
 class NotStarted(Exception):
-    """Error: a command did not start. `code` is the exit code to report; the error's text is the reason."""
+    """Error: a command did not start. Its text is the reason; `code` is the exit status to report."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -45,11 +48,14 @@ class NotStarted(Exception):
 
 
 class Starter:
-    """Starts commands. Construct it before the guest makes itself undumpable, which closes /proc/self.
+    """Starts the commands of a box.
+
+    Construct it before the guest (air's program in the box) makes itself undumpable, because after that the
+    guest cannot open its own files in /proc.
 
     Args:
-        env: variables that are added to the guest's environment for every command.
-        mark: the mark that identifies this guest in the environment of its commands.
+        env: environment variables that every command gets in addition to those of the guest.
+        mark: the text that identifies this guest in the environment of its commands.
         limits: the rlimits of every command, as pairs of kind and value.
     """
 
@@ -66,12 +72,13 @@ class Starter:
             self.own_score = os.pread(self.score, 20, 0)
 
     def start(self, ident: int, header: dict[str, Any], body: bytes) -> tuple[int, int, int]:
-        """Starts a command; returns its pid and the read ends of its standard output and standard error.
+        """Starts a command. Returns its pid, and the read ends of the pipes of its standard output and
+        standard error.
 
         Args:
-            ident: the id of the request, which becomes part of the command's mark.
-            header: the request, with `argv` or `script`, and `cwd` and `env`.
-            body: the command's standard input.
+            ident: the id of the request, by which the command's processes are marked.
+            header: the header of the request: `cwd`, `env`, and `argv` or `script`.
+            body: the standard input of the command.
 
         Raises:
             NotStarted: no process was started.
@@ -88,7 +95,8 @@ class Starter:
     def _started(
         self, ident: int, header: dict[str, Any], body: bytes, fds: list[int]
     ) -> tuple[int, int, int]:
-        """Starts a command, returning the same as `start`; leaves in `fds` what the caller must close."""
+        """Starts a command and returns the same as `start`. Adds to `fds` the descriptors that the caller
+        must close."""
         argv = arguments(header, fds, self.shell)
         for fd in fds:
             os.set_inheritable(fd, True)  # until it is closed; no other command starts meanwhile
@@ -108,7 +116,7 @@ class Starter:
         return pid, out, err
 
     def began(self, ident: int) -> bool:
-        """Whether the program of the started command `ident` ran at all."""
+        """Whether the program of the command `ident` ran at all. The command must have been started."""
         return not self.stillborn[ident % STILLBORN]
 
     def _spawn(
@@ -154,7 +162,12 @@ class Starter:
 
 
 def shell(path: str) -> str:
-    """Returns the name of the shell for scripts: `bash` if a folder of `path` has it, else `sh`, else ""."""
+    """Returns the name of the shell that runs scripts: `bash`, or `sh` if there is no bash, or "" if neither
+    exists.
+
+    Args:
+        path: the folders to search, separated by colons.
+    """
     for name in ("bash", "sh"):
         if any(os.access(f"{folder or '.'}/{name}", os.X_OK) for folder in path.split(":")):
             return name
@@ -164,7 +177,13 @@ def shell(path: str) -> str:
 def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
     """Returns the argument vector of the command that a request describes.
 
-    A script that is too long for an argument becomes a file in memory, whose descriptor is added to `fds`.
+    A script that is too long for an argument is written to a file in memory. The descriptor of that file is
+    added to `fds`.
+
+    Args:
+        header: the header of the request, with `argv` or `script`.
+        fds: descriptors that the caller must close later.
+        shell: the name of the shell that runs scripts; empty if the box has none.
     """
     if "argv" in header:
         return list(header["argv"])
@@ -178,7 +197,7 @@ def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
 
 
 def memory_file(data: bytes) -> int:
-    """Returns a descriptor of a new file in memory that holds `data`."""
+    """Makes a file in memory that contains `data`, and returns a descriptor of it."""
     fd = os.memfd_create("air", os.MFD_CLOEXEC)
     view = memoryview(data)
     while view:
@@ -188,7 +207,7 @@ def memory_file(data: bytes) -> int:
 
 
 def cannot_run(argv: list[str], error: BaseException) -> str:
-    """Returns a short text with the reason why the program of `argv` does not run."""
+    """Returns a short text that says that the program of `argv` cannot be run, and why."""
     return f"cannot run {argv[0] if argv else ''!r}: {reason(error)}"
 
 
@@ -201,9 +220,9 @@ def become(
     guest: int,
     stillborn: memoryview,
 ) -> NoReturn:
-    """Turns this process, a fork of the guest, into the command; never returns.
+    """Turns this process, which the guest (air's program in a box) has forked, into a command. Never returns.
 
-    If that fails, prints the reason and exits with status 126, or 127 if the program does not exist.
+    If this fails, prints the reason and exits with status 127 if the program does not exist, otherwise 126.
     """
     executing = False
     try:
@@ -231,7 +250,11 @@ def become(
 
 
 def bound(limits: list[tuple[int, int]]) -> None:
-    """Sets the rlimits of this process, given as pairs of kind and value, but none above its hard limit."""
+    """Sets the rlimits of this process, but none above its hard limit.
+
+    Args:
+        limits: pairs of the kind of a limit and its value.
+    """
     import resource
 
     for number, most in limits:
@@ -241,12 +264,12 @@ def bound(limits: list[tuple[int, int]]) -> None:
 
 
 def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -> Any:
-    """Calls `run(path, argv, env)` with the path of the program of `argv`, and returns the result.
+    """Calls `run(path, argv, env)` with the path of the program `argv[0]`, and returns the result.
 
-    The path is found in the folders of PATH in `env`, unless `argv[0]` contains a slash.
+    The program is searched in the folders of the variable PATH in `env`, unless `argv[0]` contains a slash.
 
     Raises:
-        OSError: no folder of PATH has the program, or the program may not be run.
+        OSError: no folder of PATH contains the program, or the program cannot be run.
         ValueError: `argv` is empty.
     """
     if not argv:
