@@ -1,5 +1,4 @@
-"""Defines `Check`, a test that a real box keeps one promise of the interface `Box`, and helpers for such
-tests."""
+"""Defines `Check`, a test that a box keeps one promise of the interface `Box`, and helpers for such tests."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ class Check:
 
 
 class Checks(list[Check]):
-    """A list of conformance checks. Its decorator `add` turns a function into a check and appends it to the
-    list."""
+    """A list of conformance checks. Its decorator `add` turns a function into a check and appends it."""
 
     def add(
         self, *, container: bool = False, second_user: bool = False, **limits: Any
@@ -76,10 +74,9 @@ def same(actual: object, wanted: object) -> None:
 
 @contextmanager
 def refused(*words: str) -> Iterator[None]:
-    """Context manager: requires that the `with` block raises a BoxFileError whose text contains one of
-    `words`.
+    """Context manager: raises `Unmet` unless the `with` block raises a suitable BoxFileError.
 
-    If `words` is empty, any text is accepted. If the requirement is not met, raises `Unmet`.
+    The text of that error must contain one of `words`. If `words` is empty, any text is accepted.
     """
     try:
         yield

@@ -25,10 +25,9 @@ def _folder() -> Iterator[Path]:
 
 
 def _tree(folder: Path) -> dict[str, tuple[bytes | None, bool]]:
-    """Returns what a folder contains, as a dict: relative path -> (contents, whether it is an executable
-    file).
+    """Returns what a folder contains, as a dict: relative path -> (contents, whether it is executable).
 
-    The contents of a folder are None.
+    For a folder inside it, the contents are None.
     """
     tree = {}
     for path in folder.rglob("*"):

@@ -116,8 +116,10 @@ def normal(host: str) -> str:
 
 
 def is_address(host: str) -> bool:
-    """Whether `host` is an IP address, not a name. Knows all forms that a resolver may accept, such as
-    `127.1`."""
+    """Whether `host` is an IP address, not a name.
+
+    All forms that a resolver may accept count as IP addresses, for example `127.1`.
+    """
     last = normal(host).rpartition(".")[2]
     return ":" in host or host.startswith("[") or last.isdigit() or last.startswith("0x")
 

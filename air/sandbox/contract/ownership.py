@@ -37,8 +37,7 @@ def owner() -> str:
 
 
 def mark_children() -> None:
-    """Sets the environment variable `OWNER_ENV` to this process's owner label, for its future child
-    processes."""
+    """Sets the environment variable `OWNER_ENV` to the owner label of this process, for child processes."""
     os.environ[OWNER_ENV] = owner()
 
 
@@ -102,8 +101,10 @@ def remove_folder(folder: Path) -> None:
 
 
 def box_folders() -> Iterator[tuple[Path, str]]:
-    """Yields the folder and the owner label of each box on this machine that is a plain process, not a
-    container."""
+    """Yields the folder and the owner label of each process box on this machine.
+
+    A process box is a box that is a plain process, not a container.
+    """
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         if label := folder_owner(folder.name):
             yield folder, label

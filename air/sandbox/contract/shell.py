@@ -45,8 +45,7 @@ class Shell:
         """Absolute path of the working directory of the next command, as commands in the box see it."""
 
     def carried(self, box: Box) -> Shell:
-        """Returns a shell for another box, with the same working directory and exported variables as this
-        shell.
+        """Returns a shell for another box, with this shell's working directory and exported variables.
 
         The workspace of `box` must be a copy of this shell's workspace. Where the working directory or a
         variable contains the path of the old workspace, the path of the new workspace replaces it.
@@ -117,8 +116,10 @@ class Shell:
         return "\n".join(steps)
 
     async def _recall(self) -> None:
-        """Reads the working directory and variables that the last command wrote. Keeps the old ones if they
-        are invalid."""
+        """Reads the working directory and environment variables that the last command wrote.
+
+        If what it wrote is missing or invalid, the earlier directory and variables remain.
+        """
         try:
             state = await self._box.read(self._state, max_bytes=STATE_BYTES)
         except BoxFileError:

@@ -99,8 +99,7 @@ def run(argv: list[str], doing: str) -> None:
 
 
 def blame(tail: list[str], error: str) -> str:
-    """Returns an error message of one line: `error`, the last error line in `tail`, and a remedy if one is
-    known.
+    """Returns a one-line error message: `error`, the last error line in `tail` and, if known, a remedy.
 
     Args:
         tail: the last lines that the build or the package manager printed.
@@ -179,15 +178,13 @@ def _made(folder: Path) -> Path:
 
 
 def _keyring() -> list[str]:
-    """Returns debootstrap's option for the Debian keys of this machine, or an empty list if it has no such
-    keys."""
+    """Returns debootstrap's option for this machine's Debian keys, or an empty list if there are no keys."""
     keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     return [f"--keyring={keyring}"] if keyring.is_file() else []
 
 
 def _mirror() -> list[str]:
-    """Returns a list with the URL from which this machine's apt gets the Debian version `SUITE`, or an empty
-    list."""
+    """Returns a list with the URL from which this machine's apt gets Debian, or an empty list if none."""
     argv = ["apt-get", "indextargets", "--format", "$(SITE)"]
     argv += ["Created-By: Packages", f"Codename: {SUITE}", "Component: main"]
     try:

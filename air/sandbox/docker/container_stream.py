@@ -27,19 +27,21 @@ class Closable(Protocol):
     """An object with an asynchronous method `close`, such as a box."""
 
     async def close(self) -> None:
-        """Removes the box or container that this object stands for; raises BoxDiedError if a part of it
-        remains."""
+        """Removes the box or container that this object stands for.
+
+        Raises:
+            BoxDiedError: a part of it remains.
+        """
 
 
 class Attached:
-    """A container whose first process is one of air's programs, and the stream between that process and this
-    one."""
+    """A container whose first process runs one of air's programs, and the stream to that program."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.container = ""
-        """The id or the name by which the container engine knows the container. Empty until the container may
-        exist."""
+        """The id or the name by which the container engine knows the container. Empty as long as there is
+        certainly no container."""
         self._socket: socket.socket | None = None
         self._connection: Connection | None = None
         self._pid = 0

@@ -39,11 +39,10 @@ T = TypeVar("T")
 
 
 def client() -> docker.APIClient:
-    """Returns this process's connection to the container engine that the environment variable `DOCKER_HOST`
-    names.
+    """Returns this process's connection to the container engine (Docker or Podman).
 
-    The first call connects; later calls return the same connection. A request over the connection can still
-    fail.
+    The environment variable `DOCKER_HOST` names the container engine. The first call connects; later calls
+    return the same connection. A request over the connection can still fail.
 
     Raises:
         MissingError: the first call found no container engine.

@@ -50,8 +50,7 @@ class TransientStartError(BoxStartError):
 
 
 class EngineAwayError(TransientStartError):
-    """Error: the container engine has answered before but does not answer now, perhaps because it is
-    restarting."""
+    """Error: the container engine answered earlier but does not answer now. It may be restarting."""
 
 
 def classify(status: int | None, text: str) -> Kind:
@@ -76,8 +75,11 @@ def classify(status: int | None, text: str) -> Kind:
 
 
 def engine_missing(text: str) -> str:
-    """Returns the reason why no container engine can be reached, or "" if the error text `text` shows another
-    cause."""
+    """Returns the reason why no container engine can be reached, or "" if an error has another cause.
+
+    Args:
+        text: the text of the error.
+    """
     low = text.lower()
     return next((why for sign, why in _NO_ENGINE if sign in low), "")
 
@@ -94,8 +96,7 @@ def no_engine(text: str) -> MissingError:
 
 
 def lacks_python(text: str) -> str | None:
-    """Returns the part of an error text that shows that a box's image has no usable Python, or None if none
-    does.
+    """Returns the part of an error text that shows that an image has no usable Python, or None.
 
     Args:
         text: the error with which the start of the box failed.

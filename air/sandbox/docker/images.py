@@ -59,8 +59,7 @@ def unready(name: str = "air-base") -> str:
 
 
 def recipe(name: str) -> str:
-    """Returns a digest of an image's folder, which changes if the name, mode or contents of any file there
-    changes.
+    """Returns a digest of the names, modes and contents of all files in the folder of an image.
 
     Raises:
         MissingError: the folder or its Dockerfile does not exist.

@@ -33,8 +33,7 @@ def answers(engine: APIClient) -> bool:
 
 
 def adapted(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Translates arguments of the Docker SDK's `create_container` into those that Podman accepts; returns
-    them."""
+    """Returns arguments of the Docker SDK's `create_container`, changed so that Podman accepts them."""
     host, user = arguments["host_config"], str(arguments.get("user", "")).partition(":")[0]
     tmpfs = {folder: _options(options, user) for folder, options in host.get("Tmpfs", {}).items()}
     if host.get("ReadonlyRootfs"):  # Podman would make these writable and unbounded

@@ -84,8 +84,7 @@ async def mounted(run: str) -> Python:
 
 
 async def learn(image: str, python: Python | None, failure: str) -> bool:
-    """Examines why a box did not start, and returns whether a second start may succeed with a new copy of
-    Python.
+    """Examines why a box did not start, and returns whether to start it again with a new copy of Python.
 
     If the reason is that the box's image lacks a usable Python, remembers the image's id.
 
@@ -136,8 +135,7 @@ def _mount(volume: str, base: str, *, read_only: bool) -> Mount:
 
 
 async def _digest(image: str) -> str:
-    """Returns the id by which the container engine knows an image, or "" if there is none or the request
-    fails."""
+    """Returns the container engine's id of an image, or "" if there is none or the request fails."""
     try:
         return str((await engine.in_thread(lambda: engine.client().inspect_image(image)))["Id"])
     except engine.FOREIGN:

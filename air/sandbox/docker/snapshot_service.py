@@ -57,8 +57,7 @@ class Tenant(NamedTuple):
 
 
 class Keeper:
-    """The helper container that stores frozen workspaces and mounts copies of them over the workspaces of
-    boxes.
+    """The helper container that stores frozen workspaces and mounts copies of them into boxes.
 
     It counts its users. `hold` and `again` add one, and `release` removes one. The last release ends the
     container.
@@ -74,14 +73,18 @@ class Keeper:
         return not self._connection.reason
 
     def again(self) -> Keeper:
-        """Adds one user, who must call `release` later, to this keeper (the container for snapshots), and
-        returns it."""
+        """Adds one user of the keeper (the helper container for snapshots), and returns the keeper.
+
+        The new user must call `release` later.
+        """
         self._holders += 1
         return self
 
     async def release(self) -> None:
-        """Removes one user of this keeper (the container for snapshots). Ends the container if it was the
-        last user."""
+        """Removes one user of the keeper, the helper container for snapshots.
+
+        Ends the container if that was the last user.
+        """
         self._holders -= 1
         if not self._holders:
             await self._attached.close()

@@ -1,10 +1,9 @@
-"""A program that copies the Python by which it runs, with its dynamic loader, so that the copy runs in any
-image.
+"""A program that copies the Python that runs it, so that the copy runs in containers of any image.
 
-The copy is the folder `python/` in `HOME`: the binary, the shared libraries, the loader, and the standard
-library without tests and with only those compiled modules that `USED` needs. The copy is made in the folder
-`new/` and renamed at the end, so a folder `python/` is always complete. If several such programs run at once,
-one of them copies and the others wait. If one is killed, the next one removes what it left.
+The copy is the folder `python/` in `HOME`: the binary, the shared libraries, the dynamic loader, and the
+standard library without tests and with only those compiled modules that `USED` needs. The copy is made in the
+folder `new/` and renamed at the end, so a folder `python/` is always complete. If several such programs run
+at once, one of them copies and the others wait. If one is killed, the next one removes what it left.
 
 Standard library only, Python >= 3.8, no import of `air`.
 """

@@ -34,8 +34,8 @@ class Refused(Exception):
 
 
 class Upload:
-    """A file that the guest (air's program in a box) is writing. It has a temporary name until it is
-    complete."""
+    """A file that the guest (air's program in a box) is writing. Until it is complete, its name is temporary.
+    """
 
     def __init__(self, folder: int, name: str, mode: int) -> None:
         self.folder = folder
@@ -55,10 +55,9 @@ class Upload:
             view = view[os.write(self.fd, view) :]
 
     def commit(self) -> None:
-        """Completes the upload: the temporary file gets its final name and mode, and replaces a file of that
-        name.
+        """Completes the upload: the temporary file gets its final name and mode.
 
-        If a link has the final name, the file replaces the link, not the file to which the link points.
+        It replaces a file or a link that has this name.
         """
         os.fchmod(self.fd, self.mode)
         os.rename(self.temporary, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
@@ -98,8 +97,7 @@ class Files:
         self.uploads: dict[int, Upload | None] = {}
 
     def reopen(self) -> None:
-        """Opens the roots (the box's writable folders) again, after a file system was mounted over one of
-        them."""
+        """Opens the box's writable folders (roots) again, after a file system was mounted over one."""
         for _, _, fd in self.roots:
             os.close(fd)
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen, _ in self.roots]
@@ -137,8 +135,10 @@ class Files:
         return False
 
     def abort(self, ident: int) -> None:
-        """Cancels the unfinished `write` that has the id `ident`, if there is one, and removes its temporary
-        file."""
+        """Cancels the unfinished `write` with the id `ident`, if there is one.
+
+        Removes the temporary file of that `write`.
+        """
         upload = self.uploads.pop(ident, None)
         if upload is not None:
             upload.abandon()
@@ -153,21 +153,22 @@ class Files:
         return Upload(folder, parts[-1], header["mode"])
 
     def mkdir(self, header: dict[str, Any]) -> None:
-        """Makes the folder at the path `header["path"]`, and its missing parents. The folder may exist
-        already."""
+        """Makes the folder at the path `header["path"]`, and its missing parent folders.
+
+        The folder may exist already.
+        """
         root, parts = self._resolve(header["path"])
         os.close(self._walk(root, parts, make=True))
 
     def get(self, header: dict[str, Any]) -> Copy:
-        """Yields the contents of a file in pieces; also those of a folder, with all files below it, if `tree`
-        is set.
+        """Yields the contents of a file in pieces. If `tree` is set, the path may also be a folder.
 
         A piece consists of a header and bytes. A header with the key `entry` starts the file at that path. If
         it also has the key `folder`, it stands for a folder. An empty header continues the previous file.
 
         Args:
-            header: the header of the request: `path`, `tree`, and `max_bytes` for the maximum size of all
-                files.
+            header: the header of the request: `path`, `tree`, and `max_bytes`, the maximum size of all files
+                together.
         """
         root, parts = self._resolve(header["path"])
         room, pending, seen = header["max_bytes"], [("", parts)], 0
@@ -197,8 +198,10 @@ class Files:
                 os.close(fd)
 
     def _resolve(self, path: str) -> tuple[int, list[str]]:
-        """Returns the descriptor of the root that contains `path`, and the components of the path below that
-        root."""
+        """Returns a descriptor of the writable folder that contains `path`, and the rest of the path.
+
+        The rest is a list of the path's components below that folder.
+        """
         if "\0" in path:
             raise Refused("the path holds a NUL byte")
         path = os.path.normpath(os.path.join(self.roots[0][0], path))

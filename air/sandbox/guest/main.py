@@ -5,15 +5,18 @@ Standard library only, Python >= 3.8, one thread. The guest exchanges frames, wh
 the box. The first frame that the guest receives is its configuration; the first frame that it sends is
 `ready`.
 
-Rules of the guest: - Commands never inherit the guest's streams, and the guest is not dumpable, so nothing in
-the box can read its memory or forge its frames. As process 1 of its namespace it cannot be killed or stopped
-either. - Each command is a session of its own. After a timeout or a cancel, all descendants of the command
-are stopped and killed, even after `setsid`. A mark in the environment shows to which command an orphan
-belongs. An orphan without a mark is killed too. - Output is read while a command runs; only its beginning and
-end are stored. A child that continues in the background delays nothing, because its later output is
-discarded. - The guest ends, and everything in the box with it, when standard input closes, when the time to
-live is over, or when nothing has been received for `SILENCE_SECONDS`. The last rule is needed because a
-container engine that is killed leaves standard input open.
+Rules of the guest:
+
+- Commands never inherit the guest's streams, and the guest is not dumpable, so nothing in the box can read
+  its memory or forge its frames. As process 1 of its namespace it cannot be killed or stopped either.
+- Each command is a session of its own. After a timeout or a cancel, all descendants of the command are
+  stopped and killed, even after `setsid`. A mark in the environment shows to which command an orphan belongs.
+  An orphan without a mark is killed too.
+- Output is read while a command runs; only its beginning and end are stored. A child that continues in the
+  background delays nothing, because its later output is discarded.
+- The guest ends, and everything in the box with it, when standard input closes, when the time to live is
+  over, or when nothing has been received for `SILENCE_SECONDS`. The last rule is needed because a container
+  engine that is killed leaves standard input open.
 """
 
 from __future__ import annotations
@@ -108,8 +111,10 @@ class Guest:
         self.over = True  # an exception here could interrupt `end`, and leave processes stopped
 
     def run(self) -> None:
-        """Answers requests until standard input closes or is silent for too long, or the time to live is
-        over."""
+        """Answers requests. Returns when standard input closes or is silent for too long.
+
+        Also returns when the box's time to live is over.
+        """
         self.send({"op": "ready", "uid": os.getuid(), "shell": self.starter.shell})
         self._flush()
         while not self.over:
@@ -166,8 +171,7 @@ class Guest:
             self.handle(*request)
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues a frame (message) for the process outside that drives the box; the event loop writes it
-        later."""
+        """Queues a frame (message) for the process that drives the box. The event loop writes it later."""
         self._queue(header, body)
         self.unsent = True
 
@@ -193,8 +197,10 @@ class Guest:
             self.epoll.modify(1, select.EPOLLOUT if self.writing else 0)
 
     def _join(self) -> None:
-        """Merges small queued frames, because each write wakes all processes between the guest and its
-        harness."""
+        """Merges small queued frames (messages) into one write.
+
+        Each write wakes all processes between the guest and the process that drives the box.
+        """
         small: list[memoryview] = []
         size = 0
         while self.outbox and (size := size + len(self.outbox[0])) <= READ_BYTES:
@@ -203,11 +209,10 @@ class Guest:
             self.outbox.appendleft(memoryview(b"".join(small)))
 
     def _pull(self) -> None:
-        """Queues the next piece of one forwarded connection, and of one file that a `get` request has asked
-        for.
+        """Queues the next piece of one forwarded connection, and of one file that is being read.
 
-        Called only if the queue is empty. So sockets and files are read only as fast as the harness, the
-        process outside that drives the box, accepts bytes.
+        Called only if the queue is empty. So sockets and files are read only as fast as the process that
+        drives the box accepts bytes.
         """
         self.relay.pull()
         if not self.streams:
@@ -291,8 +296,7 @@ class Guest:
     # Commands
 
     def _freeze(self, *_frame: object) -> dict[str, Any]:
-        """Kills every process of the box and refuses new commands, so that nothing changes the workspace any
-        more."""
+        """Kills every process of the box and refuses new commands, so that the workspace stays as it is."""
         self.frozen = True
         for command in list(self.commands.values()):
             command.cancelled = True
@@ -347,8 +351,10 @@ class Guest:
                 command.drain_until = min(later, command.drain_most)
 
     def _reap(self) -> None:
-        """Collects the exit status of every dead child: first processes of commands, and orphans that the
-        guest adopted."""
+        """Collects the exit status of every dead child of the guest.
+
+        These are the first processes of commands, and orphans whose parent became the guest.
+        """
         leaders = {command.pid: command for command in self.commands.values()}
         while True:
             try:
@@ -361,8 +367,7 @@ class Guest:
                 leaders[pid].status = status
 
     def _advance(self, command: processes.Command, now: float) -> None:
-        """Kills a command past its deadline. Sends the result of a command that is dead and whose output is
-        read."""
+        """Kills a command past its deadline, or sends its result if it is dead and its output is read."""
         if command.status is None:
             if now >= command.deadline:
                 command.timed_out = True
@@ -406,8 +411,7 @@ class Guest:
         return processes.tree(self.me, self.mark, leaders, command)
 
     def end(self) -> None:
-        """Kills the remaining processes of the box. Then removes the box's folder, if the configuration names
-        one.
+        """Kills the remaining processes of the box, and removes the folder `self.remove` if it is set.
 
         If the guest is process 1, the kernel kills the processes when the guest exits.
         """

@@ -96,8 +96,7 @@ def _enter(config: dict[str, Any]) -> None:
 
 
 def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
-    """Runs the parent process, outside the box. It maps the box's user ids, waits for the box's end, and
-    exits."""
+    """Runs the parent process, outside the box: maps the box's user ids, waits for its end, and exits."""
     # A process that inherits our standard input would keep the guest from seeing the harness die.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     if os.read(ready, 1):
@@ -125,8 +124,7 @@ def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
 
 
 def _build(config: dict[str, Any]) -> int:
-    """Builds the box's root file system and unmounts the host's. Returns a descriptor of the folder
-    /proc/sys."""
+    """Builds the box's root file system and unmounts the host's; returns a descriptor of `/proc/sys`."""
     _unshare(NEW_MOUNTS, "a mount namespace")
     _mount("none", "/", flags=RECURSIVE | PRIVATE)
     _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")

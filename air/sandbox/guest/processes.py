@@ -47,8 +47,10 @@ class Output:
         self.cut = 0
 
     def add(self, data: bytes) -> None:
-        """Adds output of the command. Drops bytes from the middle, so that at most about twice `cap` is
-        stored."""
+        """Adds output of the command. Drops bytes from the middle if it is too long.
+
+        At most about twice `cap` bytes are stored.
+        """
         room = self.head_cap - len(self.head)
         self.head += data[:room]
         self.tail += data[room:]
@@ -124,8 +126,7 @@ def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes
 
 
 def processes() -> dict[int, tuple[int, int, int]]:
-    """Returns all live processes, without zombies, as a dict: pid -> (parent's pid, process group, session).
-    """
+    """Returns all live processes, without zombies: a dict pid -> (parent's pid, process group, session)."""
     table = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():

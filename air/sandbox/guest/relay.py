@@ -50,8 +50,7 @@ class Stream:
 
 
 class Relay:
-    """Opens loopback ports in the box, accepts network connections to them, and exchanges their data as
-    frames.
+    """Opens loopback ports in the box and exchanges the data of connections to them as frames.
 
     A frame is a message to or from the harness, the process outside that drives the box.
 
@@ -98,8 +97,10 @@ class Relay:
         return port
 
     def event(self, fd: int, events: int) -> bool:
-        """Handles an epoll event of the file descriptor `fd`. Returns False if `fd` is none of the relay's
-        sockets."""
+        """Handles an epoll event of the file descriptor `fd`.
+
+        Returns False if `fd` is none of the relay's sockets.
+        """
         if fd in self.listeners:
             self._accept(*self.listeners[fd])
             self._arm_listeners()
@@ -116,10 +117,9 @@ class Relay:
         return True
 
     def pull(self) -> None:
-        """Reads one piece of data from the next network connection that has some, and queues it for the
-        harness.
+        """Reads a piece of data from the next network connection that has some, and queues it.
 
-        The harness is the process outside that drives the box.
+        It is sent later to the harness, the process outside that drives the box.
         """
         if not self.ready:
             return
@@ -192,8 +192,10 @@ class Relay:
                 self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def _arm(self, stream: Stream) -> None:
-        """Makes epoll report the next event of a network connection: room to write, or data that may be sent
-        on."""
+        """Makes epoll report the next event of a network connection.
+
+        That is room to write, or data that may be sent on.
+        """
         if stream.sock is None:
             return
         events = select.EPOLLOUT if stream.out else 0
@@ -203,8 +205,10 @@ class Relay:
             self.epoll.modify(stream.fd, events | select.EPOLLONESHOT)
 
     def _write(self, stream: Stream) -> None:
-        """Writes to the program's socket as much data as it accepts. After all data, does the requested `eof`
-        or `close`."""
+        """Writes to the program's socket as much data as the socket accepts.
+
+        After all data, does the requested `eof` or `close`.
+        """
         sock = stream.sock
         assert sock is not None
         try:
@@ -228,8 +232,10 @@ class Relay:
             stream.owed = 0
 
     def _lose(self, stream: Stream) -> None:
-        """Closes a network connection whose program is gone, and tells the harness, the process that drives
-        the box."""
+        """Closes a network connection whose program is gone, and reports it to the harness.
+
+        The harness is the process outside that drives the box.
+        """
         self._close(stream)
         self._say(stream, "close")
 
@@ -248,8 +254,7 @@ class Relay:
         self._forget(stream)
 
     def _forget(self, stream: Stream) -> None:
-        """Removes a network connection from the count if its socket is closed and the frame `free` has
-        arrived."""
+        """Stops counting a network connection if its socket is closed and `free` has arrived."""
         if stream.free and stream.sock is None:
             del self.streams[stream.ident]
             self._arm_listeners()

@@ -69,8 +69,7 @@ def _attach(mount: int, path: str) -> None:
 
 
 class Keeper:
-    """The frozen workspaces, and the forks (writable copies in boxes), that the keeper program stores by
-    name.
+    """The snapshots and the forks (writable copies in boxes) that the keeper program stores by name.
 
     `layers` maps each name to its overlay layers, newest first. A layer is named by the folder of its files,
     and `mounts` maps a layer to the mount that contains it.
@@ -85,8 +84,7 @@ class Keeper:
         self.options = "userxattr,index=off" if _is_rootless() else "redirect_dir=on,index=off"
 
     def handle(self, header: dict[str, Any]) -> None:
-        """Handles one request to the keeper: `take`, `fork`, `drop` or `beat` (which only shows that the
-        sender lives).
+        """Handles one request: `take`, `fork`, `drop`, or `beat`, which only shows that the sender lives.
 
         Raises:
             OSError, KeyError, ValueError: the request failed.
@@ -118,8 +116,12 @@ class Keeper:
         self._hold(name, layers)
 
     def fork(self, name: str, header: dict[str, Any]) -> None:
-        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box with the id
-        `name`."""
+        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of a box.
+
+        Args:
+            name: the id of the box, by which `drop` later releases the copy.
+            header: the header of the request.
+        """
         below = self.layers[header["of"]]
         if len(below) >= MOST_LAYERS:
             raise ValueError(f"snapshots nest {MOST_LAYERS} deep at most")
@@ -244,8 +246,10 @@ def _namespace(pid: int, container: str) -> int:
 
 
 def main() -> None:
-    """Runs the keeper, which stores snapshots. Answers requests until standard input closes or is silent too
-    long."""
+    """Runs the keeper, which stores snapshots.
+
+    It answers requests until standard input closes or is silent for `SILENCE_SECONDS`.
+    """
     frames.receive(SILENCE_SECONDS)  # the configuration, which is empty
     keeper = Keeper()
     frames.send({"op": "ready"})

@@ -72,8 +72,7 @@ class Starter:
             self.own_score = os.pread(self.score, 20, 0)
 
     def start(self, ident: int, header: dict[str, Any], body: bytes) -> tuple[int, int, int]:
-        """Starts a command. Returns its pid, and the read ends of the pipes of its standard output and
-        standard error.
+        """Starts a command. Returns its pid and the read ends of two pipes: its standard output and error.
 
         Args:
             ident: the id of the request, by which the command's processes are marked.
@@ -95,8 +94,7 @@ class Starter:
     def _started(
         self, ident: int, header: dict[str, Any], body: bytes, fds: list[int]
     ) -> tuple[int, int, int]:
-        """Starts a command and returns the same as `start`. Adds to `fds` the descriptors that the caller
-        must close."""
+        """Does what `start` does, and adds to `fds` the descriptors that the caller must close."""
         argv = arguments(header, fds, self.shell)
         for fd in fds:
             os.set_inheritable(fd, True)  # until it is closed; no other command starts meanwhile
@@ -162,8 +160,7 @@ class Starter:
 
 
 def shell(path: str) -> str:
-    """Returns the name of the shell that runs scripts: `bash`, or `sh` if there is no bash, or "" if neither
-    exists.
+    """Returns the name of the shell that runs scripts: `bash`, else `sh`, or "" if neither exists.
 
     Args:
         path: the folders to search, separated by colons.
