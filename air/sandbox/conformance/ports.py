@@ -223,7 +223,7 @@ async def what_no_handler_reads_is_not_kept(box: Box) -> None:
 
 
 def kernel_bytes() -> int:
-    """Returns an upper bound on the bytes that a network connection holds if nobody reads them.
+    """Returns an upper bound on the number of bytes that wait in a network connection which nobody reads.
 
     The kernel's buffers hold most of these bytes.
     """

@@ -20,7 +20,10 @@ _SHOW = r"find . -mindepth 1 -printf '%y %m %u %l %P\0' | sort -z | tr '\0' '|'"
 
 @asynccontextmanager
 async def _fork(box: Box, snapshot: Snapshot) -> AsyncIterator[Box]:
-    """Context manager: opens a box with the settings of `box`, restores the snapshot in it, and yields it."""
+    """Context manager: opens a second box with the settings of `box`.
+
+    Restores the snapshot in the second box and yields that box.
+    """
     async with await open_box(box.spec) as fork:
         await fork.restore(snapshot)
         yield fork

@@ -51,7 +51,7 @@ async def interpreter_of(image: str, run: str) -> Python | None:
 
     Args:
         image: the image of the box.
-        run: the id of the run, for the labels of the helper that may make the copy.
+        run: the id of the run of air, for the labels of the helper container that may make the copy.
 
     Raises:
         MissingError: the base image is not built.
@@ -66,7 +66,7 @@ async def mounted(run: str) -> Python:
     """Makes the copy of the base image's Python if it does not exist, and returns it, ready to be mounted.
 
     Args:
-        run: the id of the run, for the labels of the helper that makes the copy.
+        run: the id of the run of air, for the labels of the helper container that makes the copy.
 
     Raises:
         MissingError: the base image is not built.

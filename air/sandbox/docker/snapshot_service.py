@@ -52,7 +52,7 @@ class Tenant(NamedTuple):
 
     @property
     def place(self) -> dict[str, Any]:
-        """The fields of a request by which the keeper finds the box's workspace."""
+        """The fields of a request by which the keeper (the container for snapshots) finds the workspace."""
         return {"pid": self.pid, "container": self.container, "path": WORKSPACE}
 
 
@@ -90,10 +90,9 @@ class Keeper:
             await self._attached.close()
 
     async def take(self, box: Tenant) -> KeptSnapshot:
-        """Stores the workspace of a frozen box and returns it as a snapshot.
+        """Stores the workspace of a frozen box in the keeper's container and returns it as a snapshot.
 
-        The snapshot then takes the caller's place as a user of this keeper, and calls `release` when it is
-        closed.
+        The snapshot takes over the caller's duty to `release` the keeper. It does so when it is closed.
         """
         name = f"snapshot-{secrets.token_hex(6)}"
         try:
@@ -138,7 +137,10 @@ class KeptSnapshot(Snapshot):
         self._closed = False
 
     async def close(self) -> None:
-        """Releases the frozen workspace, and the keeper that stores it; see `Snapshot.close`."""
+        """Releases the frozen workspace and the keeper, the helper container that stores it.
+
+        See `Snapshot.close`.
+        """
         if not self._closed:
             self._closed = True
             await self.keeper.drop(self.id)

@@ -114,7 +114,7 @@ def _is_left_out(name: str, path: str) -> bool:
 
 
 def _sync(folder: str) -> None:
-    """Writes all buffered changes of the file system that holds `folder` to the disk."""
+    """Writes all buffered changes of the file system in which `folder` lies to the disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         ctypes.CDLL(None).syncfs(fd)

@@ -34,8 +34,7 @@ class Refused(Exception):
 
 
 class Upload:
-    """A file that the guest (air's program in a box) is writing. Until it is complete, its name is temporary.
-    """
+    """A file that the guest (air's program in a box) is writing, at first under a temporary name."""
 
     def __init__(self, folder: int, name: str, mode: int) -> None:
         self.folder = folder
@@ -49,7 +48,7 @@ class Upload:
             raise
 
     def add(self, data: bytes) -> None:
-        """Appends `data` to the temporary file."""
+        """Appends `data` to the temporary file of this upload."""
         view = memoryview(data)
         while view:
             view = view[os.write(self.fd, view) :]

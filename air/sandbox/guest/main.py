@@ -162,7 +162,10 @@ class Guest:
         return bool(data)
 
     def _work(self) -> None:
-        """Handles up to `FRAMES` received frames. Sets `self.behind` to True if more frames may wait."""
+        """Handles up to `FRAMES` received frames (messages). Then sets `self.behind`.
+
+        `self.behind` is True if more received frames may be waiting.
+        """
         for _ in range(FRAMES):
             request = frames.take(self.inbox)
             self.behind = request is not None
@@ -230,7 +233,7 @@ class Guest:
     # Requests: each method takes a frame and returns the answer, or None to send no answer (or a later one)
 
     def handle(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles one frame, which is a request to the guest, and queues the answer or the error."""
+        """Handles one frame (message), which is a request to the guest; queues the answer or the error."""
         try:
             operation = self.operations.get(header["op"])
             if operation is None:

@@ -254,7 +254,7 @@ class Relay:
         self._forget(stream)
 
     def _forget(self, stream: Stream) -> None:
-        """Stops counting a network connection if its socket is closed and `free` has arrived."""
+        """Stops counting a network connection if its socket is closed and the frame `free` has come."""
         if stream.free and stream.sock is None:
             del self.streams[stream.ident]
             self._arm_listeners()
