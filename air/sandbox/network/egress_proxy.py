@@ -137,7 +137,7 @@ def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
     `Connection` and `Keep-Alive` are such headers.
 
     Raises:
-        Refusal: the body has no valid length.
+        Refusal: the body is chunked, or its Content-Length is malformed.
     """
     by_name = [(name.decode("ascii").lower(), name, value) for name, value in headers]
     if any(name == "transfer-encoding" for name, _, _ in by_name):
