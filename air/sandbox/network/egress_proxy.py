@@ -85,7 +85,7 @@ class Request:
         return self.host if self.port == 80 and self.path else f"{self.host}:{self.port}"
 
     def head(self, authorization: str | None = None, *, absolute: bool = False) -> bytes:
-        """Returns the request line and the headers as bytes, to be sent to the server or the host's own proxy.
+        """Returns the request line and the headers as bytes, to send to the server or the host's own proxy.
 
         The header `Connection: close` asks the server to close the connection after one response.
 

@@ -214,7 +214,7 @@ class Pool:
         return box
 
     def give_back(self, box: GuestBox) -> None:
-        """Removes a box that `take` returned; the removal runs in the background. A second call does nothing."""
+        """Starts to remove a box that `take` returned, in the background. A second call does nothing."""
         if box in self._lent:
             self._retire(box)
 

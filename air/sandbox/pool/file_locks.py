@@ -56,7 +56,7 @@ class Holder:
 
 
 class Lock:
-    """A file lock that this process holds until it calls `release`. A second call of `release` does nothing."""
+    """A file lock that this process holds until it calls `release`, which may be called twice."""
 
     def __init__(self, name: str, fd: int) -> None:
         self.name, self.fd, self._pid = name, fd, os.getpid()
@@ -72,7 +72,7 @@ class Lock:
 
 
 def folder() -> Path:
-    """Returns the folder that holds the lock files: `AIR_LOCK_DIR` if it is set, otherwise `/run/lock/air`."""
+    """Returns the folder with the lock files: `AIR_LOCK_DIR` if it is set, otherwise `/run/lock/air`."""
     return Path(os.environ.get(FOLDER_ENV) or FOLDER)
 
 

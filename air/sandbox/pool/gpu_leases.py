@@ -51,7 +51,7 @@ class GpuLease:
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """The file descriptors of the locks. A process that inherits these descriptors also holds the GPUs."""
+        """The file descriptors of the locks. A process that inherits them also holds the GPUs."""
         return tuple(lock.fd for held in self._held.values() for lock in held)
 
     def add(self, gpu: Gpu, held: tuple[file_locks.Lock, ...]) -> None:
@@ -98,7 +98,7 @@ class GpuPool:
 
     @classmethod
     def open(cls, wanted: Wanted, *, slots_per_gpu: int = 1, run: str = "") -> GpuPool:
-        """Returns a pool of the GPUs that `wanted` names. `gpus.plan` explains `wanted` and the errors."""
+        """Detects this machine's GPUs; returns a pool of those that `wanted` names. See `gpus.plan`."""
         return cls(plan(wanted), slots_per_gpu=slots_per_gpu, run=run)
 
     def check(self, count: int) -> None:
@@ -116,7 +116,7 @@ class GpuPool:
 
     @asynccontextmanager
     async def lease(self, count: int) -> AsyncIterator[GpuLease]:
-        """Async context manager: waits for `count` GPUs, yields a lease of them, and releases it at the end."""
+        """Async context manager: waits for `count` GPUs, yields a lease of them, and then releases it."""
         lease = await self.take(count)
         try:
             yield lease

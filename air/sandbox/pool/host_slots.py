@@ -84,7 +84,7 @@ class HostSlots:
         self._line = asyncio.Lock()
 
     def check(self, spec: BoxSpec) -> None:
-        """Checks that the GPU pool has enough GPUs for a box of `spec`. Otherwise the box would wait for ever.
+        """Checks that the GPU pool has enough GPUs for a box of `spec`; otherwise the box would wait for ever.
 
         Raises:
             ConfigError: the box needs more GPUs than the GPU pool has.
@@ -93,7 +93,9 @@ class HostSlots:
             self._pool.check(spec.gpus)
 
     async def take(self, spec: BoxSpec) -> HostShare:
-        """Waits for the GPUs and the host slot that a box of `spec` needs. The caller must release the result.
+        """Waits for the GPUs and the host slot that a box of `spec` needs, and returns them.
+
+        The caller must release the result.
 
         Raises:
             ConfigError: the box needs more GPUs than the GPU pool has, or the locks cannot be used.
