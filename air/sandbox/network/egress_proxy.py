@@ -157,7 +157,7 @@ def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
 
 @dataclass(frozen=True)
 class Parent:
-    """The host's own HTTP proxy, from an environment variable; public connections go through this proxy."""
+    """The host's own HTTP proxy, named by an environment variable. Public connections go through it."""
 
     host: str
     port: int
@@ -327,7 +327,7 @@ async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
     """Reads the request line and the header lines of an HTTP request, and returns them.
 
     Raises:
-        Refusal: the request line is invalid, or a line or the whole is too long.
+        Refusal: the request line is invalid, or the lines are too long.
     """
     lines: list[bytes] = []
     size = 0

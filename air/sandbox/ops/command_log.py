@@ -1,8 +1,8 @@
 """Logs the commands of each box for `air box logs`, in a file of JSON lines: `<cache>/boxes/<box>.jsonl`.
 
 The process that opened the box writes the file. Only the user of that process can read it, because the
-recorded commands may contain secrets. The size of the file is limited: commands beyond the limit are only
-counted. If a line cannot be written, the process logs one warning and the box continues.
+recorded commands may contain secrets. The file is never synced to disk. Its size is limited: commands beyond
+the limit are only counted. If a line cannot be written, the process logs one warning and the box continues.
 
 Every line has a `type` and a time `t` in seconds since the epoch. The first line has the type `start`. For
 every command there are two lines: `run` when it begins and `done` when its result arrives, both with the

@@ -79,8 +79,8 @@ class Pool:
             boxes belong to this process's own run.
         gpus: the pool that gives boxes their GPUs. If it is None, a request for a box with GPUs fails.
         nested: whether callers hold a box of another pool while they wait for a box of this pool.
-        snapshots: whether entering the pool also starts the service that takes snapshots of containers,
-            so that the first snapshot is as fast as later ones.
+        snapshots: whether `async with` also starts the service that takes snapshots of containers, so that
+            the first snapshot is as fast as later ones.
 
     Raises:
         ConfigError: the value of `AIR_MAX_BOXES` is not a positive integer.
@@ -242,8 +242,8 @@ class Pool:
     async def _give_way(self) -> None:
         """Removes spare boxes whenever any process on this host waits for GPUs or slots. It never returns.
 
-        Spare boxes are started boxes that wait for a caller. It checks once a second. When no process
-        waits any more, it allows new spare boxes.
+        Spare boxes are started boxes that wait for a caller. The loop checks once a second. When no process
+        waits any more, the pool may start spare boxes again.
         """
         while True:
             await asyncio.sleep(GIVE_WAY_SECONDS)

@@ -98,7 +98,7 @@ class GpuPool:
 
     @classmethod
     def open(cls, wanted: Wanted, *, slots_per_gpu: int = 1, run: str = "") -> GpuPool:
-        """Detects this machine's GPUs; returns a pool of those that `wanted` names. See `gpus.plan`."""
+        """Detects this machine's GPUs, and returns a pool of those that `wanted` names; see `gpus.plan`."""
         return cls(plan(wanted), slots_per_gpu=slots_per_gpu, run=run)
 
     def check(self, count: int) -> None:
@@ -246,7 +246,7 @@ def divided(
 
 
 def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
-    """Returns a dict from each slot of a GPU that is in use to its process. Slot 0 means the whole GPU.
+    """Returns the processes that hold a GPU, as a dict from slot number to process. Slot 0 is the whole GPU.
 
     Raises:
         ConfigError: the locks cannot be used.

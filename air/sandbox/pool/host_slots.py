@@ -84,7 +84,7 @@ class HostSlots:
         self._line = asyncio.Lock()
 
     def check(self, spec: BoxSpec) -> None:
-        """Checks that the GPU pool has enough GPUs for a box of `spec`; otherwise the box would wait for ever.
+        """Checks that the GPU pool has enough GPUs for a box of `spec`, which otherwise would wait for ever.
 
         Raises:
             ConfigError: the box needs more GPUs than the GPU pool has.

@@ -78,7 +78,7 @@ class ProcessBox(GuestBox):
             gpus: the lease of the box's GPUs. The caller must release it after the box is closed.
 
         Raises:
-            ConfigError: a scratch folder, or an environment variable for process boxes, cannot be used.
+            ConfigError: a scratch folder, `AIR_PROCESS_BOX` or `AIR_PROCESS_SHOW` has an unusable value.
             BoxStartError: the box's folder could not be made, or its process or guest did not start.
         """
         box = cls(spec, gpus)

@@ -66,10 +66,10 @@ class Detection:
 
 
 def detect() -> Detection:
-    """Starts a trial box to detect the namespace mode of process boxes on this machine; returns the mode.
+    """Starts a trial box to detect the namespace mode of process boxes on this machine.
 
-    The trial blocks for about 0.2 s. Its result is cached for the current values of the environment variables
-    `AIR_PROCESS_BOX` and `AIR_PROCESS_SHOW`.
+    Returns the mode and the reason for it. The trial blocks for about 0.2 s. The result is cached for the
+    current values of the environment variables `AIR_PROCESS_BOX` and `AIR_PROCESS_SHOW`.
 
     Raises:
         ConfigError: `AIR_PROCESS_BOX` names no mode, or a mode that does not work on this machine. Also

@@ -104,7 +104,7 @@ class GuestBox(Box):
     def hand_out(self) -> None:
         """Tells the guest (our program in the box) that a caller has the box now.
 
-        The box may then live for `limits.seconds` more.
+        From now on, the box lives for at most `limits.seconds`.
         """
         self._guest.post({"op": "lease", "id": 0, "seconds": self.spec.limits.seconds})
 
@@ -119,7 +119,7 @@ class GuestBox(Box):
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs one command in the box; see `Box.exec`."""
+        """Runs one command in the box and returns its result; see `Box.exec`."""
         ident = self._guest.new_id()
         request: dict[str, Any] = {"op": "exec", "id": ident, "max_bytes": max_bytes}
         request |= {"timeout": timeout, "env": dict(env or {})}

@@ -42,7 +42,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Relay:
-    """The host's side of all relayed ports of one box. It accepts their network connections for handlers.
+    """The host's side of all relayed ports of one box. It passes their network connections to handlers.
 
     It ends when the stream to the guest (our program in the box) ends.
     """
