@@ -2,14 +2,14 @@
 
 Through the proxy, a box reaches the hosts that `BoxSpec.network` names, and no others.
 
-The proxy serves the relayed connections of one box (`air.sandbox.wire.port_relay`). It accepts `CONNECT`,
-and plain requests for an `http://` address, one request per connection. It resolves a name on the host,
-checks the addresses (`network_rules`), and connects only to an address that it checked. If the host's
-environment names a proxy (`https_proxy`), public connections go through the host's proxy, which then also
-resolves names that the host cannot resolve.
+The proxy serves the network connections that `air.sandbox.wire.port_relay` relays from one box. It accepts
+`CONNECT` and plain requests for an `http://` address; each connection carries one request. The proxy resolves
+the requested host name on the host, checks the resulting addresses (`network_rules`), and connects only to an
+address that it checked. If the host has a proxy of its own (environment variable `https_proxy`), connections
+to public addresses go through it. The host's own proxy then also resolves names that the host cannot resolve.
 
-Limits: the egress proxy does not see inside a tunnel, so a box can ask a listed server for other names that
-this server serves. A plain request with a body needs a Content-Length header.
+Limits: the egress proxy does not see inside a tunnel. So a box can ask an allowed server for the contents of
+other host names on the same server. A plain request with a body needs a Content-Length header.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def environment() -> dict[str, str]:
 
 
 class Refusal(Exception):
-    """The error that refuses a request: the client gets its HTTP `status` and its message as a response."""
+    """Refuses a request: the proxy sends the HTTP `status` and the message of this error to the client."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -85,7 +85,7 @@ class Request:
         return self.host if self.port == 80 and self.path else f"{self.host}:{self.port}"
 
     def head(self, authorization: str | None = None, *, absolute: bool = False) -> bytes:
-        """Returns the request line and the headers, as bytes, for the server or for the host's own proxy.
+        """Returns the request line and the headers as bytes, to send to the server or the host's own proxy.
 
         The header `Connection: close` asks the server to close the connection after one response.
 
@@ -102,7 +102,11 @@ class Request:
 
 
 def parse(lines: Sequence[bytes]) -> Request:
-    """Returns the request whose request line and headers are `lines`; raises Refusal if they are invalid."""
+    """Parses the request line and the header lines of an HTTP request, and returns the request.
+
+    Raises:
+        Refusal: a line is invalid, or the request is not one for a proxy.
+    """
     first = _REQUEST.fullmatch(lines[0]) if lines else None
     if first is None:
         raise Refusal(400, "this is an HTTP proxy, and that is no request")
@@ -128,7 +132,13 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
-    """Returns a copy of `request` with the headers, except those for one connection (`Connection`, …)."""
+    """Returns a copy of `request` that also holds `headers`, without those that concern only one connection.
+
+    `Connection` and `Keep-Alive` are such headers.
+
+    Raises:
+        Refusal: the body is chunked, or its Content-Length is malformed.
+    """
     by_name = [(name.decode("ascii").lower(), name, value) for name, value in headers]
     if any(name == "transfer-encoding" for name, _, _ in by_name):
         raise Refusal(411, "a body needs a Content-Length here")
@@ -147,7 +157,7 @@ def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
 
 @dataclass(frozen=True)
 class Parent:
-    """An HTTP proxy that the host's environment names; connections to public addresses go through it."""
+    """The host's own HTTP proxy, named by an environment variable. Public connections go through it."""
 
     host: str
     port: int
@@ -177,14 +187,14 @@ class Parent:
 
 
 class Proxy:
-    """The egress proxy of one box; pass its method `serve` to the box's `forward` as the handler of a port.
+    """The egress proxy of one box. Pass its method `serve` to `Box.forward`, as the handler of a port.
 
     Args:
         entries: the hosts that the box may reach, in the syntax of `BoxSpec.network`.
-        resolve: a function that returns the addresses of a name and may block; None uses the machine's
-            resolver.
-        proxies: the addresses of the host's own proxies, under the keys `http`, `https` and `no`; None
-            reads them from the environment.
+        resolve: a function that returns the addresses of a host name, and may block. None uses this
+            machine's resolver.
+        proxies: the addresses of the host's own proxies, under the keys `http`, `https` and `no`. None
+            reads them from the environment variables.
 
     Raises:
         ConfigError: the address of the host's own proxy is malformed, or is not an `http://` address.
@@ -209,7 +219,7 @@ class Proxy:
         self._direct = partial(urllib.request.proxy_bypass, proxies=host_proxies)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Handles one connection from the box: reads its request, then forwards or refuses it."""
+        """Serves one network connection from the box: reads its HTTP request, and forwards or refuses it."""
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 request = parse(await _lines(reader))
@@ -230,10 +240,10 @@ class Proxy:
     async def _reach(self, request: Request) -> tuple[port_relay.Streams, Parent | None]:
         """Connects to the server that a request names, either directly or through the host's own proxy.
 
-        Returns the connection, and the host's own proxy (None if the connection is direct).
+        Returns the network connection, and the host's own proxy (None if the connection is direct).
 
         Raises:
-            Refusal: the box may not reach the server, or the connection failed.
+            Refusal: the box must not reach the server, or the connection failed.
         """
         host, port = request.host, request.port
         rules = [rule for rule in self._rules if rule.allows(host, port)]
@@ -261,7 +271,8 @@ class Proxy:
     ) -> Sequence[str]:
         """Resolves a host name, checks that the box may reach its addresses, and returns the addresses.
 
-        Returns no address if only the host's own proxy can resolve the name.
+        If this machine cannot resolve the name, but the host's own proxy gets the request (`by_parent`),
+        the result is empty, because that proxy resolves the name.
         """
         await self._resolving.acquire()
         loop = asyncio.get_running_loop()
@@ -285,9 +296,10 @@ class Proxy:
     async def _refuse(
         self, refusal: Refusal, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Sends an error response to the client, with the reason also in the status line.
+        """Sends an error response to the client.
 
-        If a tunnel is refused, clients show only the status line.
+        The reason is in the body and in the status line, because clients show only the status line when a
+        tunnel is refused.
         """
         body = f"air: {refusal}\n".encode("ascii", "replace")
         reason = body.rstrip()[:800].decode()
@@ -302,13 +314,21 @@ class Proxy:
 
 
 def addresses(host: str, port: int) -> list[str]:
-    """Returns the addresses of a host name from this machine's resolver; raises OSError if there are none."""
+    """Asks this machine's resolver for the IP addresses of a host name, and returns them.
+
+    Raises:
+        OSError: the name has no address.
+    """
     entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
-    """Reads a request line and its headers, and returns these lines; raises Refusal if a line is invalid."""
+    """Reads the request line and the header lines of an HTTP request, and returns them.
+
+    Raises:
+        Refusal: the request line is invalid, or the lines are too long.
+    """
     lines: list[bytes] = []
     size = 0
     while True:
@@ -327,7 +347,11 @@ async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
 
 
 async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
-    """Connects to the first address that answers, and returns the connection; OSError if none answers."""
+    """Connects to the first address that answers, and returns this network connection.
+
+    Raises:
+        OSError: no address answers.
+    """
     last: OSError = ConnectionError("the name has no address")
     for address in addresses[:_ADDRESSES_TRIED]:
         try:
@@ -338,9 +362,9 @@ async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
 
 
 async def _through(parent: Parent, request: Request) -> port_relay.Streams:
-    """Connects to the host's own proxy, and returns the connection.
+    """Connects to the host's own proxy, and returns the network connection.
 
-    For a `CONNECT` request, it also waits until the tunnel is open.
+    For a `CONNECT` request, it first asks that proxy for a tunnel and waits until the tunnel is open.
     """
     reader, writer = await asyncio.open_connection(parent.host, parent.port, limit=port_relay.PIECE)
     if request.path:
@@ -368,7 +392,7 @@ async def _exchange(
 
     Args:
         near: the connection to the client.
-        far: the connection to the server, or to the host's own proxy `parent`.
+        far: the connection to the host's own proxy `parent`, or to the server if `parent` is None.
     """
     authorization = parent.authorization if parent else None
     far[1].write(request.head(authorization, absolute=parent is not None))
@@ -388,7 +412,7 @@ async def _send_body(
 ) -> None:
     """Copies `size` bytes of a request's body from the client to the server.
 
-    If the client sends fewer bytes, it aborts the connection to the server.
+    If the client sends fewer bytes, the connection to the server is aborted.
     """
     while size:
         try:

@@ -1,9 +1,9 @@
-"""Runs a person's command in a running container, for `air box exec`, whichever process owns the box.
+"""Runs the command that a person gives to `air box exec` in a running container, whoever opened the box.
 
 The container engine runs the command, not the guest (our program inside the box). The command runs as the
-box's user, in the workspace, without network. It shares the container's limits with the agent; if memory
-runs out, the kernel kills the command before the guest. The variables of `BoxSpec.env` are not set, since
-only the process that owns the box knows them.
+box's user, in the workspace, without network. It shares the container's resource limits with the agent. If
+memory runs out, the kernel kills the command before the guest. The environment variables of `BoxSpec.env`
+are not set, because only the process that opened the box knows them.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def run(
     An interrupt kills the command and raises KeyboardInterrupt.
 
     Args:
-        interactive: whether the command gets this process's standard input; the command also gets a
-            terminal if standard input and output are a terminal.
-        show: a function that is called with each piece of output: the number 1 (standard output) or 2
-            (standard error), and the bytes. None prints the output.
+        interactive: whether the command gets this process's standard input. The command also gets a
+            terminal if this process's standard input and output are a terminal.
+        show: a function that is called for each piece of output, with 1 (standard output) or 2 (standard
+            error) and the bytes. None prints the output.
 
     Raises:
         MissingError: no container engine answers.
         UsageError: the container is not running.
-        BoxDiedError: the box ended before the command.
+        BoxDiedError: the box ended while the command ran.
         BoxStartError: the container engine failed.
     """
     from air.sandbox.docker import engine
@@ -96,9 +96,10 @@ def run(
 
 
 def _env(description: dict[str, Any]) -> dict[str, str]:
-    """Returns the environment variables for the command, derived from the container's description.
+    """Returns the environment variables for the command.
 
-    They are those of all commands of the box, without the variables of `BoxSpec.env`.
+    They are the ones that all commands of a box get, except those of `BoxSpec.env`. The number of threads
+    comes from the CPU limit in the container's description.
     """
     cpus = description["HostConfig"].get("NanoCpus") or 1e9
     return base_env(BoxSpec(limits=BoxLimits(cpus=cpus / 1e9)))
@@ -120,11 +121,10 @@ def _code(client: Any, ident: str, name: str) -> int:
 def _talk(
     attached: Any, show: Callable[[int, bytes], None], *, interactive: bool, terminal: bool
 ) -> None:
-    """Passes the command's output to `show`, and standard input to the command if `interactive`, until the
-    output ends.
+    """Passes the command's output to `show` until the output ends.
 
-    The Docker client may have buffered the first output together with the HTTP head, so this function reads
-    from the client's buffer.
+    If `interactive` is true, it also passes this process's standard input to the command. It reads from the
+    Docker client's buffer, because the client may have read the first output with the HTTP head.
     """
     attached._sock.settimeout(None)  # a command may be silent for hours
     output = attached._response.raw._fp.fp
@@ -147,9 +147,9 @@ def _show(number: int, data: bytes) -> None:
 
 @contextmanager
 def _fed(sock: Any) -> Iterator[None]:
-    """Context manager: copies standard input to the command during the `with` block.
+    """Context manager: copies standard input to the command's socket during the `with` block.
 
-    Input that comes after the block stays unread.
+    Input that comes after the `with` block stays unread.
     """
     over, end = os.pipe()
     thread = threading.Thread(target=_feed, args=(sock, over), daemon=True)
@@ -163,9 +163,10 @@ def _fed(sock: Any) -> Iterator[None]:
 
 
 def _feed(sock: Any, over: int) -> None:
-    """Copies standard input to `sock`, and closes its sending side when standard input ends.
+    """Copies standard input to `sock`, and closes the sending side of `sock` when standard input ends.
 
-    It returns earlier if the other end of the pipe `over` is closed.
+    Args:
+        over: the reading end of a pipe. When the pipe's other end is closed, the function returns early.
     """
     stdin = sys.stdin.fileno()
     try:
@@ -181,9 +182,9 @@ def _feed(sock: Any, over: int) -> None:
 
 @contextmanager
 def _raw(client: Any, ident: str) -> Iterator[None]:
-    """Context manager: keeps this terminal in raw mode during the `with` block.
+    """Context manager: keeps this process's terminal in raw mode during the `with` block.
 
-    It also gives the terminal of the command the size of this terminal.
+    It also gives the command's terminal the size of this process's terminal, also after each resize.
     """
 
     def resize(*_: object) -> None:

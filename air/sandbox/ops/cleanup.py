@@ -1,9 +1,9 @@
 """Removes boxes whose owner, the process that opened them, is dead.
 
-A running box ends by itself when its owner ends, because the stream between them then closes.
-This module removes what cannot end by itself: containers that were created but never started, containers past
-their expiry time, and folders of process boxes (boxes that are plain processes, not containers). It touches
-only containers with air's labels and folders with air's name prefix.
+A running box ends by itself when its owner ends, because the stream of bytes between them then closes.
+This module removes what does not end by itself: containers that were created but never started, containers
+past their expiry time, and folders of process boxes (boxes that are plain processes, not containers). It
+removes only containers with air's labels and folders with air's name prefix.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from air.sandbox.ops import command_log
 def collect() -> list[str]:
     """Removes boxes that have expired or whose owner (the process that opened them) is dead.
 
-    Returns the names of the removed boxes. Blocks until the container engine is done. It also removes
-    command logs that are too old or too many; the result does not name these. If no container engine
-    answers, it removes no containers.
+    Returns the names of the removed boxes. Blocks until the container engine is done. If no container
+    engine answers, no containers are removed. The oldest command logs are also removed, but the result does
+    not name them.
 
     Raises:
         BoxStartError: the container engine answers, but fails.

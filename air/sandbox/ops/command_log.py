@@ -1,13 +1,13 @@
-"""Logs the commands of a box for `air box logs`: one file of JSON lines, `<cache>/boxes/<box>.jsonl`.
+"""Logs the commands of each box for `air box logs`, in a file of JSON lines: `<cache>/boxes/<box>.jsonl`.
 
-The process that opened the box appends to the file, which only its user can read; the file is never synced
-to disk. The size of a file is limited: commands beyond the limit are only counted. If a line cannot be
-written, the process logs one warning and the box continues. Commands are recorded as given, so they may
-hold secrets.
+The process that opened the box writes the file. Only the user of that process can read it, because the
+recorded commands may contain secrets. The file is never synced to disk. Its size is limited: commands beyond
+the limit are only counted. If a line cannot be written, the process logs one warning and the box continues.
 
-Every line has a `type`, and a time `t` in seconds since the epoch. The types are `start`; for every command
-`run` (when it begins) and `done` (when its result arrives), both with the command's number `n`; and `end`.
-If a file has no `end`, its box is live, or the process that opened the box was killed.
+Every line has a `type` and a time `t` in seconds since the epoch. The first line has the type `start`. For
+every command there are two lines: `run` when it begins and `done` when its result arrives, both with the
+command's number `n`. The last line has the type `end`. If `end` is missing, the box is live, or the process
+that opened the box was killed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from air.errors import MissingError
 from air.sandbox.contract.box import BoxSpec, Command, ExecResult
 
 MAX_BYTES = 1_000_000
-"""The size in bytes from which on a log file gets no more lines, except its last line, `end`."""
+"""A log file that is larger than this number of bytes gets no more lines, except its last line, `end`."""
 MAX_COMMAND = 300
-"""Maximum length of a recorded command in characters; the rest is cut."""
+"""The maximum number of characters of a command that are recorded; the rest is cut."""
 KEEP_FILES = 300
 KEEP_SECONDS = 3 * 86400.0
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -45,9 +45,9 @@ def folder() -> Path:
 
 
 class Events:
-    """The writer of one box's command log.
+    """Writes the command log of one box.
 
-    Its methods never raise, because a log that cannot be written must not stop the box.
+    The methods never raise, because a log that cannot be written must not stop the box.
     """
 
     def __init__(self, box: str) -> None:
@@ -56,7 +56,7 @@ class Events:
         self._size = self._commands = self._unwritten = 0
 
     def start(self, spec: BoxSpec, *, run: str, owner: str, workspace: str) -> None:
-        """Opens the log file of the box and writes the first line, `start`: the box is ready."""
+        """Creates the log file of the box, and writes its first line, which records that the box is ready."""
         try:
             folder().mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(self._file, _OPEN, 0o600)
@@ -73,13 +73,13 @@ class Events:
         self._write("start", fields)
 
     def run(self, command: Command) -> int:
-        """Records that a command begins; returns its number, for a later call of `done` or `failed`."""
+        """Records that a command begins. Returns the number to pass to `done` or `failed` later."""
         self._commands += 1
         self._write("run", {"n": self._commands, "command": shown(command)})
         return self._commands
 
     def done(self, number: int, result: ExecResult) -> None:
-        """Records the result of a command; `number` is what `run` returned for the command."""
+        """Records the result of a command. `number` is the number that `run` returned for the command."""
         fields = {"n": number, "code": result.code, "seconds": round(result.seconds, 4)}
         fields |= {"timed_out": result.timed_out, "truncated": result.truncated}
         self._write("done", fields | {"bytes": [len(result.stdout), len(result.stderr)]})
@@ -89,7 +89,7 @@ class Events:
         self._write("done", {"n": number, "error": f"{type(error).__name__}: {error}"[:300]})
 
     def end(self, reason: str) -> None:
-        """Records that the box is gone, and closes the log file. Calling it twice is harmless."""
+        """Records that the box is gone, and why; closes the log file. A second call writes nothing."""
         counts = {"commands": self._commands, "unwritten": self._unwritten}
         self._write("end", {"reason": reason[:300]} | counts, last=True)
         if self._fd < 0:
@@ -119,9 +119,9 @@ class Events:
 
 
 def shown(command: Command) -> str:
-    """Returns the first `MAX_COMMAND` characters of a command as text.
+    """Returns a command as text, cut to `MAX_COMMAND` characters.
 
-    A command that is a list of arguments is quoted for a shell.
+    If the command is a list of arguments, the arguments are quoted for a shell.
     """
     if isinstance(command, str):
         return command[:MAX_COMMAND]
@@ -144,7 +144,7 @@ F = TypeVar("F", bound=Callable[..., Awaitable[ExecResult]])
 
 
 def recorded(method: F) -> F:
-    """Decorator for the method `exec` of a box: writes each command and its result to the box's log."""
+    """Decorates the method `exec` of a box, so that each command and its result go to the box's log."""
 
     @functools.wraps(method)
     async def exec_(box: Any, command: Command, **options: Any) -> ExecResult:
@@ -161,10 +161,10 @@ def recorded(method: F) -> F:
 
 
 def read(file: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Reads a log file from a byte offset on; returns its records, and the offset for the next read.
+    """Reads the lines of a log file that begin at a byte offset or later.
 
-    An incomplete last line is left for the next read. A line that is not JSON, because
-    a full disk cut it, is skipped.
+    Returns the records (one dict per line), and the offset for the next call. An incomplete last line is
+    left for the next call. A line that is not JSON is skipped; a full disk may have cut it.
 
     Raises:
         OSError: the file cannot be read.
@@ -195,12 +195,12 @@ def find(name: str) -> list[Path]:
 
 
 def collect(*, now: float | None = None) -> list[str]:
-    """Removes command logs that are older than `KEEP_SECONDS`, and all but the newest `KEEP_FILES`.
+    """Removes log files that are older than `KEEP_SECONDS`, and all except the newest `KEEP_FILES`.
 
-    It removes nothing if the user has no home folder.
+    It removes nothing if the cache folder is unknown, because the user has no home folder.
 
     Args:
-        now: the current time in seconds since the epoch; None asks the clock.
+        now: the current time in seconds since the epoch. None means the time of the clock.
 
     Returns:
         The paths of the removed files.

@@ -1,9 +1,10 @@
-"""The checks of `air doctor`: whether boxes can work on this machine.
+"""The checks of `air doctor`: they find out whether boxes can work on this machine.
 
-The result of a check is a finding, one line of the report. It names a remedy if there is a problem.
+Each check returns a finding, which is one line of the report. If there is a problem, the finding names a
+remedy.
 
-The checks start one box and remove it; otherwise they only read. The functions `judge_…` get the container
-engine's answers as arguments, so that tests can pass the answers of other container engines.
+One check starts a box and removes it; the other checks change nothing. The functions `judge_…` get the
+container engine's answers as arguments, so that tests can pass the answers of other container engines.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _DEFAULT_POOLS: tuple[dict[str, Any], ...] = (
     *({"Base": f"172.{second}.0.0/16", "Size": 16} for second in range(17, 32)),
     {"Base": "192.168.0.0/16", "Size": 20},
 )
-"""The address pools that are assumed if the container engine does not report its own."""
+"""The IP address pools that are assumed if the container engine does not report its own pools."""
 _FEW_NETWORKS = 5
 
 
@@ -46,18 +47,18 @@ class Finding:
     """The result of one check of `air doctor`: one line of its report."""
 
     check: str
-    """The name of the check, in a word or two."""
+    """The name of the check, in one or two words."""
     state: State
-    """`ok`: no problem. `warn`: boxes work, but something needs attention. `fail`: boxes do not work, or soon
-    will not."""
+    """`ok`: no problem. `warn`: boxes work, but something needs attention. `fail`: boxes do not work, or will
+    soon stop working."""
     seen: str
     """What the check observed, as a short phrase."""
     remedy: str = ""
-    """A shell command that fixes the problem or helps to find it; empty if there is none."""
+    """A shell command that fixes the problem or helps to find its cause; empty if there is no problem."""
 
 
 def examine() -> Iterator[Finding]:
-    """Runs all checks of `air doctor`, and yields each finding (a line of the report) when its check is done.
+    """Runs all checks of `air doctor`; yields each finding (a line of the report) when its check is done.
 
     All checks together take several seconds.
     """
@@ -88,9 +89,11 @@ def examine() -> Iterator[Finding]:
 
 
 def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding:
-    """Checks the container engine's answers to the requests `info` and `version`; returns the finding.
+    """Checks whether the container engine can limit memory, processes and CPU; returns the finding.
 
-    The container engine must be able to limit memory, processes and CPU.
+    Args:
+        info: the container engine's answer to the request `info`.
+        version: the container engine's answer to the request `version`.
     """
     name = "Podman" if "podman" in str(version.get("Components", "")).lower() else "Docker"
     driver, cgroups = info.get("Driver", "?"), info.get("CgroupVersion", "?")
@@ -143,9 +146,9 @@ def _images() -> Iterator[Finding]:
 
 
 def judge_networks(networks: Sequence[Mapping[str, Any]], info: Mapping[str, Any]) -> Finding:
-    """Checks whether the container engine has free addresses for more bridge networks; returns the finding.
+    """Checks whether the container engine has IP addresses for more bridge networks; returns the finding.
 
-    Boxes use no bridge network, but builds and compose files do.
+    Boxes use no bridge network, but builds of images and compose files use them.
     """
     pools = [
         (ipaddress.ip_network(pool["Base"]), int(pool["Size"]))
@@ -184,9 +187,12 @@ def _boxes() -> Finding:
 
 
 def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
-    """Checks for volumes with air's labels whose owner process is dead or whose time is over.
+    """Checks whether air left volumes behind: their owner process is dead, or they have expired.
 
     Returns the finding, one line of the report.
+
+    Args:
+        volumes: the container engine's descriptions of the volumes with air's labels.
     """
     now, stale = time.time(), []
     for volume in volumes:
@@ -225,13 +231,14 @@ def _disks(info: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 
 def judge_disk(name: str, folder: Path, few: float, least: float, remedy: str) -> Finding:
-    """Checks whether a folder has free space and can be written; returns the finding.
+    """Checks whether this user can write in a folder and its disk has free space; returns the finding.
 
-    The folder need not exist yet.
+    If the folder does not exist yet, its nearest existing parent is checked.
 
     Args:
-        few: the finding is a warning if fewer gigabytes than this are free.
-        least: the finding is a failure if fewer gigabytes than this are free.
+        name: the last word of the check's name, such as `cache`.
+        few: if fewer gigabytes than this are free, the finding is a warning.
+        least: if fewer gigabytes than this are free, the finding is a failure.
         remedy: the shell command that lists or frees the used space.
     """
     there = next(place for place in (folder, *folder.parents) if os.access(place, os.F_OK))
@@ -299,7 +306,7 @@ def judge_gpu_runtime(seen: str, info: Mapping[str, Any] | None) -> Finding:
     """Checks whether the container engine can give GPUs to a container; returns the finding.
 
     Args:
-        seen: a description of the GPUs, for the finding.
+        seen: the text that describes the GPUs in the finding.
         info: the container engine's description of itself; None if no container engine answers.
     """
     if info is None:
@@ -321,9 +328,9 @@ do [ -r $f ] && echo ${f##*/} $(cat $f); done; true
 
 
 def _one_box(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Starts a box, runs a command in it, reads the resource limits from inside the box, and removes the box.
+    """Starts a box, runs a command in it, reads the resource limits inside the box, and removes the box.
 
-    Yields the findings about the box's speed and its limits.
+    Yields one finding about the box's speed and one about its limits.
     """
     from air.sandbox.docker import container_spec
 
@@ -360,9 +367,9 @@ def judge_limits(text: str, most_memory: int, most_pids: int, info: Mapping[str,
     """Checks whether the kernel enforces the resource limits of a box; returns the finding.
 
     Args:
-        text: the limits as seen inside the box, in lines `FILE VALUE`, such as `memory.max 1073741824`.
+        text: the limits that the kernel shows inside the box, as lines such as `memory.max 1073741824`.
         most_memory: the requested memory limit in bytes.
-        most_pids: the requested limit of processes.
+        most_pids: the requested maximum number of processes.
         info: the container engine's description of itself.
     """
     values = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)

@@ -1,4 +1,4 @@
-"""Lists all boxes on this machine, whichever process opened them, and finds a box by its name."""
+"""Lists all boxes on this machine, also those of other processes, and finds a box by its name."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Live:
     name: str
     provider: str
     state: str
-    """The container engine's state (`running`, `created`, …); always `running` for a process box."""
+    """The state that the container engine reports (`running`, `created`, …). A process box has `running`."""
     run: str
     owner: str
     """The process that opened the box, as `host:pid:start`; see `ownership.owner`."""
     seconds_left: float | None
-    """Seconds until the box expires, so that cleanup may remove it; None if unknown."""
+    """Seconds until the box expires, after which `air box gc` may remove the box; None if unknown."""
     where: str
     """The container's id, or, for a process box, the path of its workspace on this machine."""
 
@@ -34,12 +34,12 @@ class Live:
 
     @property
     def dead(self) -> bool:
-        """Whether the process that opened the box is certainly dead; false if this is unknown."""
+        """Whether the process that opened the box is dead. False if this cannot be determined."""
         return ownership.is_dead(self.owner)
 
 
 def containers() -> list[Live]:
-    """Returns the boxes that are containers, sorted by name.
+    """Asks the container engine for the boxes that are containers, and returns them, sorted by name.
 
     Raises:
         MissingError: no container engine answers.
@@ -82,9 +82,9 @@ def folders() -> list[Live]:
 
 
 def _recorded(name: str) -> tuple[str, float | None, str]:
-    """Returns the run, the remaining seconds and the workspace of a process box, from its command log.
+    """Reads the command log of a process box; returns its run, remaining seconds and workspace path.
 
-    If the log cannot be read, the run and the workspace are empty, and the seconds are None.
+    If the log cannot be read, the run and the workspace path are empty, and the seconds are None.
     """
     try:
         events, _ = command_log.read(command_log.folder() / f"{name}.jsonl")
@@ -100,8 +100,8 @@ def find(name: str) -> Live:
     """Returns the one existing box whose name begins with `name`, which may omit the prefix `air-`.
 
     Raises:
-        MissingError: no box has such a name; or no process box has such a name, and no container engine
-            answers.
+        MissingError: no box has such a name. Also raised if no process box has such a name and no container
+            engine answers.
         UsageError: several boxes have such a name.
         BoxStartError: the container engine failed.
     """

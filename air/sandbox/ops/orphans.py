@@ -1,9 +1,10 @@
-"""Finds orphans: processes and file locks that outlived the air process that started them.
+"""Finds orphans: processes and file locks that still exist after the death of the air process behind them.
 
-This module only reads: it ends and removes nothing. A process counts as a process of air only in two cases:
-`ownership.OWNER_ENV` is in its environment; or it is the guest or a command of a process box (a box that is
-a plain process, not a container), and its folder belongs to such a box. A process's name proves nothing.
-Processes of other users, and of other pid namespaces (containers), cannot be read and are left out.
+This module ends no process and removes nothing. A process counts as air's process only in two cases. Either
+the environment variable `ownership.OWNER_ENV` is set in it; or it is the guest or a command in a process box
+(a box that is a plain process, not a container), and its folder belongs to such a box. The name of a process
+proves nothing. Processes that belong to other users, or run in other pid namespaces (containers), cannot be
+read and are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from air.sandbox.wire.connection import interpreter
 
 @dataclass(frozen=True)
 class Process:
-    """An orphan: a process of air whose owner, the air process that started it, is dead."""
+    """An orphan: a process that still runs although the air process that started it (its owner) is dead."""
 
     pid: int
     command: str
@@ -31,7 +32,7 @@ class Process:
 
 
 def processes() -> list[Process]:
-    """Returns the processes of air whose owner, the air process that started them, is dead."""
+    """Returns the processes that still run although the air process that started them is dead."""
     orphans = []
     for entry in _processes():
         try:
@@ -56,9 +57,9 @@ def _processes() -> Iterator[Path]:
 
 
 def _owner(entry: Path) -> str:
-    """Returns the air process that started the process with the `/proc` folder `entry`, by air's marks on it.
+    """Returns the owner of a process: the air process that started it, as `host:pid:start`.
 
-    The owner is returned as `host:pid:start`; it is empty if the process has no such mark.
+    Returns an empty string if no air process started it. `entry` is the process's folder in `/proc`.
     """
     variables = dict(word.partition("=")[::2] for word in _words(entry / "environ"))
     if owner := variables.get(ownership.OWNER_ENV):
@@ -86,20 +87,19 @@ def _words(file: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Lock:
-    """A file lock (flock) that some process holds."""
+    """A file lock (flock) that a process on this machine holds."""
 
     file: str
     pid: int
     """The id of a process that has the locked file open."""
     orphaned: bool
-    """Whether the process that took the lock is dead, and a child that inherited the file keeps the lock."""
+    """Whether the process that took the lock is dead, but a child that inherited the file holds the lock."""
 
 
 def locks(*folders: Path) -> list[Lock]:
     """Returns the locks on files below `folders` that processes of this user hold.
 
-    A lock ends with the last process that has inherited the open file, so a child that outlives the
-    process that took the lock may still hold it.
+    If the process that took a lock dies, a child process that inherited the open file still holds the lock.
     """
     roots = [str(folder.resolve()) + "/" for folder in folders]
     held = []

@@ -1,15 +1,18 @@
 """A pool of boxes: limits how many boxes exist, and starts some of them in advance.
 
-A pool belongs to one process and one event loop. Each box is lent (given to a caller) only once, and removed
-when the caller gives it back. The pool starts spare boxes and removes boxes in the background, so callers do
-not wait for this; leaving the pool waits until all boxes are gone. A caller that holds a box must not wait
-for another box of the same pool. Use a second pool for boxes of another purpose, with `nested` if a caller
-waits for them while it holds a box of the first pool.
+A pool belongs to one process and one event loop. Each box goes to only one caller, and is removed when the
+caller gives it back. The pool removes boxes, and starts spare boxes, in the background, so callers do not
+wait for this. A spare box is a started box that waits for a caller. Leaving the `async with` block of the
+pool waits until all its boxes are gone.
+
+A caller that holds a box must not wait for another box of the same pool, because both could wait for ever.
+Use a second pool for boxes with another purpose. If callers wait for them while they hold a box of the first
+pool, create the second pool with `nested=True`.
 
 Two boxes are interchangeable if their specs are equal, and their image's tag meant the same image when the
 boxes were requested. A box holds its GPUs and one of the host's slots (`air.sandbox.pool.host_slots`)
-from before its start until it is gone. A spare box (a started box that waits for a lease) never waits for
-GPUs or a slot, and ends as soon as any process on this host waits for the GPUs or the slot that it holds.
+from before its start until it is gone. A spare box never waits for GPUs or a slot. The pool removes it when
+any process on this host waits for a slot, or for GPUs if the spare box has GPUs.
 """
 
 from __future__ import annotations
@@ -43,19 +46,19 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Shelf:
-    """The pool's record of all boxes of one spec and one image that no caller has: ready or starting."""
+    """All boxes of one spec and one image that no caller has yet. They are ready or starting."""
 
     spec: BoxSpec
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
     wanted: bool = True
-    """Whether the pool starts spare boxes, which wait for later leases. A failed start sets it to false; the
-    next request for such a box sets it to true again."""
+    """Whether the pool starts spare boxes, which wait for later callers. A failed start sets this field to
+    false, and the next request for a box of this spec sets it to true again."""
     resting: bool = False
-    """Whether the pool starts no spare boxes for now, because other boxes hold or wait for the GPUs or the
-    slots that spare boxes would need."""
+    """Whether the pool starts no spare boxes for now, because other boxes hold, or wait for, the GPUs or
+    slots that spare boxes need."""
     old: bool = False
-    """Whether the tag of the image now means another image, so that the boxes are outdated."""
+    """Whether these boxes are outdated, because the tag of their image now means another image."""
 
 
 @dataclass
@@ -65,17 +68,19 @@ class _Waiter:
 
 
 class Pool:
-    """A pool that gives boxes to callers, and starts some of them in advance; use it through `async with`.
+    """Gives boxes to callers, and starts some boxes in advance. Use a pool through `async with`.
 
     Args:
-        max_boxes: the maximum number of boxes at once, whether callers have them or they are ready, closing
-            or starting; boxes that wait for GPUs or a slot count too.
-        warm: the number of spare boxes that stay ready for each requested spec, within `max_boxes`.
-        run: the run that the boxes belong to, for labels; this process's own run if empty.
-        gpus: the pool that gives boxes their GPUs; None refuses specs with GPUs.
+        max_boxes: the maximum number of boxes at once. All boxes count, also those that start, close, or
+            still wait for GPUs or a slot.
+        warm: the number of spare boxes (started boxes that wait for a caller) that the pool tries to have
+            ready for each requested spec. The total never exceeds `max_boxes`.
+        run: the name of the run that the boxes belong to, which becomes their label. If it is empty, the
+            boxes belong to this process's own run.
+        gpus: the pool that gives boxes their GPUs. If it is None, a request for a box with GPUs fails.
         nested: whether callers hold a box of another pool while they wait for a box of this pool.
-        snapshots: whether entering the pool also starts the service that takes snapshots of containers,
-            so that the first snapshot is as fast as later ones.
+        snapshots: whether `async with` also starts the service that takes snapshots of containers, so that
+            the first snapshot is as fast as later ones.
 
     Raises:
         ConfigError: the value of `AIR_MAX_BOXES` is not a positive integer.
@@ -109,7 +114,7 @@ class Pool:
         self._open = False
 
     async def __aenter__(self) -> Pool:
-        """Opens the pool and returns it; first removes boxes from this machine whose owner process is dead.
+        """Removes boxes from this machine whose owner process is dead, then opens this pool and returns it.
 
         Raises:
             BoxStartError: the snapshot service did not start.
@@ -130,7 +135,7 @@ class Pool:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Closes the pool: removes every box, including lent ones, and returns when all are gone."""
+        """Removes every box of the pool, also those that callers still have, and waits until all are gone."""
         self._open = False
         for waiter in self._waiters:
             if not waiter.box.done():
@@ -150,15 +155,17 @@ class Pool:
             self._keeper = None
 
     def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> Lease:
-        """Returns a lease of one box of `spec`: `async with` waits for the box, yields it, and gives it back.
+        """Returns a lease of one box. Use the lease with `async with`, which yields the box.
+
+        `async with` first waits for a box of `spec`, and gives the box back at the end.
 
         Args:
-            snapshot: a frozen workspace that the box starts with, instead of an empty one.
+            snapshot: the frozen workspace that the box starts with; None means an empty workspace.
         """
         return Lease(self, spec, snapshot)
 
     def prepare(self, spec: BoxSpec) -> None:
-        """Starts spare boxes of `spec`, which wait for later leases, in the background. Returns at once.
+        """Starts spare boxes of `spec` in the background, for later callers. Returns at once.
 
         Raises:
             ConfigError: the spec needs more GPUs than this pool has.
@@ -167,9 +174,9 @@ class Pool:
         self._spawn(self._starts, self._prepared(spec))
 
     async def take(self, spec: BoxSpec) -> GuestBox:
-        """Waits for a box that nobody has used, and returns it; the caller must call `give_back` later.
+        """Waits for a box that nobody has used, and returns it. The caller must call `give_back` later.
 
-        `lease` does both, so use `lease` if possible.
+        Use `lease` if possible, because it also gives the box back.
 
         Raises:
             ConfigError: the spec needs more GPUs than this pool has.
@@ -207,14 +214,14 @@ class Pool:
         return box
 
     def give_back(self, box: GuestBox) -> None:
-        """Removes, in the background, a box that `take` returned. Calling it twice is harmless."""
+        """Starts to remove a box that `take` returned, in the background. A second call does nothing."""
         if box in self._lent:
             self._retire(box)
 
     async def _shelf(self, spec: BoxSpec) -> _Shelf:
-        """Returns the record of the ready and starting boxes of a spec and its current image (the shelf).
+        """Returns the `_Shelf` for a spec and its current image; makes it if it does not exist.
 
-        It marks the records of the same spec and other images as old.
+        Marks the shelves for the same spec and other images as old.
         """
         digest = await self._digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
@@ -233,10 +240,10 @@ class Pool:
         self._balance()
 
     async def _give_way(self) -> None:
-        """Loops for ever: removes spare boxes if any process on this host waits for their GPUs or slots.
+        """Removes spare boxes whenever any process on this host waits for GPUs or slots. It never returns.
 
-        Spare boxes are started boxes that wait for a lease. The loop checks once a second; when no
-        process waits any more, it allows new spare boxes.
+        Spare boxes are started boxes that wait for a caller. The loop checks once a second. When no process
+        waits any more, the pool may start spare boxes again.
         """
         while True:
             await asyncio.sleep(GIVE_WAY_SECONDS)
@@ -250,7 +257,7 @@ class Pool:
             self._balance()
 
     def _balance(self) -> None:
-        """Gives ready boxes to waiting callers and starts missing boxes; called after every change."""
+        """Gives ready boxes to waiting callers, and starts and removes boxes. The pool calls it often."""
         if not self._open:
             return
         for waiter in list(self._waiters):
@@ -278,9 +285,9 @@ class Pool:
                 self._start(shelf, spare=True)
 
     def _next(self, shelf: _Shelf) -> GuestBox | None:
-        """Returns a ready box of `shelf` that is alive and not too old, or None if there is none.
+        """Takes a ready box from `shelf` and returns it, or returns None if `shelf` has no usable box.
 
-        It removes the ready boxes that are dead or too old.
+        Removes ready boxes that are dead or too old.
         """
         while shelf.ready:
             box = shelf.ready.popleft()
@@ -324,9 +331,9 @@ class Pool:
             self._balance()
 
     async def _box_with_slot(self, spec: BoxSpec, spare: bool) -> GuestBox | None:
-        """Takes GPUs and a slot, starts a box with them, and returns the box.
+        """Waits for GPUs and a slot, starts a box with them, and returns the box.
 
-        If `spare` is true, it never waits for GPUs or a slot, but returns None if they are not free.
+        If `spare` is true, it does not wait: it returns None if the GPUs or the slot are not free.
         """
         share = await (self._slots.try_take if spare else self._slots.take)(spec)
         if share is None:
@@ -350,9 +357,9 @@ class Pool:
             self._retire(box)
 
     def _failed(self, shelf: _Shelf, error: AirError) -> None:
-        """Raises `error` in the first caller that waits for a box of `shelf` (one spec and image).
+        """Raises `error` in the first caller that waits for a box of `shelf`.
 
-        The pool then starts no spare boxes of this shelf until the next request.
+        Afterwards the pool starts no spare boxes for `shelf` until a caller requests such a box again.
         """
         if not self._open:
             return
@@ -393,7 +400,7 @@ class Pool:
 
 
 class Lease:
-    """The right to use one box of a pool; use it once, with `async with`, which yields the box."""
+    """The right to use one box of a pool. Use it once, with `async with`, which yields the box."""
 
     def __init__(self, pool: Pool, spec: BoxSpec, snapshot: Snapshot | None = None) -> None:
         self._pool, self._spec, self._snapshot = pool, spec, snapshot

@@ -1,12 +1,13 @@
 """File locks that the processes of all users of this machine share, for GPUs and for slots of boxes.
 
-A lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`), held with flock(2): the kernel
-frees the lock when its holder ends, in whatever way. The file names its holder in one JSON line. That line
-is only for people; no decision depends on it.
+Each lock has a file in the folder that the environment variable `AIR_LOCK_DIR` names (default:
+`/run/lock/air`). A process holds the lock with flock(2), so the kernel frees the lock when the process ends,
+even if the process is killed. The file names its holder in one JSON line. Only people use that line; no
+decision depends on it.
 
-Limits: the folder must be on this machine's own disk. Processes that see another folder (in a container, or
-with another `AIR_LOCK_DIR`) do not share these locks; nor do processes that start after somebody removed the
-files.
+Limits: the folder must be on this machine's own disk. Processes with another folder (in a container, or
+with another `AIR_LOCK_DIR`) do not share these locks. Processes that start after somebody removed the
+files do not share them either.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lock, as the text in the lock's file names it."""
+    """The process that holds a lock. The data come from the text in the lock's file."""
 
     pid: int
     user: str
@@ -55,13 +56,13 @@ class Holder:
 
 
 class Lock:
-    """A file lock that this process holds until it calls `release`; releasing twice is harmless."""
+    """A file lock that this process holds until it calls `release`, which may be called twice."""
 
     def __init__(self, name: str, fd: int) -> None:
         self.name, self.fd, self._pid = name, fd, os.getpid()
 
     def release(self) -> None:
-        """Frees the lock, even if a child process still has a copy of the descriptor."""
+        """Frees the lock, even if a child process still has a copy of the file descriptor."""
         if self.fd < 0:
             return
         fd, self.fd = self.fd, -1
@@ -71,17 +72,18 @@ class Lock:
 
 
 def folder() -> Path:
-    """Returns the folder of the lock files: `AIR_LOCK_DIR`, or the default `/run/lock/air`."""
+    """Returns the folder with the lock files: `AIR_LOCK_DIR` if it is set, otherwise `/run/lock/air`."""
     return Path(os.environ.get(FOLDER_ENV) or FOLDER)
 
 
 def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
-    """Takes the first of these locks that is free and returns it, or None if none is free. Never waits.
+    """Takes the first free lock and returns it. Returns None if no lock is free, so it never waits.
 
     Args:
-        names: names of locks, in order of preference; missing lock files are created.
+        names: the names of the locks, in order of preference. Missing lock files are created.
         shared: whether other processes may hold the lock at the same time, if they also share it.
-        run: the run that the lock's file names as the holder; this process's own run if empty.
+        run: the name of the run that is written into the lock's file. If it is empty, the name of this
+            process's own run is written.
 
     Raises:
         ConfigError: the folder of locks, or a file in it, cannot be used.
@@ -105,7 +107,7 @@ def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
 
 
 def holder(name: str) -> Holder | None:
-    """Returns the process that holds a lock exclusively, or None if no process does.
+    """Returns the process that holds the lock `name` exclusively, or None if no process does.
 
     Raises:
         ConfigError: the folder of locks, or a file in it, cannot be used.
@@ -116,7 +118,7 @@ def holder(name: str) -> Holder | None:
 def wanted(name: str) -> bool:
     """Whether any process holds the lock `name`, exclusively or shared.
 
-    Processes hold some locks only to show that they wait for something; see `until`.
+    Processes hold some locks (markers) only to show that they wait for something; see `until`.
 
     Raises:
         ConfigError: the folder of locks, or a file in it, cannot be used.
@@ -125,7 +127,7 @@ def wanted(name: str) -> bool:
 
 
 def names(prefix: str) -> list[str]:
-    """Returns the names of all existing lock files that begin with `prefix`, sorted."""
+    """Returns the sorted names of all existing lock files whose name begins with `prefix`."""
     with _folder() as at:
         files = os.listdir(at)  # noqa: PTH208 — pathlib has no descriptors
         return sorted(name for name in files if name.startswith(prefix))
@@ -138,15 +140,16 @@ async def until(
     what: Callable[[], str],
     say_after: float = SAY_SECONDS,
 ) -> T:
-    """Waits until `attempt`, called several times a second, returns a result other than None; returns that.
+    """Calls `attempt` several times a second until it returns something other than None; returns that.
 
-    While `until` waits, it holds the lock `marker` shared, so that `wanted(marker)` is true in all processes.
+    Meanwhile this process holds the lock `marker` as a shared lock, so that `wanted(marker)` is true in all
+    processes.
 
     Args:
-        attempt: a function that tries once, without waiting.
-        marker: the name of the lock that tells other processes of this machine that somebody waits.
-        what: a function that describes, for the log, what is awaited and who holds it.
-        say_after: seconds of waiting before the first line in the log; doubled for each further line.
+        attempt: a function that tries once, without waiting, and returns None if it failed.
+        marker: the name of the lock that shows the other processes on this machine that somebody waits.
+        what: a function that returns a text for the log: what this process waits for and who holds it.
+        say_after: seconds of waiting before the first line in the log. The time doubles for each later line.
     """
     mark: Lock | None = None
     since = time.monotonic()
@@ -166,10 +169,10 @@ async def until(
 
 
 def _look(name: str, kind: int) -> Holder | None:
-    """Returns the process that prevents others from taking a lock, or None if the lock is free.
+    """Returns the process that prevents others from taking the lock `name`, or None if nobody does.
 
     Args:
-        kind: LOCK_SH asks whether a shared lock is possible, LOCK_EX whether an exclusive one is.
+        kind: LOCK_SH tests whether a shared lock is possible, LOCK_EX whether an exclusive lock is.
     """
     with _folder() as at:
         try:
@@ -190,9 +193,10 @@ def _look(name: str, kind: int) -> Holder | None:
 
 @contextmanager
 def _folder() -> Iterator[int]:
-    """Context manager: yields a file descriptor of the folder of locks for the `with` block.
+    """Context manager: yields a file descriptor of the folder that holds the lock files.
 
-    If the folder does not exist, it is made with the sticky bit and is writable by all users.
+    If the folder does not exist, it is made. All users may write in the new folder, but each user may remove
+    only their own files (sticky bit).
     """
     path = folder()
     try:
@@ -213,7 +217,7 @@ def _folder() -> Iterator[int]:
 
 
 def _make(path: Path) -> None:
-    """Makes the folder of locks.
+    """Makes the folder that holds the lock files.
 
     The folder gets its permissions first and then its name, so no process sees it with wrong permissions.
     """
@@ -229,10 +233,13 @@ def _make(path: Path) -> None:
 
 
 def _open(name: str, at: int) -> int:
-    """Opens a lock's file, which it makes if necessary, and returns the file descriptor.
+    """Opens the file of the lock `name`, and makes the file if necessary. Returns the file descriptor.
 
-    An existing file is opened without O_CREAT: in sticky folders the kernel may refuse O_CREAT for another
-    user's file.
+    An existing file is opened without O_CREAT, because the kernel may refuse O_CREAT for another user's file
+    in a folder with the sticky bit.
+
+    Args:
+        at: a file descriptor of the folder that holds the lock files.
     """
     while True:
         try:
@@ -244,7 +251,7 @@ def _open(name: str, at: int) -> int:
 
 
 def _create(name: str, at: int) -> None:
-    """Makes a lock's file.
+    """Makes the file of the lock `name` in the folder with the file descriptor `at`.
 
     The file gets its permissions first and then its name, so no process sees it with wrong permissions.
     """
@@ -285,7 +292,7 @@ def _sign(fd: int, run: str) -> None:
 
 
 def _parse(text: bytes) -> Holder:
-    """Returns the process that the text of a lock's file names.
+    """Returns the process that the text in a lock's file names.
 
     Unprintable characters become `?`, because any user may have written the text.
     """

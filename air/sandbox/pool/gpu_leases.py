@@ -1,13 +1,13 @@
-"""GPU leases: the right of one box to use some GPUs, respected by all processes and users of this machine.
+"""GPU leases: a lease gives one box the right to use some GPUs. All processes and users respect it.
 
-A lease is a set of file locks (`air.sandbox.pool.file_locks`), so it ends with its process. The lock of a
-GPU is `<uuid>.0`. A box that uses a GPU alone holds this lock exclusively. Boxes that share a GPU
-(`slots_per_gpu` > 1) hold this lock shared, and each also holds `<uuid>.<slot>` (slots count from 1)
-exclusively. So a box that wants a GPU alone never gets a shared GPU, even if two processes have different
-settings.
+A lease is a set of file locks (`air.sandbox.pool.file_locks`), so it ends when its process ends. Each GPU
+has the lock `<uuid>.0`. A box that uses a GPU alone holds this lock exclusively. Boxes that share a GPU
+(`slots_per_gpu` > 1) hold this lock as a shared lock, and each also holds `<uuid>.<slot>` (slots count from
+1) exclusively. So a box that wants a GPU alone never gets a GPU that other boxes share, even if two processes
+have different values of `slots_per_gpu`.
 
-Locks do not show a container that outlives its killed owner, nor a container whose owner has another lock
-folder. Therefore a box gets a GPU only if, in addition, no conflicting container has the GPU in its label
+Locks do not show a container that outlives its killed owner, nor a container whose owner has another folder
+of locks. Therefore a box gets a GPU only if, in addition, no conflicting container has the GPU in its label
 `air.gpu`.
 """
 
@@ -24,12 +24,12 @@ from air.sandbox.pool import file_locks
 from air.sandbox.pool.gpus import Gpu, Wanted, listed, plan
 
 WAITING = "gpu.waiting"
-"""The name of a lock that every process holds, shared, while it waits for GPUs."""
+"""The name of the lock that each process holds, as a shared lock, while it waits for GPUs."""
 _TURN = "gpu.turn"
 
 
 class GpuLease:
-    """The right to use some GPUs until `release` is called; releasing twice is harmless."""
+    """The right to use some GPUs until `release` is called. A second call of `release` does nothing."""
 
     def __init__(self) -> None:
         self._held: dict[Gpu, tuple[file_locks.Lock, ...]] = {}
@@ -51,7 +51,7 @@ class GpuLease:
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """The file descriptors of the locks: a process that inherits them also holds the GPUs."""
+        """The file descriptors of the locks. A process that inherits them also holds the GPUs."""
         return tuple(lock.fd for held in self._held.values() for lock in held)
 
     def add(self, gpu: Gpu, held: tuple[file_locks.Lock, ...]) -> None:
@@ -67,16 +67,17 @@ class GpuLease:
 
 
 class GpuPool:
-    """A pool of GPUs for boxes: gives each GPU to one box, or to `slots_per_gpu` boxes at once.
+    """A pool of GPUs for boxes. It gives each GPU to one box, or to `slots_per_gpu` boxes at once.
 
-    Within this process, requests are served in order. Across processes the order is random. Only one request
+    The requests of one process are served in order; between processes the order is random. Only one request
     on this machine may keep some GPUs while it waits for more, so that two requests never block each other.
 
     Args:
         gpus: the GPUs of the pool.
-        slots_per_gpu: the number of boxes that may share a GPU; its memory is not divided among them.
-        run: the run that the lock files name as the holder; this process's own run if empty.
-        say_after: seconds of waiting after which the log names the holders of the GPUs.
+        slots_per_gpu: the number of boxes that may share a GPU. Its memory is not divided among them.
+        run: the name of the run that is written into the lock files. If it is empty, the name of this
+            process's own run is written.
+        say_after: seconds of waiting after which a line in the log names the holders of the GPUs.
     """
 
     def __init__(
@@ -97,11 +98,11 @@ class GpuPool:
 
     @classmethod
     def open(cls, wanted: Wanted, *, slots_per_gpu: int = 1, run: str = "") -> GpuPool:
-        """Returns a pool of the GPUs that `wanted` names; see `gpus.plan` for its values and errors."""
+        """Detects this machine's GPUs, and returns a pool of those that `wanted` names; see `gpus.plan`."""
         return cls(plan(wanted), slots_per_gpu=slots_per_gpu, run=run)
 
     def check(self, count: int) -> None:
-        """Checks that this pool has at least `count` GPUs, because a box that needs more would wait for ever.
+        """Checks that this pool has at least `count` GPUs. A box that needs more would wait for ever.
 
         Raises:
             ConfigError: the pool has fewer GPUs.
@@ -115,7 +116,7 @@ class GpuPool:
 
     @asynccontextmanager
     async def lease(self, count: int) -> AsyncIterator[GpuLease]:
-        """Async context manager: waits for `count` GPUs, and yields a lease of them for the block."""
+        """Async context manager: waits for `count` GPUs, yields a lease of them, and then releases it."""
         lease = await self.take(count)
         try:
             yield lease
@@ -126,8 +127,8 @@ class GpuPool:
         """Waits for `count` GPUs and returns a lease of them, which the caller must release.
 
         Args:
-            containers: whether a container will use the GPUs. If so, the container engine must answer,
-                since containers may use GPUs even while the container engine restarts.
+            containers: whether a container will use the GPUs. If it is true, the container engine must
+                answer, because other containers may use the GPUs even while the container engine restarts.
 
         Raises:
             ConfigError: the pool has fewer GPUs, or the locks cannot be used.
@@ -160,7 +161,7 @@ class GpuPool:
                 turn.release()
 
     async def try_take(self, count: int, *, containers: bool = False) -> GpuLease | None:
-        """Returns a lease of `count` GPUs, or None if they are not free; unlike `take`, it does not wait."""
+        """Returns a lease of `count` GPUs, or None if they are not free. It does not wait, unlike `take`."""
         self.check(count)
         if self._line.locked():
             return None
@@ -174,9 +175,9 @@ class GpuPool:
     async def _fill(
         self, lease: GpuLease, count: int, containers: bool, *, keep: bool
     ) -> GpuLease | None:
-        """Adds free GPUs to `lease` until it has `count`; returns the lease, or None if too few are free.
+        """Adds free GPUs to `lease` until it has `count` GPUs, and returns the lease.
 
-        If too few GPUs are free, the lease gives its GPUs back, unless `keep` is true.
+        Returns None if too few GPUs are free. Then the lease also gives its GPUs back, unless `keep` is true.
         """
         for slot in self._slots:  # boxes share a GPU only after each GPU has one box
             for gpu in sorted(self.gpus, key=lambda gpu: gpu.uuid in self._occupied):
@@ -218,16 +219,17 @@ class GpuPool:
 def divided(
     gpus: Sequence[Gpu], *, box: int, grader: int, slots_per_gpu: int = 1, where: str = "gpus"
 ) -> tuple[GpuPool, GpuPool]:
-    """Divides GPUs into two pools and returns them: first the pool for agents, then the pool for graders.
+    """Divides GPUs into two pools: one for the boxes of agents, one for the boxes of graders.
 
-    One pool is not enough, since an agent's box keeps its GPUs while it waits for the grader.
+    Returns the pool for agents first. One pool is not enough, because an agent's box keeps its GPUs while it
+    waits for the grader.
 
     Args:
         gpus: the GPUs to divide.
         box: the maximum number of GPUs of one agent's box.
-        grader: the maximum number of GPUs of one grader's box; the graders' pool has that many.
+        grader: the maximum number of GPUs of one grader's box. The pool for graders gets that many GPUs.
         slots_per_gpu: the number of boxes that may share a GPU.
-        where: the configuration key to name in the error.
+        where: the configuration key that the error message names.
 
     Raises:
         ConfigError: there are fewer GPUs than `box + grader`.
@@ -244,7 +246,7 @@ def divided(
 
 
 def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
-    """Returns the processes that hold a GPU, as a dict from slot to process; slot 0 is the whole GPU.
+    """Returns the processes that hold a GPU, as a dict from slot number to process. Slot 0 is the whole GPU.
 
     Raises:
         ConfigError: the locks cannot be used.
@@ -257,12 +259,12 @@ def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
 def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
     """Returns the containers that conflict with a lease, because they already use one of its GPUs.
 
-    The result is a dict from the GPU's UUID to "container NAME of OWNER". Containers in different slots of a
-    GPU do not conflict, but a container with the whole GPU conflicts with all others.
+    The result is a dict from the GPU's UUID to the text "container NAME of OWNER". Containers in different
+    slots of a GPU do not conflict, but a container with the whole GPU conflicts with all others.
 
     Args:
-        label: the lease, in the form of `GpuLease.label`.
-        containers: the container engine's summaries of all containers to compare with.
+        label: the GPUs and slots of the lease, as text in the form of `GpuLease.label`.
+        containers: the containers to compare with, as the container engine lists them.
     """
     wanted = [_slot(part) for part in label.split(",")]
     conflicts: dict[str, str] = {}
@@ -279,15 +281,15 @@ def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
 
 
 def _slot(part: str) -> tuple[str, str]:
-    """Returns the UUID and the slot in one part of a label `air.gpu`; a UUID without a slot means slot 0."""
+    """Returns the UUID and the slot from one part of a label `air.gpu`. A missing slot means slot 0."""
     uuid, _, slot = part.strip().partition(".")
     return uuid, slot or "0"
 
 
 def occupied(label: str) -> dict[str, str]:
-    """Returns the existing containers that already use GPUs of the lease `label`, as `users` does. Blocks.
+    """Removes containers with GPUs whose owner process is dead; returns those that conflict with a lease.
 
-    It first removes containers with GPUs whose owner process is dead.
+    Blocks until the container engine has answered. `users` explains the result and `label`.
 
     Raises:
         MissingError: no container engine answers.

@@ -1,8 +1,9 @@
-"""Detects the GPUs of this machine, and selects those that a run names.
+"""Detects the GPUs of this machine, and selects the GPUs that a run's configuration names.
 
-A GPU is identified by its UUID. Indices are those of NVML (as `nvidia-smi` counts, by PCI bus). They may
-differ from torch's indices, since `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` renumber CUDA's devices,
-and NVML ignores both. MIG devices (parts of a GPU) are not detected; `AIR_GPU_INVENTORY` may name them.
+A GPU is identified by its UUID. Indices are those of NVML, NVIDIA's management library; `nvidia-smi` shows
+them. Indices in torch may differ, because `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` renumber CUDA's
+devices, but NVML ignores both variables. MIG devices (parts of a GPU) are not detected, but the environment
+variable `AIR_GPU_INVENTORY` may name them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Gpu:
     uuid: str
     """The permanent id of the GPU: `GPU-…`, or `MIG-…` for a part of a GPU."""
     name: str = ""
-    """The model of the GPU; empty if `AIR_GPU_INVENTORY` declares the GPU."""
+    """The product name of the GPU; empty if `AIR_GPU_INVENTORY` declares the GPU."""
     memory_mb: int = 0
     """The memory of the GPU in MiB; 0 if unknown."""
 
@@ -42,8 +43,8 @@ class Gpu:
 def inventory() -> list[Gpu]:
     """Returns the GPUs of this machine, sorted by index.
 
-    The environment variable `AIR_GPU_INVENTORY` may declare them, as `0=GPU-aaaa,1=GPU-bbbb` or `none`;
-    otherwise NVML detects them. Blocks: NVML may need seconds to load the driver.
+    The environment variable `AIR_GPU_INVENTORY` may declare them, as `0=GPU-aaaa,1=GPU-bbbb` or `none`.
+    Otherwise NVML (NVIDIA's management library) detects them, which may block for seconds.
 
     Raises:
         ConfigError: the value of `AIR_GPU_INVENTORY` is malformed.
@@ -101,16 +102,16 @@ def _described(nvml: Any, index: int) -> Gpu | None:
 
 
 def select(wanted: Wanted, gpus: Sequence[Gpu], *, where: str = "gpus") -> list[Gpu]:
-    """Returns the GPUs that `wanted` names.
+    """Returns the GPUs of this machine that `wanted` names.
 
     Args:
-        wanted: a list of NVML indices, UUIDs, or beginnings of UUIDs that fit exactly one GPU; or `auto`
-            for all GPUs that `CUDA_VISIBLE_DEVICES` leaves visible (its numbers count as NVML indices).
+        wanted: a list of NVML indices, UUIDs, or beginnings of UUIDs that match exactly one GPU. `auto` means
+            all GPUs that `CUDA_VISIBLE_DEVICES` leaves visible (its numbers count as NVML indices).
         gpus: the GPUs of this machine.
-        where: the configuration key to name in errors.
+        where: the configuration key that error messages name.
 
     Raises:
-        ConfigError: a GPU does not exist or is named twice, or a name fits several GPUs.
+        ConfigError: a GPU does not exist or is named twice, or a name matches several GPUs.
     """
     if wanted == "auto":
         chosen = _visible(gpus)
@@ -137,8 +138,10 @@ def _one(name: str, gpus: Sequence[Gpu], where: str) -> Gpu:
 
 
 def _visible(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Returns the GPUs that `CUDA_VISIBLE_DEVICES` names; as in CUDA, the first unknown entry
-    and all entries after it are ignored."""
+    """Returns the GPUs that `CUDA_VISIBLE_DEVICES` names, or all GPUs if the variable is not set.
+
+    As in CUDA, the first unknown entry and all entries after it are ignored.
+    """
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     if text is None:
         return list(gpus)
@@ -152,23 +155,24 @@ def _visible(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def listed(gpus: Iterable[Gpu]) -> str:
-    """Returns one line of text that names the GPUs, for messages."""
+    """Returns one line of text that lists the GPUs, for messages to the user."""
     return ", ".join(map(str, gpus)) or "none"
 
 
 def plan(boxes: Wanted, *, trainer: Sequence[str] = (), inference: Sequence[str] = ()) -> list[Gpu]:
-    """Returns the GPUs that boxes may use, which are never GPUs of the trainer or the inference server.
+    """Detects this machine's GPUs, and returns those that boxes may use. Blocks during the detection.
 
-    Blocks while the machine's GPUs are detected.
+    Boxes never get a GPU of the trainer or of the inference server.
 
     Args:
-        boxes: the GPUs for boxes, as in `select`; `auto` leaves out those of the trainer and the server.
-        trainer: the GPUs of the trainer.
-        inference: the GPUs of the inference server.
+        boxes: the names of the GPUs for boxes, as in `select`. `auto` leaves out the GPUs of the trainer and
+            of the inference server.
+        trainer: the names of the trainer's GPUs, as in `select`.
+        inference: the names of the inference server's GPUs, as in `select`.
 
     Raises:
-        ConfigError: `boxes` names a GPU of the trainer or the inference server, or no GPU remains; or an
-            error of `select` or `inventory`.
+        ConfigError: `boxes` names a GPU of the trainer or the inference server, no GPU remains, or
+            `select` or `inventory` raised this error.
         MissingError: there is an NVIDIA driver, but it does not answer.
     """
     gpus = inventory()

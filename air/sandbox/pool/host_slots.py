@@ -1,17 +1,17 @@
-"""Host slots: file locks that limit how many boxes exist on this machine.
+"""Host slots: file locks that limit how many boxes exist on this machine at once.
 
-A box holds a slot from its start to its end.
+A box holds one slot from its start to its end. A box takes its GPUs first and its slot afterwards. So a box
+that waits for a GPU, perhaps for hours, occupies no slot. Slots and GPUs are file locks
+(`air.sandbox.pool.file_locks`), which all processes respect and which the kernel frees when their process
+ends.
 
-A box takes its GPUs first and its slot afterwards, so a box that waits for a GPU, perhaps for hours, blocks
-no slot. Slots and GPUs are file locks (`air.sandbox.pool.file_locks`): they hold across processes, and end
-with a process that is killed.
+The environment variable `AIR_MAX_BOXES` limits the boxes of all pools, processes and users of a host
+together. Each process applies its own value of the variable. The default is 128, or 8 per CPU core if that is
+more. A nested box is a box for which the holder of another box waits; graders are nested boxes. Nested boxes
+have separate slots, a quarter as many, because otherwise both boxes could wait for ever.
 
-`AIR_MAX_BOXES` limits the boxes of all pools, processes and users of a host together; each process applies
-its own value of the variable. The default is 128, or 8 per core if that is more. Nested boxes are boxes for
-which the holder of another box waits, such as graders. They have separate slots, a quarter as many;
-otherwise both boxes could wait for ever. The limit keeps a host usable; it isolates nothing. If the default
-folder of locks cannot be used, boxes start without a limit, and the log says so. Boxes that are opened
-without a pool are not counted.
+The limit only prevents overload of the host. If the default folder of locks cannot be used, boxes start
+without a limit, and a warning in the log reports this. Boxes that are opened without a pool are not counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def max_boxes() -> int:
-    """Returns the maximum number of boxes at once on this host: `AIR_MAX_BOXES`, or the default.
+    """Returns the maximum number of boxes at once on this host: `AIR_MAX_BOXES`, or its default.
 
     Raises:
         ConfigError: the value of `AIR_MAX_BOXES` is not a positive integer.
@@ -50,13 +50,13 @@ def max_boxes() -> int:
 
 @dataclass
 class HostShare:
-    """The GPUs and the slot that one box holds on its host; releasing them twice is harmless."""
+    """The GPUs and the host slot that one box holds. A second call of `release` does nothing."""
 
     gpus: GpuLease | None = None
     slot: file_locks.Lock | None = None
 
     def release(self) -> None:
-        """Gives the GPUs and the slot back."""
+        """Gives the GPUs and the host slot back."""
         if self.gpus is not None:
             self.gpus.release()
         if self.slot is not None:
@@ -64,12 +64,13 @@ class HostShare:
 
 
 class HostSlots:
-    """The host slots and GPUs that the boxes of one pool take: each box needs one slot, and perhaps GPUs.
+    """Takes host slots and GPUs for the boxes of one pool. Each box needs one slot, and perhaps GPUs.
 
     Args:
-        gpus: the pool that gives boxes their GPUs; None refuses boxes with GPUs.
+        gpus: the pool that gives boxes their GPUs. If it is None, a request for a box with GPUs fails.
         nested: whether callers hold a box of another pool while they wait for a box of this pool.
-        run: the run that the lock files name as the holder; this process's own run if empty.
+        run: the name of the run that is written into the lock files. If it is empty, the name of this
+            process's own run is written.
 
     Raises:
         ConfigError: the value of `AIR_MAX_BOXES` is not a positive integer.
@@ -83,7 +84,7 @@ class HostSlots:
         self._line = asyncio.Lock()
 
     def check(self, spec: BoxSpec) -> None:
-        """Checks that the GPU pool has enough GPUs for a box of `spec`, which would otherwise wait for ever.
+        """Checks that the GPU pool has enough GPUs for a box of `spec`, which otherwise would wait for ever.
 
         Raises:
             ConfigError: the box needs more GPUs than the GPU pool has.
@@ -92,7 +93,9 @@ class HostSlots:
             self._pool.check(spec.gpus)
 
     async def take(self, spec: BoxSpec) -> HostShare:
-        """Waits for the GPUs and the slot of a box of `spec`, and returns them; the caller must release them.
+        """Waits for the GPUs and the host slot that a box of `spec` needs, and returns them.
+
+        The caller must release the result.
 
         Raises:
             ConfigError: the box needs more GPUs than the GPU pool has, or the locks cannot be used.
@@ -118,9 +121,9 @@ class HostSlots:
         return share
 
     async def try_take(self, spec: BoxSpec) -> HostShare | None:
-        """Returns the GPUs and the slot of a box of `spec`, like `take`, but never waits for other boxes.
+        """Takes the GPUs and the host slot that a box of `spec` needs, but never waits, unlike `take`.
 
-        Returns None if the GPUs or the slot are not free, or if others already wait for such.
+        Returns None if the GPUs or a slot are not free, or if somebody already waits for them.
         """
         share = HostShare()
         try:
@@ -141,7 +144,7 @@ class HostSlots:
         return share
 
     def wanted(self, spec: BoxSpec) -> bool:
-        """Whether any process on this host waits for a slot, or, if `spec` needs GPUs, for GPUs."""
+        """Whether any process on this host waits for a host slot, or for GPUs if `spec` needs GPUs."""
         gpus = bool(spec.gpus) and file_locks.wanted(GPUS_WAITING)
         return gpus or (self._limited and file_locks.wanted(self._waiting))
 
@@ -157,7 +160,7 @@ class HostSlots:
 
     @cached_property
     def _limited(self) -> bool:
-        """Whether slots limit the number of boxes; false if the default folder of locks cannot be used."""
+        """Whether slots limit the number of boxes. False if the default folder of locks cannot be used."""
         try:
             file_locks.names("box.")
         except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Retries failed starts of boxes, and asks for the current ids of images, for the pool of boxes."""
+"""Helpers of the pool of boxes: one repeats a failed start, one finds the current id of an image."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from air.sandbox.docker.engine_errors import EngineAwayError, TransientStartErro
 
 ATTEMPTS = 4
 AWAY_SECONDS = 60.0
-"""Seconds for which starts are repeated while the container engine does not answer, for example because it
-restarts."""
+"""Seconds for which a start is repeated while the container engine does not answer, for example because the
+engine restarts."""
 DIGEST_SECONDS = 1.0
 T = TypeVar("T")
 
 
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """Calls `work`, again after each `TransientStartError` (a failure that may pass); returns its result.
+    """Calls `work` until it succeeds or its attempts are used up, and returns its result.
+
+    It calls `work` again only after a `TransientStartError`, which reports a failure that may pass.
 
     Raises:
-        TransientStartError: the last attempt failed too. Other errors of `work` are raised at once.
+        TransientStartError: the last attempt failed too. Other errors from `work` are raised at once.
     """
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(TransientStartError),
@@ -49,14 +51,14 @@ def _hopeless(state: RetryCallState) -> bool:
 
 
 class Digests:
-    """A cache of image ids: finds an image's current id by its tag, and stores it for `DIGEST_SECONDS`."""
+    """A cache of image ids. It asks the container engine for an id, and stores it for `DIGEST_SECONDS`."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}
         self._asking = asyncio.Lock()
 
     async def of(self, spec: BoxSpec) -> str:
-        """Returns the current id of the image of `spec`; empty if its provider uses no images.
+        """Returns the current id of the image that `spec` names, or an empty string for a process box.
 
         Raises:
             MissingError: no container engine answers, or the image is not built.

@@ -1,26 +1,28 @@
 """The process box: a box that is a plain process, not a container, for machines without Docker.
 
 A process box runs the same guest (our program inside a box) as a container, but as a subprocess. An episode
-in a process box is labelled `isolation = "process"`. The promises of every box hold: each command runs in a
-new process, timeouts kill a command with all its descendants, output is bounded, file operations follow no
-link, and the box ends when the process that opened it ends. All other isolation depends on the mode, which
-`air.sandbox.process.namespaces` detects; `namespaces()` returns it with the reason.
+in a process box is labelled `isolation = "process"`. A process box keeps the promises of every box: each
+command runs in a new process, timeouts kill a command with all its descendants, output is bounded, file
+operations follow no link, and the box ends when the process that opened it ends. All other isolation depends
+on the namespace mode, which `air.sandbox.process.namespaces` detects. The function `namespaces` returns the
+mode and the reason for it.
 
-- Modes `root` and `user` use namespaces. The guest is process 1, so no process outlives the box or hides
-  from the guest. The only network is loopback. Of the host, only system folders and Python are visible,
+- Modes `root` and `user` use Linux namespaces. The guest is process 1, so no process outlives the box or
+  hides from the guest. The only network is loopback. The box sees only the host's system folders and Python,
   read-only. No process in the box has or can get a privilege. The workspace, the scratch folders and `/tmp`
-  are tmpfs of `disk_mb` each, in the host's memory. `pids` is enforced from Linux 5.14 on. In mode `root`,
-  the user ids of a box are the host's ids from `namespaces.HOST_IDS` on, which own nothing on the host. In
-  mode `user`, all processes are the user who runs air, so a grader cannot run an agent's code as a second
-  user.
-- Mode `plain`: a command runs as this user and sees the host's files, network and processes. `pids`,
+  are file systems in the host's memory (tmpfs) of `disk_mb` each. `pids` is enforced from Linux 5.14 on. In
+  mode `root`, the user ids of a box are the host's ids from `namespaces.HOST_IDS` on, which own nothing on
+  the host. In mode `user`, all processes run as the user who runs air, so a grader cannot run an agent's
+  code as a second user.
+- In mode `plain`, a command runs as this user and sees the host's files, network and processes. `pids`,
   `shm_mb` and the size of the whole workspace are not enforced.
 - No mode enforces `cpus`. Memory is limited only per process (its data segment). System calls are not
-  filtered: only the host's kernel separates a box from the host.
+  filtered, so only the host's kernel separates a box from the host.
 
-Only `CUDA_VISIBLE_DEVICES` restricts the GPUs of a box; it is empty for a box without GPUs. The guest also
-holds the locks of the box's GPUs: if the process that opened the box is killed, the GPUs become free when
-the guest has ended. `BoxSpec.network` restricts a process box like a container, except in mode `plain`.
+In mode `plain`, only the environment variable `CUDA_VISIBLE_DEVICES` restricts the GPUs of a box. It is empty
+for a box without GPUs. The guest also holds the locks of the box's GPUs. So if the process that opened the
+box is killed, the GPUs become free only when the guest has ended. `BoxSpec.network` restricts a process box
+like a container, except in mode `plain`.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ProcessBox(GuestBox):
-    """A box without a container: a folder, and a subprocess that runs the guest (our program in a box)."""
+    """A box without a container: it is a folder, and a subprocess that runs the guest (our program)."""
 
     isolation: Isolation = "process"
 
@@ -60,7 +62,7 @@ class ProcessBox(GuestBox):
         super().__init__(spec)
         self._gpus = gpus or GpuLease()
         self.mode: modes.Mode = "plain"
-        """How the box is isolated: `root` or `user` with namespaces, `plain` without; see
+        """The namespace mode of the box: `root` or `user` (with namespaces) or `plain` (without); see
         `air.sandbox.process.namespaces`."""
         self._root: Path | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -72,11 +74,11 @@ class ProcessBox(GuestBox):
         """Starts a process box and returns it when it is ready.
 
         Args:
-            run: ignored, since a process has no labels.
-            gpus: the box's GPUs; the caller releases this lease after the box is closed.
+            run: the name of the run, which is ignored, because a process has no labels.
+            gpus: the lease of the box's GPUs. The caller must release it after the box is closed.
 
         Raises:
-            ConfigError: a scratch folder, or the value of `AIR_PROCESS_BOX`, cannot be used.
+            ConfigError: a scratch folder, `AIR_PROCESS_BOX` or `AIR_PROCESS_SHOW` has an unusable value.
             BoxStartError: the box's folder could not be made, or its process or guest did not start.
         """
         box = cls(spec, gpus)
@@ -123,7 +125,7 @@ class ProcessBox(GuestBox):
 
     @property
     def _proxied(self) -> bool:
-        """Whether the box uses the egress proxy; in mode `plain` it has the whole network instead."""
+        """Whether the box uses the egress proxy. In mode `plain`, it uses the host's network instead."""
         return bool(self.spec.network) and self.mode != "plain"
 
     def _make_root(self) -> Path:
@@ -133,7 +135,7 @@ class ProcessBox(GuestBox):
         return root
 
     def _prepare(self, root: Path) -> list[dict[str, Any]]:
-        """Prepares the box's folders; returns the first messages for the guest (our program in the box)."""
+        """Prepares the box's folders. Returns the headers of the first frames (messages) for the process."""
         layouts = []
         if self.mode == "plain":
             self._make_folders(root)
@@ -159,8 +161,9 @@ class ProcessBox(GuestBox):
     def host_workspace(self) -> Path:
         """The path of the workspace on the host while the box lives.
 
-        With namespaces the path is a link into a file system that is mounted nowhere else, so append `/`
-        when you pass it to a program. Never follow links in the workspace: the agent may have made them.
+        With namespaces the path is a link into a file system that is mounted nowhere else. So append `/`
+        when you pass the path to a program. Never follow links in the workspace, because the agent may have
+        made them.
         """
         if self.mode == "plain":
             return Path(self.workspace)
@@ -169,7 +172,7 @@ class ProcessBox(GuestBox):
 
     @property
     def seen_from_host(self) -> str:
-        """The path of the workspace on the host, with a final `/`, to be shown to the user."""
+        """The path of the workspace on the host, with a final `/`, as it is shown to the user."""
         return f"{self.host_workspace}/"
 
     @property
@@ -196,7 +199,7 @@ class ProcessBox(GuestBox):
     def _env(self) -> dict[str, str]:
         """Returns the environment variables of commands in the box.
 
-        They are not those of this process, because the variables of this process may hold secrets.
+        They do not include the environment variables of this process, because those may hold secrets.
         """
         env = {
             "PATH": f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
@@ -213,7 +216,7 @@ class ProcessBox(GuestBox):
         )
 
     async def snapshot(self) -> Snapshot:
-        """Freezes the workspace, ends the box, and returns a copy of the workspace; see `Box.snapshot`."""
+        """Freezes and copies the workspace, ends the box, and returns the copy; see `Box.snapshot`."""
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
             return await CopiedSnapshot.of(self.host_workspace)
@@ -240,12 +243,13 @@ class ProcessBox(GuestBox):
 
 
 def namespaces() -> str:
-    """Returns the mode of process boxes on this machine (`root`, `user` or `plain`), and why, in one line.
+    """Returns one line: the namespace mode of process boxes on this machine, and the reason for it.
 
-    The first call blocks for about 0.2 s.
+    The mode is `root`, `user` or `plain`. The first call starts a trial box, which blocks for about 0.2 s.
 
     Raises:
-        ConfigError: `AIR_PROCESS_BOX` names no mode, or a mode that does not work on this machine.
+        ConfigError: the environment variable `AIR_PROCESS_BOX` names no mode, or a mode that does not work on
+            this machine.
     """
     detection = modes.detect()
     return f"{detection.mode}: {detection.reason}"

@@ -1,7 +1,7 @@
-"""Snapshots of process boxes (boxes without a container): folders on the host that hold a workspace's copy.
+"""Snapshots of process boxes (boxes without a container). Each is a host folder with a workspace's copy.
 
-A box that starts from such a snapshot gets a copy of its own. Unlike with containers, copying takes longer
-for a larger workspace, unless the file system can share blocks (btrfs, XFS).
+Each box that starts from such a snapshot gets its own copy of the workspace. Copying a larger workspace takes
+longer, unless the file system can share blocks (btrfs, XFS). Snapshots of containers do not have this cost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class CopiedSnapshot(Snapshot):
 
     @classmethod
     async def of(cls, workspace: Path) -> CopiedSnapshot:
-        """Copies the workspace of a box in which no process runs any more; returns the copy as a snapshot.
+        """Copies the workspace of a box whose processes have all ended, and returns the copy as a snapshot.
 
         Raises:
             BoxDiedError: the copy failed.
@@ -42,7 +42,7 @@ class CopiedSnapshot(Snapshot):
         """Copies the snapshot's files into the empty workspace of a box.
 
         Raises:
-            BoxDiedError: the snapshot is gone, or the disk is full.
+            BoxDiedError: the copy failed, because the snapshot is gone or the disk is full.
         """
         await _copy(self._folder / "workspace", workspace)
 
@@ -52,7 +52,7 @@ class CopiedSnapshot(Snapshot):
 
 
 async def _copy(source: Path, dest: Path) -> None:
-    """Copies a folder and its contents to `dest`, which may exist; links are copied as links."""
+    """Copies the contents of the folder `source` to the folder `dest`, which may exist. Links stay links."""
     argv = ["cp", "-a", "--reflink=auto", "-T", "--", f"{source}/.", f"{dest}/"]
     run = asyncio.to_thread(subprocess.run, argv, capture_output=True, check=False)
     done = await to_the_end(run)

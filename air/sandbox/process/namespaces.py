@@ -1,17 +1,18 @@
-"""Detects whether process boxes get namespaces on this host, and describes such a box for its launcher.
+"""Detects whether process boxes get Linux namespaces on this host, and describes such a box to its launcher.
 
 A process box is a box that is a plain process, not a container. Its launcher (`air.sandbox.guest.namespaces`)
-is the program that makes the namespaces. `detect` returns the mode of process boxes on this machine:
+is the program that makes the namespaces. `detect` returns the namespace mode of process boxes on this
+machine:
 
 - `root`: this process is root, and the kernel allows namespaces.
-- `user`: this process is not root (or only root of a container), but may make a user namespace of its own.
-- `plain`: namespaces do not work, or the user chose none; the box is only a folder and a subprocess.
+- `user`: this process is not root (or is root only in a container), but may make its own user namespace.
+- `plain`: namespaces do not work, or the user chose this mode. The box is only a folder and a subprocess.
 
 The environment variable `AIR_PROCESS_BOX` chooses a mode. Its default, `auto`, takes `plain` only if
-namespaces do not work. A chosen mode that does not work is an error and never gives a weaker box. A box with
-namespaces sees these parts of the host, read-only: the system's folders, the Python environment of this
-process, the folders of `LD_LIBRARY_PATH`, and the folders in `AIR_PROCESS_SHOW` (separated by `:`), such as
-a cluster's software tree.
+namespaces do not work. If a chosen mode does not work, an error is raised, and no weaker box is started. A
+box with namespaces sees these parts of the host, read-only: the system's folders, the Python environment of
+this process, the folders in the environment variable `LD_LIBRARY_PATH`, and the folders in `AIR_PROCESS_SHOW`
+(separated by `:`), such as a cluster's shared software.
 """
 
 # ruff: noqa: PTH110, PTH114, PTH115, PTH117, PTH118, PTH120
@@ -43,8 +44,8 @@ from air.sandbox.wire.connection import interpreter
 Mode = Literal["root", "user", "plain"]
 SETTING, SHOW = "AIR_PROCESS_BOX", "AIR_PROCESS_SHOW"
 HOST_IDS = 0x7000_0000
-"""The first of 65536 unused user ids of the host. In mode `root`, user id 0 in a box is this id on the host,
-user id 1 is the next one, and so on."""
+"""The first of 65536 user ids that own nothing on the host. In mode `root`, user id 0 in a box is this id on
+the host, user id 1 is the next one, and so on."""
 MIB = 1 << 20
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix")
 _ELSEWHERE = "/box"
@@ -57,22 +58,22 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True)
 class Detection:
-    """The detected mode of process boxes on this machine, with the reason."""
+    """The detected namespace mode of process boxes on this machine, with the reason for it."""
 
     mode: Mode
     reason: str
-    """Why process boxes have this mode, as a short phrase."""
+    """A short phrase that explains why process boxes have this mode."""
 
 
 def detect() -> Detection:
-    """Detects the mode of process boxes on this machine by starting a trial box.
+    """Starts a trial box to detect the namespace mode of process boxes on this machine.
 
-    The trial blocks for about 0.2 s. Its result is cached for these values of `AIR_PROCESS_BOX` and
-    `AIR_PROCESS_SHOW`.
+    Returns the mode and the reason for it. The trial blocks for about 0.2 s. The result is cached for the
+    current values of the environment variables `AIR_PROCESS_BOX` and `AIR_PROCESS_SHOW`.
 
     Raises:
-        ConfigError: `AIR_PROCESS_BOX` names no mode, or a mode that does not work here;
-            `AIR_PROCESS_SHOW` names a folder that does not exist.
+        ConfigError: `AIR_PROCESS_BOX` names no mode, or a mode that does not work on this machine. Also
+            raised if `AIR_PROCESS_SHOW` names a folder that does not exist.
     """
     with _LOCK:
         return _detected(os.environ.get(SETTING, "auto"), os.environ.get(SHOW, ""))
@@ -99,7 +100,7 @@ def _detected(wanted: str, _show: str) -> Detection:
 
 
 def _is_root() -> bool:
-    """Whether this process is root and may use the host's 65536 user ids from `HOST_IDS` on for a box."""
+    """Whether this process is root and may give a box the 65536 user ids of the host from `HOST_IDS` on."""
     if os.geteuid():
         return False
     lines = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
@@ -108,7 +109,7 @@ def _is_root() -> bool:
 
 
 def _problem(mode: Mode) -> str:
-    """Returns why a box of this mode does not start on this machine; empty if a trial box starts."""
+    """Starts a trial box in this mode. Returns the reason why it does not start, or an empty string."""
     folder = tempfile.mkdtemp(prefix=ownership.folder_prefix())
     try:
         where, visible = places(("/workspace", "/tmp"))
@@ -136,23 +137,24 @@ def _problem(mode: Mode) -> str:
 
 
 def program() -> bytes:
-    """Returns the program of a box as bytecode: the launcher makes namespaces, then starts the guest in them.
+    """Returns the program that runs in a process box with namespaces, as bytecode.
 
-    The first frame (message) that is sent to the program must be a `layout`.
+    The program contains the launcher, which makes the namespaces, and the guest, which it then starts in
+    them. The first frame (message) that is sent to the program must be the result of `layout`.
     """
     return connection.compiled((*connection.GUEST, "namespaces"))
 
 
 def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Plans the paths inside a process box with namespaces, and returns them.
+    """Chooses the paths inside a process box with namespaces, and returns them as two dicts.
 
     Args:
-        folders: the writable folders of the box, as paths in a container.
+        folders: the writable folders of the box, as they would be called in a container.
 
     Returns:
-        Two dicts. The first maps each writable folder to its path in this box: the same path as in a
-        container, or a path below `/box` if that path overlaps with a visible path of the host. The second
-        maps each host path that is visible in the box to its source on the host, with links resolved.
+        The first dict maps each writable folder to its path in this box. That is the same path, or a path
+        below `/box` if the same path overlaps with a host path that is visible in the box. The second dict
+        maps each host path that is visible in the box to the same path with links resolved.
     """
     visible = _visible()
     where = {}
@@ -175,7 +177,7 @@ def _visible() -> dict[str, str]:
 
 
 def _python() -> Iterator[str]:
-    """Yields the folders that this process's Python interpreter needs to start."""
+    """Yields the folders that the Python interpreter of this process needs in order to start."""
     yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
     step = sys.executable
     yield os.path.dirname(step)
@@ -196,13 +198,13 @@ def _named(variable: str) -> list[str]:
 def gpu_devices(
     uuids: Collection[str], *, driver: str = "/proc/driver/nvidia/gpus", dev: str = "/dev"
 ) -> list[str]:
-    """Returns the device files of the NVIDIA GPUs with these UUIDs, and those that all GPUs share.
+    """Returns the device files of the NVIDIA GPUs with these UUIDs, and the device files that all GPUs share.
 
     The list is empty if no GPU has such a UUID.
 
     Args:
-        driver: the folder where the driver lists its GPUs.
-        dev: the folder of the device files.
+        driver: the folder in which the NVIDIA driver lists its GPUs.
+        dev: the folder that contains the device files.
     """
     own = []
     for file in sorted(Path(driver).glob("*/information")):
@@ -225,13 +227,13 @@ def layout(
 ) -> dict[str, Any]:
     """Returns the description of a process box for its launcher, the program that makes the namespaces.
 
-    `air.sandbox.guest.namespaces` explains the fields.
+    `air.sandbox.guest.namespaces` explains the fields of this dict.
 
     Args:
-        where: the writable folders and their paths in the box, from `places`.
-        visible: the visible host paths and their sources, from `places`.
-        folder: an empty folder of the host; the launcher removes it when the box ends.
-        devices: device files of the host, or folders of device files, that the box may use.
+        where: the first dict that `places` returns: the writable folders and their paths in the box.
+        visible: the second dict that `places` returns: the visible host paths, with links resolved.
+        folder: an empty folder on the host. The launcher removes it when the box ends.
+        devices: the host's device files, or folders with device files, that the box may use.
     """
     limits, root = spec.limits, mode == "root"
     second_user = spec.second_user and root
@@ -264,8 +266,8 @@ def layout(
 def counts_by_namespace() -> bool:
     """Whether the kernel counts a user's processes per user namespace (Linux 5.14 and later).
 
-    Older kernels cannot enforce the limit `pids` of a box, because they also count the user's other
-    processes.
+    On older kernels, the limit `pids` of a box cannot be enforced, because they also count the processes that
+    the same user runs outside the box.
     """
     release = re.match(r"(\d+)\.(\d+)", platform.release())
     return release is not None and tuple(map(int, release.groups())) >= _COUNTED_BY_NAMESPACE

@@ -1,4 +1,4 @@
-"""Reads a tar archive that came from a box without a guest (our program in a box), and trusts nothing in it.
+"""Reads a tar archive from a container that does not run the guest (our program), and trusts nothing in it.
 
 Only regular files and folders are read, with limits on their size and number. `folders.lay` later ensures
 that no file is written outside its target folder.
@@ -16,18 +16,18 @@ from air.sandbox.guest.files import MAX_DEPTH, MAX_ENTRIES
 from air.sandbox.wire.folders import Entry
 
 MOST_OVERHEAD = 64 << 20
-"""Maximum size in bytes of an archive's headers and padding, beyond the contents of its files."""
+"""The maximum number of bytes of an archive that are not contents of files, but headers and padding."""
 
 
 def unpacked(data: bytes, *, max_bytes: int) -> list[Entry]:
-    """Returns the entries of a tar archive: the files and folders of one folder, or one single file.
+    """Parses a tar archive, and returns its entries: the contents of one folder, or one single file.
 
     Args:
         data: the bytes of the archive.
-        max_bytes: the maximum total size of its files.
+        max_bytes: the maximum total size of the archive's files in bytes.
 
     Raises:
-        BoxFileError: the archive holds other things than files and folders, or too much, or is malformed.
+        BoxFileError: the archive is malformed, is too large, or holds something other than files and folders.
     """
     entries: list[Entry] = []
     contents: dict[str, bytes] = {}

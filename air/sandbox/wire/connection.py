@@ -1,15 +1,15 @@
 """Starts the guest (our program in a box), and exchanges frames with it over one stream of bytes.
 
 A frame is one message: a JSON header and a body of bytes (`air.sandbox.guest.frames`). A request is a frame
-with an `id`, and its answer has the same `id`. The answer to a request `get`, which copies files out of the
-box, consists of many frames; all but the last have the field `more`.
+with an `id`, and its answer has the same `id`. The request `get`, which copies files out of the box, is
+answered by many frames; all of them except the last have the field `more`.
 
 `Connection` is the host's end of the stream. It belongs to one event loop. If the stream ends or carries
 something that is not a frame, all pending and later requests raise `BoxDiedError` with the reason.
 
-If the container engine is killed, the stream neither ends nor works. To notice this, the host sends a
-heartbeat (`beat`) every `BEAT_SECONDS`, and the guest answers it. Each end closes the stream if it receives
-nothing for too long.
+If the container engine is killed, the stream stays open but carries nothing any more. To notice this, the
+host sends a heartbeat (`beat`) every `BEAT_SECONDS`, and the guest answers it. Each end closes the stream if
+it receives nothing for too long.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from air.sandbox.guest.frames import frame, take
 from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 
 PATIENCE = 2
-"""Seconds for which a started box waits for more bytes of the guest's program before it ends itself. If the
-host process dies while the container engine starts the box, the stream may never end, and the box must
-still be gone within 5 s."""
+"""Seconds for which a started box waits for more bytes of the guest's program. Then the box ends itself. If
+the host process dies while the container engine starts the box, the stream might never end, but the box must
+be gone within 5 s."""
 READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
-"""Seconds between two heartbeats, and the number of consecutive unanswered ones after which the host
-closes the stream."""
+"""Seconds between two heartbeats, and the number of consecutive unanswered heartbeats after which the host
+closes the stream to the guest."""
 GUEST = ("frames", "processes", "spawn", "files", "relay", "main")
-"""The modules of the guest, the program in a box, in the order of their imports."""
+"""The names of the modules of the guest (our program in a box); each imports only modules before it."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
 """The folder that holds the sources of the guest's modules."""
 _RUN_COMPILED = """
@@ -57,8 +57,8 @@ Reply = tuple[dict[str, Any], bytes]
 def program(modules: tuple[str, ...] = GUEST) -> bytes:
     """Returns the guest (our program in a box) as the source of one script, for Python 3.8 and later.
 
-    The package `air` is not installed in a box, so the script defines its own modules under the same names.
-    Its last line calls `main` of the last module.
+    The package `air` is not installed in a box, so the script defines the modules itself, with their usual
+    names. Its last line calls the function `main` of the last module.
     """
     parts = [
         "import sys",
@@ -78,7 +78,7 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
 def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
     """Returns the guest (our program in a box) as compressed bytecode, for exactly this version of Python.
 
-    The bytecode needs no compilation. It fits into the buffer of a pipe before anybody reads the pipe.
+    The bytecode needs no compilation. It fits into the buffer of a pipe, so writing it does not block.
     """
     codes = [
         (name, compile(source, f"air/{name}.py", "exec", optimize=2))
@@ -94,9 +94,9 @@ def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def without_docstrings(source: str) -> str:
-    """Returns a program's source with all docstrings made empty; the line numbers of the code do not change.
+    """Returns a program's source with all docstrings emptied. The line numbers of the code do not change.
 
-    It edits the text, because an older Python may not be able to read what `ast.unparse` writes.
+    The text is edited directly, because an older Python might not be able to read what `ast.unparse` writes.
     """
     lines = source.encode().splitlines(keepends=True)  # columns are counted in bytes
     strings = [
@@ -115,7 +115,7 @@ def without_docstrings(source: str) -> str:
 
 
 def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the first bytes to send to a started box: the guest's program and its configuration."""
+    """Returns the first bytes to send to a started box: the program of the guest and its configuration."""
     return program(modules) + frame(config)
 
 
@@ -126,8 +126,9 @@ def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list
 
     Args:
         python: the path of the Python interpreter.
-        sent: the program that will be sent to stdin; if empty, that of `program()`.
-        source: whether `sent` is source from `program`; otherwise it is bytecode from `compiled`.
+        sent: the program that will be sent to stdin. Empty bytes mean the result of `program()`.
+        source: whether `sent` is source code from `program`. If it is false, `sent` is bytecode from
+            `compiled`.
     """
     size = len(sent or program())
     boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"
@@ -139,27 +140,30 @@ def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list
 
 
 class FrameHandler(Protocol):
-    """The interface of the object to which a `Connection` passes the frames of relayed ports."""
+    """The interface of the object to which a `Connection` passes the frames (messages) about relayed ports.
+
+    A relayed port is a loopback port in a box whose network connections the host answers.
+    """
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
         """Handles one frame (message) from the guest, the program in the box."""
 
     def lose(self, reason: str) -> None:
-        """Handles the end of the stream to the guest; called once, with the reason."""
+        """Handles the end of the stream to the guest. `Connection` calls it once, with the reason."""
 
     async def close(self) -> None:
-        """Ends all relayed connections."""
+        """Ends all network connections to relayed ports."""
 
 
 class Connection:
-    """The host's end of the stream to a guest, our program in a box: sends requests and awaits answers.
+    """The host's end of the stream to a guest (our program in a box). It sends requests and awaits answers.
 
     Args:
         reader: the guest's standard output.
         writer: the guest's standard input.
-        stderr: the guest's standard error; None if `reader` carries standard output and standard error,
-            in pieces with Docker's headers.
-        name: the name of the box, for errors.
+        stderr: the guest's standard error. None means that `reader` carries standard output and standard
+            error together, in pieces with Docker's headers.
+        name: the name of the box, for error messages.
         beat: seconds between two heartbeats.
     """
 
@@ -192,13 +196,13 @@ class Connection:
 
     @property
     def reason(self) -> str:
-        """Why the stream to the guest has ended; empty while the stream works."""
+        """The reason why the stream to the guest has ended; an empty string while the stream is open."""
         return self._reason
 
     async def ready(self, *, seconds: float) -> dict[str, Any]:
-        """Waits until the guest is ready, and returns the header of its `ready` frame.
+        """Waits until the guest is ready, and returns the header of its `ready` frame (message).
 
-        The caller must send `opening` to the box first.
+        The caller must first send the result of `opening` to the box.
 
         Raises:
             BoxDiedError: the stream ended before the guest was ready.
@@ -211,16 +215,16 @@ class Connection:
         return next(self._ids)
 
     def post(self, header: Mapping[str, Any], body: bytes = b"") -> None:
-        """Sends a frame without waiting for an answer; does nothing if the stream to the guest has ended."""
+        """Sends a frame (message) and does not wait. Does nothing if the stream to the guest has ended."""
         if not self._reason:
             self._write(frame(header, body))
 
     async def request(self, header: Mapping[str, Any], body: bytes = b"") -> Reply:
-        """Sends a request that has one answer; returns the answer's header and body.
+        """Sends a request to the guest, waits for its one answer, and returns the answer's header and body.
 
         Raises:
             BoxFileError: the guest answered with an error.
-            BoxDiedError: the stream is over.
+            BoxDiedError: the stream to the guest has ended.
         """
         ident = header["id"] if "id" in header else self.new_id()
         queue = self._expect(ident)
@@ -233,7 +237,7 @@ class Connection:
             del self._waiting[ident]
 
     async def stream(self, header: Mapping[str, Any]) -> AsyncIterator[Reply]:
-        """Sends a request whose answer has many frames; yields the header and the body of each.
+        """Sends a request that is answered by many frames; yields the header and the body of each frame.
 
         The last frame is empty and is not yielded.
         """
@@ -255,11 +259,11 @@ class Connection:
     async def upload(
         self, header: Mapping[str, Any], pieces: AsyncIterable[tuple[bytes, bool]]
     ) -> None:
-        """Writes a file in the box: sends its pieces as `write` frames, and waits for the guest's answer.
+        """Writes a file in the box: sends its contents in `write` frames, and waits for the guest's answer.
 
         Args:
-            header: the fields that every frame contains.
-            pieces: pairs of a piece of the file, and whether it is the last piece.
+            header: the fields that every frame contains, such as the path of the file.
+            pieces: the contents, as pairs: some bytes, and whether they are the last ones.
         """
         ident = self.new_id()
         queue = self._expect(ident)
@@ -278,11 +282,11 @@ class Connection:
             del self._waiting[ident]
 
     def lose(self, reason: str) -> None:
-        """Closes the stream: pending and later requests raise `BoxDiedError` with `reason`."""
+        """Closes the stream to the guest. Pending and later requests raise `BoxDiedError` with `reason`."""
         self._end(reason)
 
     async def close(self) -> None:
-        """Closes the stream, which ends the guest. Calling it twice is harmless."""
+        """Closes the stream, which ends the guest. A second call does nothing."""
         self._end("it is closed")
         self._pump.cancel()
         await asyncio.wait([self._pump])
@@ -292,9 +296,9 @@ class Connection:
             await self._writer.wait_closed()
 
     def _beats(self) -> None:
-        """Sends a heartbeat, or closes the stream if the guest was silent for `BEATS_MISSED` heartbeats.
+        """Sends a heartbeat, or closes the stream if the guest has not answered `BEATS_MISSED` heartbeats.
 
-        It counts heartbeats instead of seconds, because this event loop may be busy.
+        It counts heartbeats instead of seconds, because the event loop of this process may be busy.
         """
         if self._unheard >= BEATS_MISSED:
             self._end(f"its guest was silent for {BEATS_MISSED * self._beat:.0f} s")
@@ -310,10 +314,9 @@ class Connection:
         return queue
 
     def _write(self, data: bytes) -> None:
-        """Sends a frame, at once if it is the first one in this turn of the event loop.
+        """Sends the first frame in each iteration of the event loop at once, and later frames together.
 
-        Later frames of the same turn are sent together, because each write wakes all processes on the way to
-        the guest.
+        The reason is that each write wakes all processes between this one and the guest.
         """
         self._unsent.append(data)
         if not self._gathers:
@@ -329,7 +332,7 @@ class Connection:
             self._writer.write(data)
 
     async def drain(self) -> None:
-        """Sends all waiting frames, and waits until the stream accepts more bytes or has ended."""
+        """Sends all unsent frames, and waits until the stream accepts more bytes or has ended."""
         self._flush()
         try:
             await self._writer.drain()
@@ -365,9 +368,10 @@ class Connection:
         self._end(goodbye or reason)
 
     async def _piece(self) -> bytes:
-        """Returns the next bytes of the guest's standard output, or empty bytes at its end.
+        """Returns the next bytes of the guest's standard output, or empty bytes at the end of the stream.
 
-        If standard error comes in the same stream, it is stored for the reason of the stream's end.
+        If the same stream carries standard error, its last bytes are stored, because they may explain why
+        the stream ended.
         """
         if self._errors is not None:
             return await self._reader.read(READ_BYTES)
@@ -382,9 +386,9 @@ class Connection:
         return b""
 
     def _route(self, reply: Reply) -> str:
-        """Passes a frame from the guest to the request, or the relayed port, that it belongs to.
+        """Passes a frame from the guest to the request, or to the relayed port, that it belongs to.
 
-        Returns the guest's reason for its end if the frame is `bye`, otherwise an empty string.
+        If the frame is `bye`, returns the reason why the guest ends; otherwise returns an empty string.
         """
         header = reply[0]
         if header.get("op") == "ready":

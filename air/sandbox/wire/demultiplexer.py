@@ -1,7 +1,7 @@
 """Splits the stream of an attached container into its standard output and its standard error.
 
-The container engine sends both in pieces. Before each piece it sends 8 bytes: the number of the stream (1 or
-2), three zeros, and the size of the piece.
+The container engine sends both in pieces. Before each piece it sends 8 bytes: 1 (standard output) or 2
+(standard error), three zeros, and the size of the piece.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _HEADER_BYTES = 8
 class Demultiplexer:
     """A parser that splits a container's stream into standard output and standard error.
 
-    It takes the bytes of the stream as they come.
+    Pass the bytes of the stream to `feed` as they come.
     """
 
     def __init__(self) -> None:
@@ -23,13 +23,13 @@ class Demultiplexer:
 
     @property
     def is_between_pieces(self) -> bool:
-        """Whether the last piece is complete; if not, the stream may not end here."""
+        """Whether the last piece is complete. If the stream ends while this is false, bytes are missing."""
         return not (self._header or self._missing)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Takes the next bytes of the stream; returns their contents without the headers.
+        """Parses the next bytes of the stream, and returns the output in them as a list of pairs.
 
-        The result is a list of pairs: STDOUT or STDERR, and the bytes of that stream.
+        Each pair is STDOUT or STDERR, and some bytes that the container wrote to it.
         """
         parts: list[tuple[int, bytes]] = []
         while data:

@@ -1,7 +1,7 @@
-"""Lists host files that go into a box (`Box.put`), and writes files that come out of a box (`Box.get`).
+"""Lists host files that `Box.put` copies into a box, and writes files that `Box.get` copies out of a box.
 
-Neither side is trusted: no link on the host is followed, and no path from a box may lead out of the folder
-that is written.
+Neither the host's files nor the box's paths are trusted. No link on the host is followed, and a path from a
+box must not lead out of the target folder.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ class Entry:
     """One file or folder that is copied into a box or out of a box."""
 
     path: str
-    """The path below the copied folder, with `/` between parts; empty for that folder or a single file."""
+    """The path relative to the copied folder. It is empty for that folder itself and for a single file."""
     folder: bool
     """Whether the entry is a folder."""
     mode: int = 0o644
     """The permissions of the copy: 0o755 if the owner may execute the file, else 0o644."""
     data: bytes = b""
-    """The contents of the file, if it came out of a box."""
+    """The contents of the file, if it is copied out of a box."""
     source: Path = Path()
-    """The file or folder on the host, if the entry goes into a box."""
+    """The file or folder on the host, if it is copied into a box."""
 
 
 def below(source: Path) -> Iterator[Entry]:
     """Yields an entry for the file or folder `source`, and one for everything below it.
 
-    A folder comes before its contents. Files are not read.
+    A folder comes before its contents. The contents of files are not read.
 
     Raises:
-        BoxFileError: `source` is absent, or an entry is a link, or is neither a file nor a folder.
+        BoxFileError: `source` does not exist, or an entry is a link or another special file.
     """
     yield from _entries(source, "")
 
@@ -63,7 +63,7 @@ def _entries(path: Path, relative: str) -> Iterator[Entry]:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Opens a host file that `below` listed, and returns it, open for reading.
+    """Opens a host file that `below` listed, and returns it as a file object for reading.
 
     Raises:
         BoxFileError: the file cannot be read, or is no longer a regular file.
@@ -85,12 +85,12 @@ def executable(mode: int) -> int:
 
 
 def lay(entries: list[Entry], dest: Path, name: str) -> None:
-    """Writes entries that came out of a box to the host folder `dest`.
+    """Writes files and folders that came out of a box to the host folder `dest`.
 
-    A single file becomes `dest/name`; the contents of a folder go directly into `dest`.
+    A single file becomes `dest/name`. The contents of a folder go directly into `dest`.
 
     Raises:
-        BoxFileError: an entry's path would leave `dest`, or the host cannot write.
+        BoxFileError: the path of an entry leads out of `dest`, or a file cannot be written.
     """
     try:
         dest.mkdir(parents=True, exist_ok=True)

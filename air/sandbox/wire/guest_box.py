@@ -1,8 +1,8 @@
-"""`GuestBox`: implements the contract of `Box` by requests to the guest, our program in the box.
+"""`GuestBox`: implements the methods of `Box` with requests to the guest (our program in the box).
 
-A subclass (one per provider: `docker`, `process`) starts the guest, sets the connection and the folders, and
-implements the removal (`_close`). If an `exec` is cancelled, its command is killed. A guest that does not
-answer within `GRACE_SECONDS` after a command's timeout counts as dead.
+Each provider (`docker`, `process`) has a subclass. The subclass starts the guest, connects to it, chooses the
+folders, and implements the removal of the box (`_close`). If a call of `exec` is cancelled, its command is
+killed. If the guest does not answer within `GRACE_SECONDS` after a command's timeout, the box counts as dead.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ GRACE_SECONDS = 30.0
 PIECE = 1 << 20
 PIPELINE = 64
 MOST_FILES = 4096
-"""The maximum number of files that a process in a box may have open."""
+"""The maximum number of files that one process in a box may have open at once."""
 BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]
-"""Resource limits that the guest (our program in the box) of a container sets for itself, and so for every
-command. The container engine does not set them, since Podman before 5.5 drops them."""
+"""Resource limits that the guest (our program in the box) sets for itself in a container, and so for every
+command. The container engine does not set them, because Podman before 5.5 drops them."""
 SECOND_UID = 65533
-"""The user id under which a grader runs the code of an agent, so that this code is a separate user."""
+"""The user id under which a grader runs the code of an agent, so that this code is not the grader's user."""
 _TAKEN = (
     "",
     ".air",
@@ -64,7 +64,7 @@ _TAKEN = (
 
 
 class GuestBox(Box):
-    """A box in which our program, the guest, executes requests; the base class of all providers' boxes."""
+    """A box in which the guest (our program) executes requests; the base class of all providers' boxes."""
 
     def __init__(self, spec: BoxSpec) -> None:
         self.spec = spec
@@ -94,7 +94,7 @@ class GuestBox(Box):
         return self._connection
 
     def path(self, absolute: str) -> str:
-        """Returns the path in this box for `absolute`, a path in a container such as `/workspace/a`.
+        """Returns the path in this box for a path in a container, such as `/workspace/a`.
 
         In a process box (a plain process, not a container), the folders may have other paths.
         """
@@ -104,7 +104,7 @@ class GuestBox(Box):
     def hand_out(self) -> None:
         """Tells the guest (our program in the box) that a caller has the box now.
 
-        From now on, the box may live for `limits.seconds`.
+        From now on, the box lives for at most `limits.seconds`.
         """
         self._guest.post({"op": "lease", "id": 0, "seconds": self.spec.limits.seconds})
 
@@ -119,7 +119,7 @@ class GuestBox(Box):
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs one command in the box; see `Box.exec`."""
+        """Runs one command in the box and returns its result; see `Box.exec`."""
         ident = self._guest.new_id()
         request: dict[str, Any] = {"op": "exec", "id": ident, "max_bytes": max_bytes}
         request |= {"timeout": timeout, "env": dict(env or {})}
@@ -162,7 +162,8 @@ class GuestBox(Box):
     async def put(self, source: Path, dest: str = ".") -> None:
         """Copies a host file, or the contents of a host folder, into the box; see `Box.put`.
 
-        If `source` is a file, it goes into the folder `dest`, or becomes `dest` if there is no such folder.
+        If `source` is a file and `dest` is a folder, the file goes into that folder. Otherwise the file
+        becomes `dest`.
         """
         entries = await asyncio.to_thread(lambda: list(files.below(source)))
         for start in range(0, len(entries), PIPELINE):  # limits how many pieces are in memory
@@ -182,9 +183,9 @@ class GuestBox(Box):
             await self._guest.upload(header, _read(entry.source))
 
     async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
-        """Copies a file, or a folder's contents, from the box to the host; see `Box.get`.
+        """Copies a file, or a folder's contents, from the box to the host folder `dest`; see `Box.get`.
 
-        Nothing is written on the host if the guest refuses the request.
+        If the guest refuses the request, nothing is written on the host.
         """
         entries = await self._fetch(path, tree=True, max_bytes=max_bytes)
         await asyncio.to_thread(files.lay, entries, dest, posixpath.basename(path.rstrip("/")))
@@ -204,7 +205,7 @@ class GuestBox(Box):
         return entries
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Opens a loopback port in the box, whose connections the host answers; returns the port's number.
+        """Opens a loopback port in the box and returns its number; `target` answers its network connections.
 
         See `Box.forward`.
         """
@@ -213,13 +214,13 @@ class GuestBox(Box):
         return await self._relay.listen(port, target if callable(target) else to(*target))
 
     async def close(self) -> None:
-        """Kills everything in the box and removes the box, even if the caller is cancelled."""
+        """Kills all processes in the box and removes the box, even if the caller is cancelled meanwhile."""
         self._end((self._connection and self._connection.reason) or "closed")
         assert self._closing is not None
         await to_the_end(self._closing)
 
     def _end(self, reason: str) -> None:
-        """Starts to remove the box, unless the removal has already started."""
+        """Starts to remove the box, unless the removal has already started. The log gets the `reason`."""
         if self._closing is not None:
             return
         self.events.end(reason)
@@ -239,14 +240,14 @@ class GuestBox(Box):
 
     @abstractmethod
     async def _close(self) -> None:
-        """Removes everything that belongs to the box. Called once."""
+        """Removes everything that belongs to the box. It is called only once per box."""
 
 
 def folders(spec: BoxSpec) -> tuple[str, ...]:
     """Returns the writable folders of a box: the workspace first, then the folders of `BoxSpec.scratch`.
 
     Raises:
-        ConfigError: a scratch folder is not an absolute path, or lies in a folder with another use.
+        ConfigError: a scratch folder is not an absolute path, or lies in the workspace or a system folder.
     """
     for folder in spec.scratch:
         top = folder.split("/")[1] if folder.startswith("/") and len(folder) > 1 else ""
@@ -259,7 +260,7 @@ def folders(spec: BoxSpec) -> tuple[str, ...]:
 
 
 def base_env(spec: BoxSpec) -> dict[str, str]:
-    """Returns the variables for all commands of a box; its provider adds PATH, HOME and TMPDIR."""
+    """Returns the environment variables for all commands of a box, except PATH, HOME and TMPDIR."""
     threads = str(max(1, math.floor(spec.limits.cpus)))
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return {"LANG": "C.UTF-8"} | dict.fromkeys(names, threads) | spec.env
@@ -274,13 +275,13 @@ def _about(path: str) -> Iterator[None]:
 
 
 async def _sliced(data: bytes) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yields pairs for `Connection.upload`: a piece of `data`, and whether it is the last piece."""
+    """Cuts `data` into pieces for `Connection.upload`; yields each piece, and whether it is the last one."""
     for start in range(0, max(1, len(data)), PIECE):
         yield data[start : start + PIECE], start + PIECE >= len(data)
 
 
 async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
-    """Reads a host file; yields pairs for `Connection.upload`: a piece, and whether it is the last piece."""
+    """Reads a host file in pieces for `Connection.upload`; yields each, and whether it is the last one."""
     with await asyncio.to_thread(files.opened, path) as file:
         last = False
         while not last:
@@ -290,7 +291,7 @@ async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
 
 
 def _join(entries: list[files.Entry], pieces: list[bytes]) -> None:
-    """Stores the joined pieces as the contents of the last entry in `entries`; empties `pieces`."""
+    """Joins the pieces of bytes, and stores them as the contents of the last entry. Empties `pieces`."""
     if entries:
         entries[-1].data = b"".join(pieces)
     pieces.clear()

@@ -1,14 +1,15 @@
-"""The port relay: a process on the host answers connections to a loopback port in a box, without a network.
+"""The port relay: programs in a box connect to a loopback port of the box, and the host answers.
 
-The guest (our program in the box) listens on the port, and turns every connection into frames on the box's
-stream; `air.sandbox.guest.relay` defines these frames. On the host, each connection becomes an asyncio
-transport, with a reader and a writer for a handler.
+The box needs no network for this. The guest (our program in the box) listens on the port. It sends the bytes
+of every network connection to the host as frames (messages) on the box's stream; `air.sandbox.guest.relay`
+defines these frames. On the host, each network connection becomes an asyncio transport, whose reader and
+writer go to a handler. Such a network connection is called a relayed connection.
 
-These limits hold whatever the box does: `CONNECTIONS` connections at once, about
-`CONNECTIONS / SLOT_SECONDS` new connections per second (further ones wait in the box), and `WINDOW` unread
-bytes per direction in addition to asyncio's buffers. The connections take turns to send a piece to the box,
-and only as fast as the box's stream accepts bytes, so commands are not delayed. If the guest breaks these
-rules, the stream to its box is closed, which ends the box.
+These limits hold whatever the box does: `CONNECTIONS` relayed connections at once, about
+`CONNECTIONS / SLOT_SECONDS` new ones per second (further ones wait in the box), and `WINDOW` unread bytes per
+direction in addition to asyncio's buffers. The relayed connections take turns to send a piece to the box, and
+send only as fast as the box's stream accepts bytes, so that they do not delay commands. If the guest breaks
+these rules, the stream to its box is closed, which ends the box.
 """
 
 from __future__ import annotations
@@ -25,24 +26,25 @@ from air.sandbox.wire.connection import Connection
 
 CONNECTIONS = 64
 SLOT_SECONDS = 0.5
-"""Minimum time in seconds for which a connection counts towards `CONNECTIONS`, even if it ends earlier. So it
-limits the number of new connections per second."""
+"""The minimum time in seconds for which a relayed connection counts towards `CONNECTIONS`, even if it ends
+earlier. This limits the number of new relayed connections per second."""
 WINDOW = 1 << 17
 PIECE = 1 << 15
 LINGER_SECONDS = 30.0
-"""Seconds in which the last bytes of a closed connection must be sent."""
+"""The maximum time in seconds for sending the last bytes of a network connection that is being closed."""
 _LOG = logging.getLogger(__name__)
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""A function that serves one connection. The connection is closed when it returns, and reset if it raises."""
+"""A function that serves one relayed connection with a reader and a writer. The connection is closed when the
+function returns, and reset if the function raises."""
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Relay:
-    """The host's side of all relayed ports of one box: accepts their connections and passes on the bytes.
+    """The host's side of all relayed ports of one box. It passes their network connections to handlers.
 
-    It ends when the box's `Connection` to the guest (our program in the box) ends.
+    It ends when the stream to the guest (our program in the box) ends.
     """
 
     def __init__(self, connection: Connection, name: str) -> None:
@@ -56,10 +58,12 @@ class Relay:
         connection.relay = self
 
     async def listen(self, port: int, handler: Handler) -> int:
-        """Opens the loopback port `port` in the box (0 means any free port), and returns the port's number.
+        """Opens the loopback port `port` in the box, and returns the port's number; 0 means any free port.
+
+        `handler` then serves each network connection to the port.
 
         Raises:
-            BoxStartError: the port is taken or may not be opened.
+            BoxStartError: the port is in use, or the box is not permitted to open it.
             BoxDiedError: the box is gone.
         """
         key = self.connection.new_id()
@@ -77,10 +81,10 @@ class Relay:
         return int(reply["port"])
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame (message) about a relayed connection from the guest, the program in the box.
+        """Handles one frame (message) from the guest, our program in the box, about a relayed connection.
 
         Raises:
-            ValueError: a correct guest would not send this frame.
+            ValueError: the frame breaks the rules of the port relay.
         """
         conn, do = header.get("conn"), header.get("do")
         if not isinstance(conn, int):
@@ -91,12 +95,12 @@ class Relay:
             transport.receive(do, header, body)
 
     def lose(self, reason: str) -> None:
-        """Ends all relayed connections, because the stream of bytes to the box has ended for this reason."""
+        """Ends all relayed connections. Called when the stream to the guest has ended, with the reason."""
         for transport in self._transports.values():
             transport.lose(ConnectionResetError(f"box {self._name}: {reason}"))
 
     async def close(self) -> None:
-        """Cancels all handlers and waits for their end; called when the connection to the guest closes."""
+        """Cancels all handlers and waits until they end. Called when the stream to the guest is closed."""
         tasks = [*self._tasks, *([self._sender] if self._sender else [])]
         for task in tasks:
             task.cancel()
@@ -104,7 +108,7 @@ class Relay:
             await asyncio.wait(tasks)
 
     def want_turn(self, transport: RelayedTransport) -> None:
-        """Adds a transport that has bytes to send to the queue of senders, unless it is already there."""
+        """Adds `transport`, which has bytes to send, to the queue of senders, unless it is already there."""
         if not transport.in_turn:
             transport.in_turn = True
             self._turns.append(transport)
@@ -146,7 +150,7 @@ class Relay:
 
 
 class RelayedTransport(asyncio.Transport):
-    """The host's end of one relayed connection, as an asyncio transport."""
+    """The host's end of one network connection that a program in the box opened, as an asyncio transport."""
 
     HIGH, LOW = 1 << 16, 1 << 14
 
@@ -165,7 +169,7 @@ class RelayedTransport(asyncio.Transport):
         self._ended = self._closing = self._over = False
 
     def streams(self) -> Streams:
-        """Returns a new reader and writer that use this transport."""
+        """Returns a new asyncio reader and writer that use this transport."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=PIECE, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -176,10 +180,13 @@ class RelayedTransport(asyncio.Transport):
     # From the box
 
     def receive(self, do: object, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame about this connection from the guest; `do` is the kind of the frame.
+        """Handles one frame (message) that the guest sent about this relayed connection.
+
+        Args:
+            do: the kind of the frame, such as `data` or `close`.
 
         Raises:
-            ValueError: a correct guest would not send this frame.
+            ValueError: the frame breaks the rules of the port relay.
         """
         protocol = self._protocol
         if do == "credit" and isinstance(more := header.get("bytes"), int) and more > 0:
@@ -202,7 +209,7 @@ class RelayedTransport(asyncio.Transport):
             self._give_credit()
 
     def lose(self, error: Exception | None) -> None:
-        """Ends this connection and informs its asyncio protocol; later calls do nothing."""
+        """Ends this relayed connection and informs its asyncio protocol. Later calls do nothing."""
         if self._over:
             return
         self._over = self._closing = True
@@ -219,14 +226,19 @@ class RelayedTransport(asyncio.Transport):
     # To the box
 
     def post(self, do: str, body: bytes = b"", **more: int) -> None:
-        """Sends one frame about this connection to the guest, the program in the box."""
+        """Sends one frame (message) about this relayed connection to the guest, our program in the box.
+
+        Args:
+            do: the kind of the frame, such as `data` or `close`.
+            more: further fields of the frame's header.
+        """
         header = {"op": "relay", "id": 0, "conn": self.conn, "do": do, **more}
         self._relay.connection.post(header, body)
 
     def send_piece(self) -> None:
-        """Sends at most `PIECE` bytes, and no more than the guest allows now.
+        """Sends at most `PIECE` of the queued bytes to the box, and no more than the guest allows now.
 
-        If bytes remain, the transport is added to the queue of senders again.
+        If queued bytes remain, the transport is added to the queue of senders again.
         """
         if self._over:
             return
@@ -250,7 +262,7 @@ class RelayedTransport(asyncio.Transport):
             self._relay.want_turn(self)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Queues `data` for the box; asks the writer to pause if more than `HIGH` bytes are queued."""
+        """Queues `data` for sending to the box. Pauses the writer if more than `HIGH` bytes are queued."""
         if self._ended:
             raise RuntimeError("a relayed connection was written to after its end")
         if self._closing or not data:
@@ -262,7 +274,7 @@ class RelayedTransport(asyncio.Transport):
         self._wake()
 
     def write_eof(self) -> None:
-        """Closes the direction to the box after all queued bytes; the other direction continues."""
+        """Closes the direction to the box after all queued bytes are sent. The other direction stays open."""
         if not (self._ended or self._closing):
             self._ended = True
             self._last = "eof"
@@ -273,14 +285,14 @@ class RelayedTransport(asyncio.Transport):
         return True
 
     def close(self) -> None:
-        """Closes the connection after all queued bytes are sent."""
+        """Closes the relayed connection in both directions after all queued bytes are sent."""
         if not self._closing:
             self._closing = True
             self._last = "close"
             self._wake()
 
     def abort(self) -> None:
-        """Resets the connection at once; does nothing if the connection has already ended."""
+        """Resets the relayed connection at once. Does nothing if it has already ended."""
         if not self._over:
             self.post("abort")
             self.lose(None)
@@ -288,11 +300,11 @@ class RelayedTransport(asyncio.Transport):
     # The other methods of an asyncio transport
 
     def is_closing(self) -> bool:
-        """Whether the connection is closed or closing."""
+        """Whether the relayed connection is closed or is being closed."""
         return self._closing
 
     def pause_reading(self) -> None:
-        """Stops allowing the box to send more; bytes already allowed, at most `WINDOW`, may still come."""
+        """Stops allowing the box to send more; at most `WINDOW` bytes, allowed earlier, can still come."""
         self._reading = False
 
     def resume_reading(self) -> None:
@@ -305,7 +317,7 @@ class RelayedTransport(asyncio.Transport):
         return self._reading and not self._closing
 
     def get_write_buffer_size(self) -> int:
-        """Returns the number of bytes that are queued to be sent."""
+        """Returns the number of bytes that are queued for sending to the box."""
         return len(self._pending)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -319,9 +331,9 @@ class RelayedTransport(asyncio.Transport):
 
 
 def to(host: str, port: int) -> Handler:
-    """Returns a handler that connects each relayed connection to `host` and `port`.
+    """Returns a handler that connects to `host` and `port` for each relayed connection.
 
-    The handler copies bytes in both directions.
+    The handler copies bytes in both directions between the two connections.
     """
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -334,10 +346,10 @@ def to(host: str, port: int) -> Handler:
 
 @asynccontextmanager
 async def closing(streams: Streams) -> AsyncIterator[None]:
-    """Async context manager: closes a connection after the block, or aborts it if the block raises.
+    """Async context manager: closes a network connection after the block, or aborts it if the block raises.
 
     Raises:
-        OSError: the last bytes could not be sent (after `LINGER_SECONDS` a TimeoutError, a kind of OSError).
+        OSError: the last bytes could not be sent within `LINGER_SECONDS`.
     """
     try:
         yield
@@ -347,20 +359,25 @@ async def closing(streams: Streams) -> AsyncIterator[None]:
 
 
 async def finish(writer: asyncio.StreamWriter) -> None:
-    """Closes a writer and waits until its last bytes are sent; raises OSError if they cannot be sent."""
+    """Closes a writer and waits until its last bytes are sent.
+
+    Raises:
+        OSError: the last bytes could not be sent within `LINGER_SECONDS`.
+    """
     async with asyncio.timeout(LINGER_SECONDS):
         writer.close()
         await writer.wait_closed()
 
 
 async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> None:
-    """Copies bytes between two connections, in both directions, until both directions have ended.
+    """Copies bytes between two network connections, in both directions, until both directions have ended.
 
     Args:
-        idle: maximum number of seconds without a byte in either direction; None means no limit.
+        idle: the maximum number of seconds without a byte in either direction. None means no limit.
 
     Raises:
-        OSError: a connection is broken, or no byte came for `idle` seconds (then a TimeoutError).
+        OSError: a network connection broke.
+        TimeoutError: no byte came for `idle` seconds.
     """
     async with patience(idle) as alive:
         await both(copy(one[0], other[1], alive), copy(other[0], one[1], alive))
@@ -368,10 +385,10 @@ async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> 
 
 @asynccontextmanager
 async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
-    """Async context manager: limits the time without progress in the `async with` block.
+    """Async context manager: cancels the `async with` block if it makes no progress for `idle` seconds.
 
-    It yields a function that the block must call at each progress. If the block does not call the function
-    for `idle` seconds, the block ends with TimeoutError; None means no limit.
+    It yields a function that the block must call whenever it makes progress. If `idle` seconds pass without a
+    call, the block ends with TimeoutError. If `idle` is None, there is no limit.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(idle) as limit:
@@ -386,7 +403,7 @@ async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
 async def copy(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, alive: Callable[[], None]
 ) -> None:
-    """Copies the bytes of `source` to `sink` until `source` ends, then ends `sink`.
+    """Copies bytes from `source` to `sink` until `source` ends, then closes the sending side of `sink`.
 
     Args:
         alive: a function that is called after every copied piece.
@@ -399,7 +416,7 @@ async def copy(
 
 
 async def both(*work: Coroutine[Any, Any, None]) -> None:
-    """Runs coroutines concurrently until all end; if one fails, cancels the others and raises its error."""
+    """Runs coroutines concurrently until all end. If one fails, cancels the others and raises its error."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
         await asyncio.gather(*tasks)
