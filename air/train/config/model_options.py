@@ -1,7 +1,8 @@
-"""The embedded training engine's settings of loss, optimiser, learning-rate schedule and supervised training.
+"""Settings of the loss, the optimiser, the learning-rate schedule and supervised training.
 
-Names, defaults and meanings are those of prime-rl 0.8 (`prime_rl.configs.trainer`, `prime_rl.configs.sft`).
-This module does not import torch, so run files can be checked without torch.
+The embedded training engine uses them. Names, defaults and meanings are those of prime-rl 0.8
+(`prime_rl.configs.trainer`, `prime_rl.configs.sft`). This module does not import torch, so run files can be
+checked without torch.
 """
 
 from __future__ import annotations

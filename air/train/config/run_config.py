@@ -1,7 +1,8 @@
 """The run file of the embedded training engine.
 
 The keys are a subset of prime-rl 0.8's `RLConfig`, with the same names and meanings, plus the table
-`[embedded]`, which prime-rl does not read. Every other key is refused, so no setting is ignored silently.
+`[embedded]`, which prime-rl does not read. A run file with any other key is refused, so no setting is ignored
+silently.
 """
 
 from __future__ import annotations
@@ -84,13 +85,15 @@ class SamplingConfig(BaseConfig):
     temperature: float = Field(1.0, gt=0, le=2.0)
     """Sampling temperature. The trainer divides the logits by the same number."""
     max_completion_tokens: int | None = Field(None, ge=1)
-    """Longest reply in tokens; a longer reply is cut, and its episode ends. None: replies have no limit of
-    their own."""
+    """Longest reply in tokens; a longer reply is cut, and its episode ends. None: only the length of the
+    whole episode (`seq_len`) is limited."""
 
 
 class SourceConfig(EnvSource, BaseConfig):
-    """Settings of one source of prompts (`[[orchestrator.train.source]]`) and of the environment that runs an
-    episode for each prompt."""
+    """Settings of one source of prompts: a table `[[orchestrator.train.source]]` of the run file (TOML).
+
+    They include the settings of the environment that runs the episodes of each prompt.
+    """
 
 
 class TrainConfig(BaseConfig):
@@ -106,7 +109,7 @@ class OrchestratorConfig(BaseConfig):
     """Settings in the table `[orchestrator]`: the episodes of a step, and how rewards become advantages."""
 
     batch_size: int = Field(32, ge=1)
-    """Number of episodes in one step; a multiple of every `group_size`."""
+    """Number of episodes in one step. It must be a multiple of every `group_size`."""
     group_size: int = Field(8, ge=1)
     """Number of episodes for each prompt; the episodes of one prompt are a group."""
     algo: GRPOConfig = GRPOConfig()
@@ -184,7 +187,7 @@ class RunConfig(BaseConfig):
     seq_len: int = Field(2048, ge=64)
     """Longest episode in tokens; an episode ends, and is graded, before it exceeds this number."""
     output_dir: Path = Path("outputs")
-    """The folder in which each run gets its own folder."""
+    """The folder that contains the folders of all runs; a run's folder is `output_dir / run.name`."""
     run: RunNameConfig = RunNameConfig()
     """The name of the run."""
     model: ModelConfig = ModelConfig()
@@ -220,7 +223,10 @@ class RunConfig(BaseConfig):
         return self
 
     def named(self) -> RunConfig:
-        """Returns this config, or, if it has no `run.name`, a copy with a new name that has a random part."""
+        """Returns this config if `run.name` is set, otherwise a copy that has a new name in `run.name`.
+
+        The new name consists of the sources of prompts, the model and a random part.
+        """
         if self.run.name is not None:
             return self
         names = "-".join(s.resolved_name for s in self.orchestrator.train.source)
@@ -233,7 +239,10 @@ class RunConfig(BaseConfig):
         return self.model_copy(update={"embedded": embedded})
 
     def estimator(self) -> Estimator:
-        """Returns the function that turns the rewards of a group into advantages."""
+        """Returns the advantage estimator: the function that turns the rewards of a group into advantages.
+
+        This is the user's function in `[embedded.estimator]` if the run file names one.
+        """
         own = self.embedded.estimator
         if own is not None:
             return imported.load(own.import_path, own.kwargs)
@@ -241,6 +250,6 @@ class RunConfig(BaseConfig):
 
     @property
     def folder(self) -> Path:
-        """The folder of the run, `output_dir / run.name`; `run.name` must be set (see `named`)."""
+        """The path of the run's folder, `output_dir / run.name`; `run.name` must be set (see `named`)."""
         assert self.run.name is not None
         return self.output_dir.expanduser() / self.run.name

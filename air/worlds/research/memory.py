@@ -38,7 +38,7 @@ class Memory:
         return len(self._notes)
 
     def read(self, query: str) -> str:
-        """Returns at most `SHOWN` notes that have words in common with `query`, best first, as text.
+        """Returns a text with at most `SHOWN` notes that have words in common with `query`, best first.
 
         A word that few notes contain counts more. Of two equally good notes, the later note comes first.
         """
