@@ -40,7 +40,7 @@ class Paid:
 
 
 def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) -> float:
-    """Returns the delta reward for a validate: the change from the normalised score `anchor` to `phi`.
+    """Returns the delta reward for a validate: `phi` − `anchor`, or 0 if this change earns nothing.
 
     Args:
         phi: the normalised score of the validate.

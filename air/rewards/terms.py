@@ -148,7 +148,7 @@ def time_used(facts: EpisodeFacts, settings: RewardSettings) -> float:
 def final_score(facts: EpisodeFacts, settings: RewardSettings) -> float:
     """Returns the term `test_score`: `settings.test_weight` times the normalised test score.
 
-    The result is 0 if the last artefact has not been graded on the test split yet. An artefact that could not
+    The term is 0 if the last artefact has not been graded on the test split yet. An artefact that could not
     be scored counts as the lowest normalised score (`scale.phi_clip[0]`), so that deleting a bad artefact
     never earns anything.
 

@@ -59,7 +59,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class Step:
-    """The result of one action of the agent: what the agent sees, and whether the episode has ended."""
+    """The result of one action of the agent: the observation, and whether the episode has ended."""
 
     observation: Observation
     done: bool = False

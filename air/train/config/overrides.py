@@ -122,8 +122,9 @@ def apply_flags(sources: Sources, args: Sequence[str], kind: type[BaseModel]) ->
 def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
     """Yields a pair for each flag and each file among command-line arguments.
 
-    For a flag, the pair is its name without dashes and the list of its values. For a file, the pair is a name
-    and the file's path; the name is empty unless the file fills one table, as in `--x @ FILE`.
+    For a flag, the pair is its name without dashes and the list of its values. For a file, the pair is a
+    flag's name and the file's path. This name is empty, except in `--x @ FILE`, where the file fills only the
+    TOML table `x`.
     """
     rest = list(args)
     while rest:
@@ -290,9 +291,9 @@ def _types_at(
     """Returns the types that the pydantic class `kind` allows for the key at `path`, and two more values.
 
     The list of types is empty if the class does not have the key, or if the path ends with an index of a
-    list. The other values are a class and a number.
-    If the path contains an index of a list, they are the class of that list element, and the number of parts
-    of the path up to the index. Otherwise they are `kind` and 0. Only the last index of the path counts.
+    list. The other values are a class and a number. If the path contains indices of lists, they are the
+    class of the list element at the last index, and the number of the path's parts up to that index.
+    Otherwise they are `kind` and 0.
     """
     here: list[Any] = [kind]
     within, start = kind, 0

@@ -76,7 +76,7 @@ def _names(listed: bytes, truncated: bool, what: str) -> list[str]:
     Args:
         listed: the output.
         truncated: whether the output was cut because it was too long.
-        what: the description of the search results, for the message to the agent.
+        what: a description of the search results for the error message.
 
     Raises:
         Refusal: there are more than 100 names, or the output was cut.

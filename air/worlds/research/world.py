@@ -74,7 +74,8 @@ class ResearchWorld:
     times: Times = field(default_factory=Times)
     submitted: bool = False
     grading: bool = False
-    """Whether a grading is in progress. A timeout during a grading is not the agent's fault."""
+    """Whether a grading is in progress. If the episode runs out of time during a grading, the agent is not to
+    blame."""
     test_score: float | None = None
     """The primary metric on the test split, measured once, at the end of the episode. None before the end, or
     if the artefact is missing or malformed."""
