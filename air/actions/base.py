@@ -68,7 +68,7 @@ class Standing:
 
 
 class FormatError(Exception):
-    """Raised if the model's reply is not a valid action. The message is shown to the model as feedback."""
+    """Exception for a reply of the model that is not a valid action. The model sees the message as feedback."""
 
 
 @runtime_checkable

@@ -135,7 +135,7 @@ class MLGym:
 
 
 def _block(reply: str) -> list[str]:
-    """Returns the lines in the only fenced block of a reply, without blank lines at its two ends.
+    """Returns the lines in the only fenced block of a reply, without leading and trailing blank lines.
 
     Raises:
         FormatError: the reply has no fenced block, more than one, or one that is not closed.
@@ -182,11 +182,11 @@ def _tool_at(line: str) -> str | None:
 
 
 def _command(name: str, lines: list[str]) -> Action:
-    """Returns the action that a fenced block contains, if its first word is a tool's name or an ending.
+    """Parses a fenced block that begins with a tool's name, `validate` or `submit`. Returns the action.
 
     Args:
         name: the first word: a tool's name, `validate` or `submit`.
-        lines: the lines of the block.
+        lines: the lines of the block, from the line with `name` on.
 
     Raises:
         FormatError: the block does not consist of exactly one well-formed command.
@@ -220,7 +220,7 @@ def _words(head: str) -> tuple[str, ...]:
 
 
 def _verbatim(text: str) -> tuple[str, ...]:
-    """Returns a tuple with `text` as its only argument, without the quotes around it.
+    """Returns a tuple that contains only `text`, without the quotes around it.
 
     The tuple is empty if `text` is blank.
     """

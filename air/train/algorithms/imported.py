@@ -51,10 +51,10 @@ def check_kwargs(import_path: str, kwargs: Mapping[str, Any]) -> None:
 
 
 def load(import_path: str, kwargs: Mapping[str, Any]) -> Estimator:
-    """Imports the function that `import_path` names, and returns an estimator that calls it with `kwargs`.
+    """Imports the function that `import_path` names, and returns an advantage estimator.
 
-    The estimator raises ConfigError if the function does not return exactly one finite advantage for each
-    reward.
+    The advantage estimator calls the function as `function(rewards, **kwargs)`. It raises
+    ConfigError if the function does not return exactly one finite advantage for each reward.
 
     Raises:
         ValueError: the function cannot be imported.

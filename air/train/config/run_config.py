@@ -1,4 +1,4 @@
-"""The run file of the embedded training engine.
+"""Defines the settings in a run file (TOML) of the embedded training engine.
 
 The keys are a subset of prime-rl 0.8's `RLConfig`, with the same names and meanings, plus the table
 `[embedded]`, which prime-rl does not read. A run file with any other key is refused, so no setting is ignored

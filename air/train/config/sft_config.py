@@ -1,4 +1,4 @@
-"""The run file of the command `sft` (supervised training on demonstrations).
+"""Defines the settings in a run file (TOML) of the command `sft`: supervised training on demonstrations.
 
 The keys are a subset of prime-rl 0.8's `SFTConfig`, with the same names and meanings.
 """

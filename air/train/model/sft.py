@@ -3,7 +3,7 @@
 A conversation is turned into the same tokens as in an episode. The renderer, which turns chat messages into
 token ids, makes the prompt before each reply and appends the next turn without changing earlier tokens. Only
 the tokens that the model samples in an episode are trained: the text of a reply and the stop token. The role
-and the empty think block before a reply are part of the prompt and not trained.
+marker and the empty `<think>` block before a reply are part of the prompt, so they are not trained.
 """
 
 from __future__ import annotations

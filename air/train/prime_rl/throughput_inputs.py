@@ -52,7 +52,7 @@ def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
 
 
 def of_embedded(config: RunConfig) -> Load:
-    """Returns the input of the throughput estimate for a run on the embedded training engine.
+    """Returns the input of the throughput estimate for a run with the embedded training engine.
 
     The embedded training engine is one process, and each of its steps waits for its own episodes.
 

@@ -17,7 +17,7 @@ _WORD = re.compile(r"\w+")
 
 
 class Memory:
-    """The notes of one episode, in the order in which they were written."""
+    """The notes that the agent has written in one episode, oldest first."""
 
     def __init__(self) -> None:
         self._notes: list[str] = []

@@ -65,7 +65,7 @@ def shortened(line: str) -> str:
 
 
 def one_line(path: str) -> str:
-    """Returns a path as one short line for a prompt.
+    """Returns a path in the form in which a prompt shows it: one line of limited length.
 
     Unprintable characters and line breaks become `?`, and the beginning of a long path is cut off.
     """

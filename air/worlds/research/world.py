@@ -201,8 +201,10 @@ class ResearchWorld:
 
     @property
     def score(self) -> float | None:
-        """The score of the last validate; None if there was no validate, or if its artefact was missing or
-        malformed."""
+        """The score of the last validate.
+
+        None if there was no validate, or if the artefact was missing or malformed at the last validate.
+        """
         return self.validations[-1].score if self.validations else None
 
     @property
