@@ -68,7 +68,7 @@ class Standing:
 
 
 class FormatError(Exception):
-    """Exception for a reply of the model that is not a valid action. The model sees the message as feedback."""
+    """Exception for a reply that is not a valid action. The model sees the message as feedback."""
 
 
 @runtime_checkable
