@@ -1,6 +1,7 @@
 """Action formats: each turns a model's reply into an action, or explains why the reply is not an action.
 
-An action format has no state. It is one of `FORMATS`, or an instance of a class from outside this package.
+An action format has no state. It is one of the objects in `FORMATS`, or an instance of a user's class from
+outside this package.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ FORMATS: dict[str, ActionFormat] = {"fenced": Fenced(), "mlgym": MLGym()}
 
 
 def get(name: str) -> ActionFormat:
-    """Returns the action format with the given name.
+    """Returns the action format with the given name; imports a user's class if the name is `module:Class`.
 
     Args:
         name: a key of `FORMATS`, or `module:Class`, which names a class from outside this package.

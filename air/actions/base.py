@@ -1,4 +1,7 @@
-"""The class of an agent's actions, and the interface of an action format."""
+"""Defines an agent's actions, and the interface of action formats.
+
+An action format turns a model's reply into an action.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,17 @@ Ending = Literal["validate", "submit"]
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of a tool that is not a shell command, such as `open "solve.py" 12`."""
+    """A call of one of the action format's tools, which are not shell commands: `open "solve.py" 12`."""
 
     name: str
     args: tuple[str, ...] = ()
-    """The words after the tool's name, without their quotes."""
+    """The arguments: the words after the tool's name, without quotes."""
     body: tuple[str, ...] | None = None
     """The lines of text that follow the call, without line ends; None if the tool takes no text."""
 
     @property
     def text(self) -> str:
-        """The call as a model would write it, including the lines of text that follow."""
+        """The call as a model would write it, including the lines of text that follow the call."""
         lines = [" ".join([self.name, *map(shlex.quote, self.args)])]
         if self.body is not None:
             lines += [*self.body, f"end_of_{self.name}"]
@@ -33,14 +36,14 @@ class ToolCall:
 class Action:
     """An action of the agent: a shell script or a tool call, optionally followed by `validate` or `submit`.
 
-    At least one of the three fields is set; `script` and `tool` are never both set.
+    At least one of `script`, `tool` and `ending` is set; `script` and `tool` are never both set.
     """
 
     script: str = ""
     """The shell script, without `validate` or `submit`; empty if there is no script."""
     ending: Ending | None = None
-    """`validate` grades the artefact, `submit` grades it and ends the episode. None: the artefact is not
-    graded."""
+    """`validate` grades the artefact. `submit` grades the artefact and ends the episode. None: the artefact
+    is not graded."""
     tool: ToolCall | None = None
     """A call of one of the action format's own tools; None if there is no call."""
 
@@ -65,14 +68,15 @@ class Standing:
 
 
 class FormatError(Exception):
-    """Raised if the model's reply is not a valid action. The message is shown to the model as feedback."""
+    """Exception for a reply that is not a valid action. The model sees the message as feedback."""
 
 
 @runtime_checkable
 class ActionFormat(Protocol):
     """The interface of an action format, which turns a model's reply into an action.
 
-    The format also provides the text that teaches the model how to write an action. It has no state.
+    The format also provides the text that teaches the model how to write an action. An action format has no
+    state.
     """
 
     name: str
@@ -85,7 +89,8 @@ class ActionFormat(Protocol):
     """Whether actions may be tool calls. If so, the working directory of the agent's shell is the same in the
     next action; if not, each script begins in the workspace."""
     retries: int | None
-    """Number of consecutive format errors that are allowed; one more ends the episode. None: no limit."""
+    """Number of consecutive replies that are allowed not to be a valid action. One more such reply ends the
+    episode. None: no limit."""
 
     def parse(self, reply: str) -> Action:
         """Returns the one action that the model's reply contains.
@@ -98,7 +103,7 @@ class ActionFormat(Protocol):
     def render(self, thought: str, action: Action) -> str:
         """Returns a well-formed reply that contains `thought` and `action`, as a model would write it.
 
-        Agents that follow a script instead of asking a model use this method.
+        Scripted agents, which play an episode without a model, use this method.
         """
         ...
 

@@ -1,7 +1,7 @@
 """The `mlgym` action format: a reply is a discussion and exactly one fenced block with exactly one command.
 
 A command is a tool call (`open "solve.py" 12`), `validate`, `submit`, or a bash script of any number of
-lines, which may contain heredocs. This module decides whether the first word is a tool's name. The tools
+lines, which can contain heredocs. This module checks only whether the first word is a tool's name. The tools
 themselves (`air.worlds.research.tools`) check their arguments, so a wrong argument leads to an observation
 and not to a format error.
 
@@ -24,7 +24,7 @@ _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
 @dataclass(frozen=True)
 class Signature:
-    """The syntax of calls of one tool, and the number of arguments that the tool takes."""
+    """The rules for a call of one tool: its syntax, and how many arguments the tool takes."""
 
     usage: str
     does: str
@@ -37,7 +37,7 @@ class Signature:
 
     @property
     def body(self) -> bool:
-        """Whether lines of text follow the call, up to the line `end_of_NAME`."""
+        """Whether lines of text must follow the call, up to a line `end_of_NAME` with the tool's name."""
         return "\n" in self.usage
 
 
@@ -69,13 +69,13 @@ SIGNATURES: dict[str, Signature] = {
     "literature_search": Signature("literature_search <query> [<n>]", "finds papers", 1, 2),
     "parse_pdf_url": Signature("parse_pdf_url <url>", "the text of a PDF", 1, 1),
 }
-"""Maps each tool's name to its syntax."""
+"""Maps the name of each tool to the syntax of its calls."""
 OPTIONAL = ("memory_write", "memory_read", "literature_search", "parse_pdf_url")
-"""Tools that are available only if the run or the task allows them."""
+"""The names of the tools that are available only if the run or the task allows them."""
 
 
 def _taught(name: str) -> str:
-    """Returns the text that explains the tool `name` to the model."""
+    """Returns the text that teaches the model how to use the tool `name`."""
     signature = SIGNATURES[name]
     return f"{signature.usage}\n    {signature.does}"
 
@@ -135,7 +135,7 @@ class MLGym:
 
 
 def _block(reply: str) -> list[str]:
-    """Returns the lines of the reply's one fenced block, without blank lines at the block's ends.
+    """Returns the lines in the only fenced block of a reply, without leading and trailing blank lines.
 
     Raises:
         FormatError: the reply has no fenced block, more than one, or one that is not closed.
@@ -173,7 +173,7 @@ def _is_idle(line: str) -> bool:
 
 
 def _tool_at(line: str) -> str | None:
-    """Returns the first word of a script's line if it is a tool's name, `validate` or `submit`, else None."""
+    """Returns the first word of a line if this word is a tool's name, `validate` or `submit`, else None."""
     try:
         words = shlex.split(line)
     except ValueError:
@@ -182,7 +182,11 @@ def _tool_at(line: str) -> str | None:
 
 
 def _command(name: str, lines: list[str]) -> Action:
-    """Returns the action in a block whose first word is `name`: a tool's name, `validate` or `submit`.
+    """Parses a fenced block that begins with a tool's name, `validate` or `submit`. Returns the action.
+
+    Args:
+        name: the first word: a tool's name, `validate` or `submit`.
+        lines: the lines of the block, from the line with `name` on.
 
     Raises:
         FormatError: the block does not consist of exactly one well-formed command.
@@ -205,7 +209,10 @@ def _command(name: str, lines: list[str]) -> Action:
 
 
 def _words(head: str) -> tuple[str, ...]:
-    """Returns the words after the tool's name in a command's first line; quotes are removed as in a shell."""
+    """Returns the arguments in a command's first line: the words after the tool's name.
+
+    Quotes are removed as in a shell.
+    """
     try:
         return tuple(shlex.split(head)[1:])
     except ValueError as error:
@@ -213,7 +220,10 @@ def _words(head: str) -> tuple[str, ...]:
 
 
 def _verbatim(text: str) -> tuple[str, ...]:
-    """Returns `text` as one argument, without the quotes around it; returns () if `text` is blank."""
+    """Returns a tuple that contains only `text`, without the quotes around it.
+
+    The tuple is empty if `text` is blank.
+    """
     text = text.strip()
     if text[:1] in ("'", '"'):
         try:
@@ -225,7 +235,7 @@ def _verbatim(text: str) -> tuple[str, ...]:
 
 
 def _body(name: str, lines: list[str]) -> tuple[str, ...]:
-    """Returns the lines before the line `end_of_NAME`.
+    """Returns the lines of text that follow a tool call, up to the line `end_of_NAME`.
 
     Raises:
         FormatError: there is no line `end_of_NAME`, or a command follows it.

@@ -1,4 +1,4 @@
-"""The delta reward: each `validate` of the agent earns the change of the normalised score φ.
+"""The delta reward: each `validate` by the agent earns the change of the normalised score φ.
 
 The setting `delta` decides with which earlier φ the new φ is compared:
 
@@ -7,8 +7,8 @@ The setting `delta` decides with which earlier φ the new φ is compared:
 
 s_t is the score of the t-th validate, and s_0 the task's baseline. The anchor is the φ with which the next
 score is compared. A change smaller than the noise floor earns nothing and leaves the anchor as it is. So
-small changes add up, and earn their sum as soon as this sum reaches the noise floor. The deltas of an episode
-always sum to φ(last anchor) − φ(baseline), so validating more often earns nothing.
+small changes are added up, and their sum is earned as soon as it reaches the noise floor. The deltas of an
+episode always sum to φ(last anchor) − φ(baseline), so validating more often earns nothing.
 
 The noise floor is the larger of the task's `noise_floor` and `noise_sigmas` · √(e_t² + e_anchor²), in which
 e_t and e_anchor are the standard errors of the two φ. The baseline has a standard error of 0.
@@ -27,12 +27,12 @@ Mode = Literal["previous", "best"]
 
 @dataclass(frozen=True)
 class Paid:
-    """The reward of one validate, with the normalised scores φ from which the reward was computed."""
+    """The reward for one validate, with the normalised scores φ from which the reward was computed."""
 
     phi: float
     """The normalised and clipped score φ of this validate."""
     delta: float
-    """The reward of this validate."""
+    """The reward for this validate."""
     floor: float = 0.0
     """The noise floor: the smallest change of φ that earns a reward."""
     anchor: float = 0.0
@@ -40,14 +40,14 @@ class Paid:
 
 
 def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) -> float:
-    """Returns the delta reward of a validate, from its normalised score φ and the earlier φ.
+    """Returns the delta reward for a validate: `phi` − `anchor`, or 0 if this change earns nothing.
 
     Args:
         phi: the normalised score of the validate.
         anchor: the earlier normalised score with which `phi` is compared. The anchor of the next validate is
             `anchor` plus the result.
         mode: `best` rewards only improvements; `previous` also gives negative rewards.
-        noise_floor: a smaller change earns 0.
+        noise_floor: the smallest change that earns a reward; a smaller change earns 0.
     """
     move = phi - anchor
     if abs(move) < noise_floor or (mode == "best" and move < 0):
@@ -62,7 +62,7 @@ class DeltaReward:
 
     Args:
         scale: the task's settings by which scores are normalised.
-        mode: the comparison: with the previous score, or with the best so far.
+        mode: `previous` compares each score with the previous score, `best` with the best score so far.
     """
 
     def __init__(self, scale: Scale, *, mode: Mode = "previous") -> None:
@@ -72,9 +72,10 @@ class DeltaReward:
         self._anchor_error = 0.0
 
     def __call__(self, score: float, stderr: float | None = None) -> Paid:
-        """Returns the reward of one validate.
+        """Returns the reward for one validate, and stores the score for the next comparison.
 
-        The next score is compared with `score`, or, if the reward is 0, with the same earlier score again.
+        The next score is compared with `score`. But if the reward is 0, the next score is compared with the
+        same earlier score again.
 
         Args:
             score: the value of the primary metric, not normalised.

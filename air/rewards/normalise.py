@@ -6,7 +6,7 @@ The task's setting `normalise` chooses the formula that computes φ(s) from a sc
     log-gap   φ(s) = (g(s) − g(baseline)) / (g(target) − g(baseline)),  g(s) = −log10 |s − optimum|
     none      φ(s) = s if higher is better, −s if lower is better
 
-The result is limited to a range (`clip`). With `log-gap`, halving the distance to the optimum always raises φ
+φ(s) is then limited to a range (`clip`). With `log-gap`, halving the distance to the optimum always raises φ
 by the same amount.
 """
 
@@ -20,7 +20,10 @@ Normalise = Literal["linear", "log-gap", "none"]
 
 
 class Scale(Protocol):
-    """The settings of a task by which its scores are normalised, e.g. `air.tasks.spec.RewardScale`."""
+    """Interface: the settings of a task that define how its scores are normalised.
+
+    `air.tasks.spec.RewardScale` implements this interface.
+    """
 
     @property
     def direction(self) -> Direction: ...
@@ -56,9 +59,9 @@ def phi(
         score: the value of the primary metric, not normalised.
         baseline, target: the scores whose φ is 0 and 1; not used if `normalise` is "none".
         direction: whether a higher or a lower score is better; used only if `normalise` is "none".
-        normalise: the formula; the module's docstring lists the three formulas.
+        normalise: the name of the formula that computes φ; the module's docstring lists the three formulas.
         optimum: the best possible score; required if `normalise` is "log-gap".
-        clip: the smallest and the largest result.
+        clip: the smallest and the largest φ that can be returned.
 
     Raises:
         ValueError: the score is not finite; the target equals the baseline; or, with `log-gap`, the optimum
@@ -80,7 +83,7 @@ def phi(
 
 
 def phi_on(scale: Scale, score: float) -> float:
-    """Returns the normalised score φ of `score`, computed by `phi` with the settings of a task (`scale`)."""
+    """Returns the normalised score φ of `score`, according to the settings of a task (`scale`)."""
     return phi(
         score,
         baseline=scale.baseline,

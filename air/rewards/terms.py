@@ -1,4 +1,4 @@
-"""The terms of an episode's reward: functions of facts about the episode and of the run's settings.
+"""Functions that compute the terms of an episode's reward, from facts about the episode and settings.
 
     delta             sum of the rewards of all validates; see `air.rewards.delta`
     format            −format_penalty · replies that were not an action
@@ -26,13 +26,13 @@ from air.rewards.normalise import Scale, phi_on
 
 
 class RewardSettings(BaseModel):
-    """Settings of an episode's reward; they are recorded with every episode."""
+    """Settings that define how an episode's reward is computed. They are recorded with every episode."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     delta: Literal["previous", "best"] = "previous"
-    """The score with which the score of a validate is compared: that of the previous validate, or the best
-    score so far."""
+    """The score with which the score of each validate is compared: `previous` is the score of the previous
+    validate, `best` is the best score so far."""
     format_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Subtracted from the reward for every reply that is not an action."""
     validate_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
@@ -42,8 +42,8 @@ class RewardSettings(BaseModel):
     only a part of the limit, the same part of this penalty is subtracted. The time counts from when the
     task's files are in the box to the agent's last reply, without the time of grading."""
     test_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """The normalised test score times this factor is added to the reward. If the factor is above 0, the test
-    split is no longer unseen."""
+    """The normalised test score times this factor is added to the reward. If the factor is above 0, the
+    training uses the test split, so test scores no longer measure performance on unseen data."""
     terms: dict[str, float] = Field(default_factory=dict)
     """Additional reward terms of a user, each as `"module:function" = weight`. The function takes an
     `air.rewards.terms.EpisodeFacts` and returns a number; weight times that number is added to the reward."""
@@ -69,7 +69,7 @@ class RewardSettings(BaseModel):
 
 @dataclass(frozen=True)
 class EpisodeFacts:
-    """Facts about a running or finished episode, from which the terms of its reward are computed."""
+    """Facts about one running or finished episode, from which the terms of its reward are computed."""
 
     scale: Scale
     """The task's settings by which scores are normalised, such as baseline, target and direction."""
@@ -79,7 +79,7 @@ class EpisodeFacts:
     """The normalised score φ of every validate; None for a validate whose artefact was missing or
     malformed."""
     deltas: tuple[float, ...]
-    """The reward of every validate."""
+    """The delta reward for every validate; see `air.rewards.delta`."""
     turns: int
     """The number of the model's replies."""
     format_errors: int
@@ -99,7 +99,7 @@ Term = Callable[[EpisodeFacts, RewardSettings], float]
 
 
 def reward_terms(facts: EpisodeFacts, settings: RewardSettings) -> dict[str, float]:
-    """Returns the terms of an episode's reward, by name; the reward is the sum of all terms.
+    """Returns a dict: name of each term of an episode's reward -> value. The reward is the sum of the values.
 
     Raises:
         ValueError: the facts are impossible, such as a negative time.
@@ -112,7 +112,7 @@ def reward_terms(facts: EpisodeFacts, settings: RewardSettings) -> dict[str, flo
 
 
 def term_name(path: str) -> str:
-    """Returns the name of a user's reward term, given its `module:function`: the part after the colon."""
+    """Returns the name of a user's reward term: the part of `path` (`module:function`) after the colon."""
     return path.rpartition(":")[2]
 
 
@@ -148,7 +148,7 @@ def time_used(facts: EpisodeFacts, settings: RewardSettings) -> float:
 def final_score(facts: EpisodeFacts, settings: RewardSettings) -> float:
     """Returns the term `test_score`: `settings.test_weight` times the normalised test score.
 
-    The result is 0 if the last artefact has not been graded on the test split yet. An artefact that could not
+    The term is 0 if the last artefact has not been graded on the test split yet. An artefact that could not
     be scored counts as the lowest normalised score (`scale.phi_clip[0]`), so that deleting a bad artefact
     never earns anything.
 

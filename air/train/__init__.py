@@ -25,9 +25,9 @@ __all__ = ["load", "run"]
 
 
 def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
-    """Merges run files and settings, checks them, and returns them as a run config.
+    """Merges run files (TOML) and settings, checks the merged settings, and returns them as a run config.
 
-    If two of the arguments set the same key, the later argument wins.
+    If two of the arguments set the same key, the value from the later argument is used.
 
     Args:
         sources: paths of TOML files, or nested mappings with the same keys. A path `configs/…` also finds the
@@ -57,7 +57,7 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
 def run(config: RunConfig, *, quiet: bool = False) -> Outcome:
     """Trains with the embedded training engine, and returns when the run has ended.
 
-    If an asyncio event loop is running already, as in a notebook, call
+    If an asyncio event loop is already running, as in a notebook, call
     `await asyncio.to_thread(train.run, config)` instead.
 
     Args:

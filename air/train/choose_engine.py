@@ -1,4 +1,4 @@
-"""Chooses the training engine of a run file: `embedded` (on this machine) or `prime-rl`."""
+"""Chooses the training engine for a run file (TOML): `embedded` (on this machine) or `prime-rl`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from air.train.prime_rl import handover
 
 Engine = Literal["embedded", "prime-rl"]
 PRIME_TABLES = ("inference", "deployment", "slurm")
-"""Tables of a run file that only prime-rl reads, so a file that has one of them is meant for prime-rl."""
+"""TOML tables that only prime-rl reads, so a run file that has one of them is meant for prime-rl."""
 
 
 def choose(

@@ -1,4 +1,7 @@
-"""The interface of a world, which is what an agent acts in: the methods `reset`, `step` and `close`."""
+"""Defines the interface of worlds: the methods `reset`, `step` and `close`.
+
+A world is what an agent acts in during one episode, such as a task in a box.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 
 class Refusal(Exception):
-    """Raised inside a world if the world refuses an action. The world catches this exception and shows its
+    """Exception for an action that the world refuses. The world itself catches the exception and shows the
     message to the agent."""
 
 
@@ -32,7 +35,7 @@ class Validation:
     phi: float | None
     """The normalised and clipped score φ (higher is better); None if `score` is None."""
     delta: float
-    """The reward of this validate; 0.0 if `score` is None."""
+    """The delta reward for this validate; 0.0 if `score` is None."""
     problem: str = ""
     stderr: float | None = None
     """The standard error of `score`; None if the artefact was graded only once, with one seed."""
@@ -44,19 +47,19 @@ class Validation:
     digest: str = ""
     """The digest of the graded artefact's files; empty if the artefact could not be copied out of the box."""
     kept: str = ""
-    """The place of the stored copy of the artefact, as `ResearchWorld.keep` returned it; empty if no copy was
-    stored."""
+    """The text that tells where a copy of the artefact is stored, as `ResearchWorld.keep` returned it; empty
+    if no copy was stored."""
     seconds: float = 0.0
     """Wall time of the grading in seconds, including the wait for a grader box."""
     remembered: bool = False
-    """Whether the score was copied from the grading of an equal artefact, so that no grader ran."""
+    """Whether the score was taken from an earlier grading of the same artefact, so that no grader ran."""
     automatic: bool = False
-    """Whether this validate was made automatically at the end of the episode, not requested by the agent."""
+    """True if air made this validate at the end of the episode, false if the agent requested it."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The result of one action of the agent: what the agent sees, and whether the episode has ended."""
+    """The result of one action of the agent: the observation, and whether the episode has ended."""
 
     observation: Observation
     done: bool = False
@@ -73,7 +76,7 @@ ActionT = TypeVar("ActionT", contravariant=True)
 class World(Protocol[ActionT]):
     """The interface of a world, which is what an agent acts in during one episode.
 
-    A failure that is not the agent's raises `InfrastructureError`.
+    All methods raise `InfrastructureError` after a failure that the agent did not cause.
     """
 
     async def reset(self, seed: int) -> Observation:
@@ -87,6 +90,6 @@ class World(Protocol[ActionT]):
     async def close(self) -> dict[str, Any]:
         """Ends the episode and returns facts about the episode, such as scores.
 
-        This method may be called more than once; only the first call ends the episode.
+        This method can be called again; only the first call ends the episode.
         """
         ...

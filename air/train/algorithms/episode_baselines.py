@@ -9,10 +9,10 @@ A group has G episodes of one prompt. Episode i has n_i parts (segments or turns
 So with `grpo` the baseline of a segment is (1/G) Σ_i m_i: each episode weighs the same, however many segments
 it has. (prime-rl takes the mean over all segments of the group, which weighs an episode by n_i.)
 
-A turn is credited with the sum R_it of its own and all later rewards. With `grpo` its baseline is the mean of
+The return of a turn is the sum R_it of its own and all later rewards. With `grpo` its baseline is the mean of
 R_it over the group's episodes; an episode that has already ended counts as 0. A baseline that depends only on
 the turn's number, and not on the action, does not change the gradient's mean (Williams 1992). Rewards before
-a turn are not credited to that turn (Sutton and Barto 2018, 13.3).
+a turn do not count for that turn (Sutton and Barto 2018, 13.3).
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ is masked (not trained) because of an infrastructure error."""
 
 
 def segments(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
-    """Returns the advantages of the segments: one list for each episode, with one number for each segment.
+    """Returns the advantages of all segments in one group of episodes.
 
-    The list of a masked episode (None in `rewards`) is empty.
+    A segment is the part of an episode that ends at a `validate`. The result has one list for each episode,
+    with one number for each segment. The list is empty for an episode that is masked (None in `rewards`).
 
     Args:
         rewards: for each episode the rewards of its segments.
@@ -52,14 +53,16 @@ def segments(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
 
 
 def reward_to_go(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
-    """Returns the advantages of the turns: one list for each episode, with one number for each turn.
+    """Returns the advantages of all turns in one group of episodes.
 
-    The advantage of a turn is computed from the rewards of that turn and all later turns. The list of a
-    masked episode (None in `rewards`) is empty.
+    The advantage of a turn is computed from the rewards of that turn and all later turns. The result has one
+    list for each episode, with one number for each turn. The list is empty for an episode that is masked
+    (None in `rewards`).
 
     Args:
         rewards: for each episode the rewards of its turns.
-        estimator: compares the same turn of all episodes.
+        estimator: computes the advantages of the same turn in all episodes, from the sums of rewards that
+            each episode earned from that turn on.
 
     Raises:
         ValueError: a reward is not finite.

@@ -15,8 +15,8 @@ def grpo(rewards: Sequence[float | None]) -> list[float]:
     """Returns one advantage for each episode of a group: its reward minus the mean reward of the group.
 
     Args:
-        rewards: one for each episode, or None for an episode that could not be scored. The mean ignores an
-            episode that could not be scored, and the advantage of that episode is 0.
+        rewards: one reward for each episode, or None for an episode that could not be scored. The mean
+            ignores an episode that could not be scored, and the advantage of that episode is 0.
 
     Raises:
         ValueError: a reward is not finite.

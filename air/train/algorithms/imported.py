@@ -1,4 +1,6 @@
-"""Imports an advantage estimator from outside this package, which a run file names as `module:function`.
+"""Imports a user's advantage estimator, which a run file (TOML) names as `module:function`.
+
+An advantage estimator is a function that turns the rewards of a group of episodes into advantages.
 
 The function is called as `function(rewards, **kwargs)`. `air.train.algorithms.Estimator` describes `rewards`
 and the result.
@@ -33,7 +35,9 @@ def find(import_path: str) -> Callable[..., Sequence[float]]:
 
 
 def check_kwargs(import_path: str, kwargs: Mapping[str, Any]) -> None:
-    """Checks that the function that `import_path` names can be called as `function(rewards, **kwargs)`.
+    """Imports the function that `import_path` names, and checks that it takes the arguments.
+
+    The function must accept a call `function(rewards, **kwargs)`. It is not called.
 
     Raises:
         ValueError: the function does not take these arguments, or it cannot be imported.
@@ -47,10 +51,10 @@ def check_kwargs(import_path: str, kwargs: Mapping[str, Any]) -> None:
 
 
 def load(import_path: str, kwargs: Mapping[str, Any]) -> Estimator:
-    """Imports the function that `import_path` names, and returns an estimator that calls it with `kwargs`.
+    """Imports the function that `import_path` names, and returns an advantage estimator.
 
-    The estimator raises ConfigError if the function does not return exactly one finite advantage for each
-    reward.
+    The advantage estimator calls the function as `function(rewards, **kwargs)`. It raises
+    ConfigError if the function does not return exactly one finite advantage for each reward.
 
     Raises:
         ValueError: the function cannot be imported.

@@ -1,4 +1,4 @@
-"""Computes the default policy loss of prime-rl and the log-probabilities that it needs; pure functions.
+"""Pure functions that compute prime-rl's default policy loss and the log-probabilities for this loss.
 
 The loss of one trained token is as follows. π is its probability in the model being trained, μ its
 probability when it was sampled, ρ = π/μ their ratio, and A the advantage:
@@ -29,15 +29,15 @@ from air.train.config.model_options import DefaultLossConfig
 def token_statistics(
     model: Any, input_ids: Tensor, temperature: float | Tensor = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Returns two tensors: the log-probability of each token, and the entropy of each token's prediction.
+    """Runs the model. Returns the log-probability of each token, and the entropy of each token's prediction.
 
-    Both tensors have the shape [B, T] and the unit nats. The entropy carries no gradient.
+    Both are tensors of the shape [B, T], in nats. The entropy has no gradient.
 
     Args:
         model: a causal language model.
         input_ids: [B, T]. Padding must be on the right: no token sees the tokens after it, so no attention
             mask is needed.
-        temperature: divides the logits; one number, or [B].
+        temperature: the number by which the logits are divided; one number, or a tensor [B].
     """
     logits = model(input_ids=input_ids, use_cache=False).logits[:, :-1].float()
     if isinstance(temperature, Tensor):
@@ -51,7 +51,7 @@ def token_statistics(
 
 
 def token_logprobs(model: Any, input_ids: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
-    """Returns the log-probability of each token in nats, shape [B, T].
+    """Runs the model. Returns the log-probability of each token in nats, as a tensor of the shape [B, T].
 
     The arguments are those of `token_statistics`.
     """
@@ -76,9 +76,10 @@ def default_loss(
         mask: [B, T], true if the token is trained.
 
     Returns:
-        The loss, and the metrics: `mismatch_kl` (ρ - log ρ - 1, which is 0 if trainer and sampler agree, else
-        positive); `is_masked`, the number of tokens dropped from the first term of the loss; and
-        `is_masked_high` and `is_masked_low`, those of them with a positive and with a negative advantage.
+        The loss, and a dict of metrics. `mismatch_kl` is the sum of ρ - log ρ - 1, which is 0 if trainer and
+        sampler agree, else positive. `is_masked` is the number of tokens that are left out of the first term
+        of the loss. `is_masked_high` and `is_masked_low` are the numbers of such tokens with a positive and
+        with a negative advantage.
     """
     # Values outside the mask are arbitrary: set the log-ratio to 0 there, so that no inf - inf remains.
     log_ratio = torch.where(mask, logprobs - sampler_logprobs, 0.0)
@@ -99,10 +100,10 @@ def default_loss(
 
 
 def cross_entropy(logprobs: Tensor, mask: Tensor) -> Tensor:
-    """Returns the negative log-likelihood in nats, summed over trained tokens.
+    """Returns the cross-entropy: the negative log-likelihood in nats, summed over the trained tokens.
 
     Args:
-        logprobs: [B, T].
+        logprobs: [B, T], the log-probability of each token.
         mask: [B, T], true if the token is trained.
     """
     return -torch.where(mask, logprobs, 0.0).sum()

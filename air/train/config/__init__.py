@@ -1,1 +1,1 @@
-"""The schema of run files, and the code that merges several run files and command-line flags into one."""
+"""Defines the keys of run files (TOML), and merges run files and command-line flags into one config."""

@@ -1,4 +1,7 @@
-"""The settings of a source of prompts, `[[orchestrator.train.source]]`, for both training engines."""
+"""Settings of one source of prompts: a table `[[orchestrator.train.source]]` of a run file (TOML).
+
+Both training engines, `embedded` and `prime-rl`, use these settings.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,20 @@ from pydantic import BaseModel, Field, SerializeAsAny, model_validator
 
 
 class EnvSource(BaseModel):
-    """Settings of one source of prompts: the keys of `[[orchestrator.train.source]]` that air reads with
-    either training engine."""
+    """Settings of one source of prompts: a table `[[orchestrator.train.source]]` of a run file (TOML).
+
+    The class has the keys that air reads with both training engines.
+    """
 
     name: str | None = None
     """The name of this source of prompts in logs. None: the id of its taskset."""
     ratio: float = Field(1.0, gt=0)
-    """Weight of this source: prompts are drawn from the sources in proportion to their weights."""
+    """Weight of this source of prompts. On average, a source with twice the weight gives twice as many
+    prompts."""
     group_size: int | None = Field(None, ge=1)
     """Number of episodes for each prompt. None: `orchestrator.group_size`."""
     env: SerializeAsAny[vf.EnvConfig] = vf.SingleAgentEnvConfig()
-    """The verifiers environment that runs an episode for each prompt, with air's own settings."""
+    """Settings of the environment (of the package `verifiers`) that runs the episodes of each prompt."""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,7 +1,8 @@
-"""The embedded training engine's settings of loss, optimiser, learning-rate schedule and supervised training.
+"""Settings of the loss, the optimiser, the learning-rate schedule and supervised training.
 
-Names, defaults and meanings are those of prime-rl 0.8 (`prime_rl.configs.trainer`, `prime_rl.configs.sft`).
-This module does not import torch, so run files can be checked without torch.
+The embedded training engine uses them. Names, defaults and meanings are those of prime-rl 0.8
+(`prime_rl.configs.trainer`, `prime_rl.configs.sft`). This module does not import torch, so run files can be
+checked without torch.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ class AdamWConfig(_OptimizerConfig):
 
 
 def _default_type(value: object) -> object:
-    """Returns an optimiser's settings with `type = "adamw"` if they have no `type`, as prime-rl does."""
+    """Adds `type = "adamw"` to an optimiser's settings that have no `type`, and returns the settings.
+
+    prime-rl has the same default.
+    """
     if isinstance(value, dict) and "type" not in value:
         return {"type": "adamw", **value}
     return value
@@ -158,7 +162,7 @@ class SFTValConfig(BaseConfig):
 
 
 class SFTConfig(BaseConfig):
-    """Settings of supervised training on demonstrations, without the model to train."""
+    """Settings of supervised training: demonstrations, optimiser, learning-rate schedule and steps."""
 
     data: SFTDataConfig = SFTDataConfig()
     """The demonstrations to train on."""
@@ -178,7 +182,7 @@ class SFTConfig(BaseConfig):
 
 
 def check_schedule(scheduler: SchedulerConfig, max_steps: int | None) -> None:
-    """Checks that the rise and the fall of a learning-rate schedule together take at most `max_steps` steps.
+    """Checks a learning-rate schedule: its rise and its fall together must take at most `max_steps` steps.
 
     Raises:
         ValueError: the rise and the fall take more steps, or the learning rate falls and `max_steps` is None.

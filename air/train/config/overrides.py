@@ -1,4 +1,6 @@
-"""Merges run files and flags. A later file replaces values of an earlier file, and flags replace all files.
+"""Merges run files (TOML) and command-line flags into one set of settings.
+
+A value in a later file replaces the value in an earlier file. A flag replaces the value in any file.
 
 The syntax is prime-rl's, read by the same package (`prime-pydantic-config`):
 `rl @ a.toml @ b.toml --max-steps 20 --trainer.optim.lr 1e-4`. A flag is the dotted path of a key, in
@@ -7,7 +9,8 @@ removes the table, `--x a b` sets a list, `--x @ FILE` fills a table from a file
 a key.
 
 Air adds two rules. A number in a path names an element of a list (`--orchestrator.train.source.0.env.delta
-best`). If the schema does not define the type of a key, its value is read as TOML if possible, else as text.
+best`). If the schema (the pydantic class of the run file) does not define the type of a key, the key's value
+is read as TOML if possible, else as text.
 """
 
 from __future__ import annotations
@@ -33,7 +36,10 @@ ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 @dataclass
 class Sources:
-    """The merged settings of run files and command-line flags, with the file or flag that set each key."""
+    """The merged settings of run files and command-line flags.
+
+    The object also stores, for each key, the name of the file or flag that set the key.
+    """
 
     data: dict[str, Any] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
@@ -43,7 +49,8 @@ class Sources:
     def where(self, loc: Sequence[str]) -> str:
         """Returns the name of the file or flag that set the key at the path `loc`.
 
-        If no file or flag set exactly this key, the nearest key above or below it counts.
+        If no file or flag set exactly this key, returns the name for a key that was set and whose path
+        begins like `loc` for as long as possible.
         """
         path = tuple(loc)
         for length in range(len(path), 0, -1):
@@ -54,11 +61,11 @@ class Sources:
 
 
 def parse(args: Sequence[str], kind: type[BaseModel]) -> Sources:
-    """Reads the run files and flags among command-line arguments, and returns them merged.
+    """Reads the run files and flags that command-line arguments name, and returns the merged settings.
 
     Args:
         args: the command-line arguments, such as `["@", "a.toml", "--max-steps", "20"]`.
-        kind: the schema that says which flags are switches, lists and tables.
+        kind: the pydantic class of the run file. It defines which flags are switches, lists and tables.
 
     Raises:
         MissingError: a file does not exist.
@@ -70,7 +77,9 @@ def parse(args: Sequence[str], kind: type[BaseModel]) -> Sources:
 
 
 def read_files(args: Sequence[str]) -> Sources:
-    """Reads the run files among command-line arguments, and returns them merged; flags are ignored.
+    """Reads the run files that command-line arguments name, and returns the merged settings.
+
+    Flags among the arguments are ignored.
 
     Raises:
         MissingError: a file does not exist.
@@ -89,16 +98,18 @@ def put(sources: Sources, settings: Mapping[str, Any], origin: str) -> None:
     A new value replaces an earlier value of the same key, and a new list replaces the whole earlier list.
 
     Args:
-        origin: the name by which error messages call these settings.
+        origin: the name of these settings in error messages, such as a file's path.
     """
     _merge(sources, sources.data, copy.deepcopy(dict(settings)), origin, ())
 
 
 def apply_flags(sources: Sources, args: Sequence[str], kind: type[BaseModel]) -> None:
-    """Merges the flags among command-line arguments into `sources`, where they replace values from files.
+    """Changes `sources`: sets the keys that the flags among command-line arguments name.
+
+    A flag replaces a value that came from a file.
 
     Args:
-        kind: the schema that says which flags are switches, lists and tables.
+        kind: the pydantic class of the run file. It defines which flags are switches, lists and tables.
 
     Raises:
         ConfigError: an argument is neither a file nor a flag, or a flag does not fit the schema.
@@ -111,8 +122,9 @@ def apply_flags(sources: Sources, args: Sequence[str], kind: type[BaseModel]) ->
 def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
     """Yields a pair for each flag and each file among command-line arguments.
 
-    For a flag, the pair is its name without dashes and the list of its values. For a file, the pair is a name
-    and the file's path; the name is empty unless the file fills one table, as in `--x @ FILE`.
+    For a flag, the pair is its name without dashes and the list of its values. For a file, the pair is a
+    flag's name and the file's path. This name is empty, except in `--x @ FILE`, where the file fills only the
+    TOML table `x`.
     """
     rest = list(args)
     while rest:
@@ -168,9 +180,10 @@ def _merge_file(sources: Sources, path: Path, below: tuple[str, ...]) -> None:
 
 
 def _or_shipped(path: Path) -> Path:
-    """Returns `path`, or the file of that name that is shipped with air.
+    """Returns the path of a run file: `path` itself, or a file that is shipped with air.
 
-    The shipped file is returned only if `path` does not exist and begins with `configs/`.
+    The shipped file is returned only if `path` begins with `configs/`, does not exist, and air ships a file
+    with this name.
     """
     if path.exists() or path.is_absolute() or path.parts[:1] != ("configs",):
         return path
@@ -222,7 +235,7 @@ def _set_flag(sources: Sources, flag: str, values: list[str], kind: type[BaseMod
 def _read_flag(
     flag: str, values: list[str], kind: type[BaseModel]
 ) -> tuple[tuple[str, ...], object]:
-    """Returns the path of the key that a flag names, and the flag's value."""
+    """Returns two things: the path of the key that the flag `flag` names, and the key's new value."""
     clears = flag.startswith("no-") and not _types_at(kind, _path(flag))[0]
     name = flag.removeprefix("no-") if clears else flag
     path = _path(name)
@@ -241,17 +254,23 @@ def _read_flag(
 
 
 def _typed(raw: Any) -> Any:
-    """Returns the TOML value that a text spells; for a list of texts, the list of their values."""
+    """Parses a text, or each text of a list, as a TOML value, and returns the value or the list of values.
+
+    A text that is not valid TOML stays a text.
+    """
     if isinstance(raw, list):
         return [_typed(one) for one in raw]
     return _value(raw) if isinstance(raw, str) else raw
 
 
 def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
-    """Reads one flag with `prime-pydantic-config` and returns its value inside nested tables, unchecked."""
+    """Parses one flag with `prime-pydantic-config`, and returns a nested dict with the flag's value.
+
+    For `--a.b 3` the dict is `{"a": {"b": 3}}`. The value is not checked.
+    """
 
     class Unchecked(kind):  # type: ignore[valid-type, misc]
-        """The schema without checks, because `build` checks only after all files and flags are merged."""
+        """A subclass of `kind` that does not check values, because `build` checks the merged settings."""
 
         @classmethod
         def model_validate(cls, obj: Any, **_: Any) -> Any:
@@ -269,11 +288,12 @@ def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
 def _types_at(
     kind: type[BaseModel], path: tuple[str, ...]
 ) -> tuple[list[Any], type[BaseModel], int]:
-    """Returns three things: the types that the schema `kind` allows at `path`, a nested schema, and a number.
+    """Returns the types that the pydantic class `kind` allows for the key at `path`, and two more values.
 
-    The list of types is empty if the schema does not have the key. The nested schema is that of the last list
-    element on the path, and the number counts the parts of the path up to that element. If the path contains
-    no list element, they are `kind` and 0.
+    The list of types is empty if the class does not have the key, or if the path ends with an index of a
+    list. The other values are a class and a number. If the path contains indices of lists, they are the
+    class of the list element at the last index, and the number of the path's parts up to that index.
+    Otherwise they are `kind` and 0.
     """
     here: list[Any] = [kind]
     within, start = kind, 0
@@ -294,7 +314,11 @@ def _types_at(
 
 
 def _unpacked(annotation: Any, *, elements: bool = False) -> list[Any]:
-    """Returns the members of a union type, or, with `elements`, the element types of its list types."""
+    """Returns the member types of a union type.
+
+    Args:
+        elements: true to return only the element types of the members that are list types.
+    """
     origin, inner = getattr(annotation, "__origin__", None), get_args(annotation)
     if hasattr(annotation, "__metadata__"):
         return _unpacked(inner[0], elements=elements)

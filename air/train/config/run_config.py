@@ -1,7 +1,8 @@
-"""The run file of the embedded training engine.
+"""Defines the settings in a run file (TOML) of the embedded training engine.
 
 The keys are a subset of prime-rl 0.8's `RLConfig`, with the same names and meanings, plus the table
-`[embedded]`, which prime-rl does not read. Every other key is refused, so no setting is ignored silently.
+`[embedded]`, which prime-rl does not read. A run file with any other key is refused, so no setting is ignored
+silently.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ Inference = Literal["auto", "vllm", "transformers"]
 
 
 class ModelConfig(BaseConfig):
-    """Settings in the table `[model]`: the model that is trained."""
+    """Settings in the run file's table `[model]`: the model that is trained."""
 
     name: str = "Qwen/Qwen3-0.6B"
     """The model to train: a Hugging Face hub id, or a folder."""
 
 
 class RunNameConfig(BaseConfig):
-    """Settings in the table `[run]`: the name of the run."""
+    """Settings in the run file's table `[run]`: the name of the run."""
 
     name: str | None = None
     """The name of the run; its folder is `output_dir / name`. None: a new name with a random part."""
 
 
 class CheckpointConfig(BaseConfig):
-    """Settings in the table `[ckpt]`: when checkpoints are written and how many remain on disk."""
+    """Settings in the run file's table `[ckpt]`: when checkpoints are written and how many remain."""
 
     interval: int | None = Field(None, ge=1)
     """Number of steps between two checkpoints. None: only one checkpoint, at the end of the run."""
@@ -54,14 +55,14 @@ class CheckpointConfig(BaseConfig):
 
 
 class ResumeConfig(BaseConfig):
-    """Settings in the table `[resume]`, which continues the run named `run.name` from a checkpoint."""
+    """Settings in the run file's table `[resume]`: the checkpoint from which the run continues."""
 
     step: int | None = Field(None, ge=1)
     """The step of the checkpoint to continue from. None: the latest checkpoint."""
 
 
 class TrainerConfig(BaseConfig):
-    """Settings in the table `[trainer]`: the optimiser, the learning-rate schedule and the loss."""
+    """Settings in the run file's table `[trainer]`: optimiser, learning-rate schedule and loss."""
 
     optim: OptimizerConfig = AdamWConfig()
     """The optimiser."""
@@ -72,29 +73,31 @@ class TrainerConfig(BaseConfig):
 
 
 class GRPOConfig(BaseConfig):
-    """Settings in the table `[orchestrator.algo]`: the estimator that turns rewards into advantages."""
+    """Settings in the run file's table `[orchestrator.algo]`: how rewards become advantages."""
 
     type: Literal["grpo"] = "grpo"
     """The advantage estimator. `grpo`: the reward minus the mean reward of the group."""
 
 
 class SamplingConfig(BaseConfig):
-    """Settings in the table `[orchestrator.train.sampling]`: how the model's replies are sampled."""
+    """Settings in the run file's table `[orchestrator.train.sampling]`: how the model samples replies."""
 
     temperature: float = Field(1.0, gt=0, le=2.0)
     """Sampling temperature. The trainer divides the logits by the same number."""
     max_completion_tokens: int | None = Field(None, ge=1)
-    """Longest reply in tokens; a longer reply is cut, and its episode ends. None: replies have no limit of
-    their own."""
+    """Longest reply in tokens; a longer reply is cut, and its episode ends. None: only the length of the
+    whole episode (`seq_len`) is limited."""
 
 
 class SourceConfig(EnvSource, BaseConfig):
-    """Settings of one source of prompts (`[[orchestrator.train.source]]`) and of the environment that runs an
-    episode for each prompt."""
+    """Settings of one source of prompts: a table `[[orchestrator.train.source]]` of the run file (TOML).
+
+    They include the settings of the environment that runs the episodes of each prompt.
+    """
 
 
 class TrainConfig(BaseConfig):
-    """Settings in the table `[orchestrator.train]`: the sources of prompts, and how replies are sampled."""
+    """Settings in the run file's table `[orchestrator.train]`: sources of prompts, and sampling."""
 
     source: list[SourceConfig] = Field(min_length=1)
     """The sources of prompts; each has an environment and a weight."""
@@ -103,10 +106,10 @@ class TrainConfig(BaseConfig):
 
 
 class OrchestratorConfig(BaseConfig):
-    """Settings in the table `[orchestrator]`: the episodes of a step, and how rewards become advantages."""
+    """Settings in the run file's table `[orchestrator]`: episodes, groups and advantages."""
 
     batch_size: int = Field(32, ge=1)
-    """Number of episodes in one step; a multiple of every `group_size`."""
+    """Number of episodes in one step. It must be a multiple of every `group_size`."""
     group_size: int = Field(8, ge=1)
     """Number of episodes for each prompt; the episodes of one prompt are a group."""
     algo: GRPOConfig = GRPOConfig()
@@ -118,8 +121,10 @@ class OrchestratorConfig(BaseConfig):
 
 
 class EstimatorConfig(BaseConfig):
-    """Settings in the table `[embedded.estimator]`, which names a user's advantage estimator: a function that
-    turns the rewards of a group into advantages."""
+    """Settings in the run file's table `[embedded.estimator]`: a user's advantage estimator.
+
+    An advantage estimator is a function that turns the rewards of a group of episodes into advantages.
+    """
 
     import_path: str
     """The function, as `module:name`, such as `my_lab:leave_one_out`; Python must be able to import it."""
@@ -139,7 +144,7 @@ class EstimatorConfig(BaseConfig):
 
 
 class EmbeddedConfig(BaseConfig):
-    """Settings in the table `[embedded]`, which only the embedded training engine reads."""
+    """Settings in the run file's table `[embedded]`, which only the embedded training engine reads."""
 
     threads: int | None = Field(None, ge=1)
     """Number of CPU threads that torch uses. None: half the number of cores, because boxes use the same
@@ -160,8 +165,9 @@ class EmbeddedConfig(BaseConfig):
     experiment)."""
     reward_to_go: bool = False
     """true: the advantage of each turn comes from the rewards of that turn and later ones, compared with the
-    same turn in the other episodes of the group. false: all tokens of a trace get the advantage of its whole
-    reward. true requires the setting `credit = "episode"` in the `env` of every source of prompts."""
+    same turn in the other episodes of the group. false: all turns of an episode (of a segment, if `credit` is
+    "segment") get the same advantage, from its whole reward. true requires the setting `credit = "episode"`
+    in the `env` of every source of prompts."""
     estimator: EstimatorConfig | None = None
     """A user's advantage estimator that replaces `orchestrator.algo`. None: `orchestrator.algo` is used."""
     max_failed_steps: int = Field(3, ge=1)
@@ -184,7 +190,7 @@ class RunConfig(BaseConfig):
     seq_len: int = Field(2048, ge=64)
     """Longest episode in tokens; an episode ends, and is graded, before it exceeds this number."""
     output_dir: Path = Path("outputs")
-    """The folder in which each run gets its own folder."""
+    """The folder that contains the folders of all runs; a run's folder is `output_dir / run.name`."""
     run: RunNameConfig = RunNameConfig()
     """The name of the run."""
     model: ModelConfig = ModelConfig()
@@ -220,7 +226,10 @@ class RunConfig(BaseConfig):
         return self
 
     def named(self) -> RunConfig:
-        """Returns this config, or, if it has no `run.name`, a copy with a new name that has a random part."""
+        """Returns this config if `run.name` is set, otherwise a copy that has a new name in `run.name`.
+
+        The new name consists of the sources of prompts, the model and a random part.
+        """
         if self.run.name is not None:
             return self
         names = "-".join(s.resolved_name for s in self.orchestrator.train.source)
@@ -233,7 +242,10 @@ class RunConfig(BaseConfig):
         return self.model_copy(update={"embedded": embedded})
 
     def estimator(self) -> Estimator:
-        """Returns the function that turns the rewards of a group into advantages."""
+        """Returns the advantage estimator: the function that turns the rewards of a group into advantages.
+
+        This is the user's function in `[embedded.estimator]` if the run file names one.
+        """
         own = self.embedded.estimator
         if own is not None:
             return imported.load(own.import_path, own.kwargs)
@@ -241,6 +253,6 @@ class RunConfig(BaseConfig):
 
     @property
     def folder(self) -> Path:
-        """The folder of the run, `output_dir / run.name`; `run.name` must be set (see `named`)."""
+        """The path of the run's folder, `output_dir / run.name`; `run.name` must be set (see `named`)."""
         assert self.run.name is not None
         return self.output_dir.expanduser() / self.run.name

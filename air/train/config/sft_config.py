@@ -1,4 +1,4 @@
-"""The run file of the command `sft` (supervised training on demonstrations).
+"""Defines the settings in a run file (TOML) of the command `sft`: supervised training on demonstrations.
 
 The keys are a subset of prime-rl 0.8's `SFTConfig`, with the same names and meanings.
 """
@@ -18,7 +18,8 @@ class SFTRunConfig(SFTConfig):
     """All settings in a run file of the command `sft`, which trains on demonstrations."""
 
     output_dir: Path = Path("outputs")
-    """The folder in which each run gets its own folder; the trained model goes to `output_dir / run.name`."""
+    """The folder that contains the folders of all runs. The trained model is written to
+    `output_dir / run.name`."""
     run: RunNameConfig = RunNameConfig(name="sft")
     """The name of the run."""
     model: ModelConfig = ModelConfig()
@@ -30,5 +31,5 @@ class SFTRunConfig(SFTConfig):
 
     @property
     def folder(self) -> Path:
-        """The folder to which the trained model is written."""
+        """The path of the folder to which the trained model is written: `output_dir / run.name`."""
         return self.output_dir.expanduser() / (self.run.name or "sft")

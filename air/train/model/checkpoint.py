@@ -1,8 +1,8 @@
-"""Writes and reads checkpoints `checkpoints/step_N/`: a Hugging Face folder plus the state of training.
+"""Writes and reads checkpoints: folders `checkpoints/step_N/` with the model and the state of training.
 
-A checkpoint is written to a temporary folder, which is then renamed, so a checkpoint is either complete or
-absent. Earlier checkpoints are removed only afterwards. The states of random generators are not saved,
-because training does not use the global generators.
+The model is stored in the Hugging Face format. A checkpoint is written to a temporary folder, which is then
+renamed, so a checkpoint is either complete or absent. Earlier checkpoints are removed only afterwards. The
+states of random generators are not saved, because training does not use the global generators.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def save(
     """Writes the checkpoint of `step` and returns its folder; an existing checkpoint of `step` is replaced.
 
     Args:
-        root: the `checkpoints` folder of the run; created if missing.
+        root: the `checkpoints` folder of the run, which is created if it is missing.
         policy: the model and the tokenizer to save.
         state: the training state that `load_state` will return, such as `Trainer.state_dict()`.
         keep_last: the number of checkpoints that remain; older ones are deleted. None: all remain.
@@ -62,7 +62,7 @@ def save(
 
 
 def load_state(checkpoint: Path) -> tuple[int, dict[str, Any]]:
-    """Returns the step of a checkpoint and its training state, which was passed to `save`.
+    """Reads a checkpoint. Returns the number of its step, and the training state that was passed to `save`.
 
     The weights are not loaded. To load them, call `air.train.model.policy.load(checkpoint)`.
 

@@ -18,8 +18,8 @@ from air.train.config.model_options import (
 )
 
 _NEARLY_ZERO = 1e-8
-"""A share of the peak learning rate: if `min_lr` is 0, the rise starts and a linear fall ends at this share,
-as in prime-rl."""
+"""A share of the peak learning rate, as in prime-rl. If `min_lr` is 0, the rise of the learning rate starts
+at this share, and a linear fall ends at this share."""
 
 
 def optimizer(

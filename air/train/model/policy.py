@@ -52,14 +52,17 @@ class Policy:
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """The ids of the tokens that end a reply, from the generation config, or else from the tokenizer."""
+        """The ids of the tokens that end a reply.
+
+        They come from the model's generation config, or, if it has none, from the tokenizer.
+        """
         ids = self.model.generation_config.eos_token_id
         if ids is None:
             ids = self.tokenizer.eos_token_id
         return frozenset([ids] if isinstance(ids, int) else ids or [])
 
     def parameters(self) -> int:
-        """Returns the number of weights in the model."""
+        """Returns the number of parameters (single weights) of the model."""
         return sum(p.numel() for p in self.model.parameters())
 
     def renderer(self) -> Any:

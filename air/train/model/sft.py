@@ -2,8 +2,8 @@
 
 A conversation is turned into the same tokens as in an episode. The renderer, which turns chat messages into
 token ids, makes the prompt before each reply and appends the next turn without changing earlier tokens. Only
-the tokens that the model would have to sample are trained: the text of a reply and the stop token. The role
-and the empty think block before a reply are part of the prompt and not trained.
+the tokens that the model samples in an episode are trained: the text of a reply and the stop token. The role
+marker and the empty `<think>` block before a reply are part of the prompt, so they are not trained.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ OnStep = Callable[[dict[str, float]], None]
 
 @dataclass(frozen=True)
 class Example:
-    """A conversation as tokens, with a mask of the tokens to train; both lists have the same length."""
+    """One demonstration (a recorded conversation) as token ids, with a mask that marks the tokens to train.
+
+    Both lists have the same length.
+    """
 
     token_ids: list[int]
     """The ids of all tokens of the conversation."""
@@ -189,7 +192,7 @@ def train_sft(
 
 @torch.no_grad()
 def evaluate(policy: Policy, examples: Sequence[Example], micro_batch_tokens: int = 8192) -> float:
-    """Returns the mean cross-entropy, in nats, of the reply tokens in `examples`; trains nothing."""
+    """Returns the mean cross-entropy, in nats, of the reply tokens in `examples`. No weights are changed."""
     return _loss(policy, examples, micro_batch_tokens, backward=False)[0]
 
 
@@ -203,7 +206,10 @@ def _examples(
 
 
 def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, list[Example]]]:
-    """Yields batches without end, each as (number of the epoch, counted from 1; list of whole examples)."""
+    """Yields (number of the epoch, batch) pairs without end; epochs are counted from 1.
+
+    A batch is a list of whole examples with at most `batch_size * seq_len` tokens together.
+    """
     budget = config.data.batch_size * config.data.seq_len
     batch: list[Example] = []
     size, epoch = 0, 0
@@ -224,9 +230,9 @@ def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, 
 def _loss(
     policy: Policy, batch: Sequence[Example], micro_batch_tokens: int, *, backward: bool
 ) -> tuple[float, int]:
-    """Returns the mean cross-entropy over the trained tokens of a batch, and the number of these tokens.
+    """Runs the model on a batch. Returns the mean cross-entropy of the trained tokens, and their number.
 
-    With `backward`, the gradients of the mean are added to the weights' gradients.
+    If `backward` is true, the gradients of the mean are added to the weights' gradients.
     """
     tokens = sum(sum(e.mask) for e in batch)
     total = 0.0

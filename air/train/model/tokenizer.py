@@ -35,8 +35,8 @@ SPLIT_PATTERN = (
 """The regular expression by which Qwen's pre-tokenizer splits a text into words (each with one leading
 character), single digits, punctuation and white space."""
 SCAFFOLD = "system\nuser\nassistant\n\n"
-"""A text that is added after every training text, so that the words and line ends around each chat message
-become few tokens."""
+"""An additional training text for the tokenizer, used once after every other training text. It contains the
+words and line ends that surround each chat message, so that they become few tokens."""
 SMALLEST_VOCAB = 256 + len(SPECIAL_TOKENS) + len(MARKER_TOKENS)
 
 CHAT_TEMPLATE = (

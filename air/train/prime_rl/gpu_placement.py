@@ -1,6 +1,6 @@
-"""Decides which GPUs of a machine the inference servers, the trainer and the boxes get; pure functions.
+"""Pure functions that decide which GPUs the inference servers, the trainer and the boxes get.
 
-prime-rl gives the first of the GPUs that it can see to inference, and the next GPUs to the trainer.
+prime-rl itself gives the first GPUs that it can see to inference, and the next GPUs to the trainer.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from air.sandbox.pool.gpus import Gpu, Wanted, listed, select
 
 @dataclass(frozen=True)
 class Wish:
-    """The settings of a prime-rl run file that concern GPUs."""
+    """The settings in a prime-rl run file (TOML) that say which GPUs a run gets."""
 
     num_infer: int
-    """Number of GPUs for inference: `deployment.num_infer_gpus`; 0 if the run starts no inference server."""
+    """Number of GPUs for inference (`deployment.num_infer_gpus`); 0 if the run starts no inference server."""
     num_train: int
-    """Number of GPUs for the trainer: `deployment.num_train_gpus`."""
+    """Number of GPUs for the trainer (`deployment.num_train_gpus`)."""
     inference: tuple[str, ...] = ()
     """The GPUs that the setting `inference_gpus` names. Empty: the first GPUs that prime-rl can see."""
     trainer: tuple[str, ...] = ()
     """The GPUs that the setting `trainer_gpus` names. Empty: the GPUs after those of inference."""
     boxes: tuple[Wanted, ...] = ()
-    """The values of `env.gpus` (the GPUs of boxes), one for each source of prompts that sets this key."""
+    """The values of `env.gpus` (the GPUs for boxes), one for each source of prompts that sets this key."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A plan of which GPUs of a machine inference, the trainer and the boxes use."""
+    """A plan that assigns GPUs of one machine to inference, to the trainer and to the boxes."""
 
     inference: tuple[Gpu, ...]
     trainer: tuple[Gpu, ...]
@@ -42,7 +42,7 @@ class Placement:
 
     @property
     def shared(self) -> bool:
-        """Whether inference and the trainer use the same GPU."""
+        """Whether at least one GPU is used by both inference and the trainer."""
         return bool(set(self.inference) & set(self.trainer))
 
     def lines(self) -> list[str]:
@@ -57,7 +57,7 @@ class Placement:
 
 
 def assumed(count: int) -> list[Gpu]:
-    """Returns `count` invented GPUs, to plan a run on a machine that has no GPU."""
+    """Returns `count` invented `Gpu` objects, so that a run can be planned on a machine that has no GPU."""
     return [Gpu(index, f"GPU-{index}") for index in range(count)]
 
 
@@ -145,13 +145,16 @@ def _agree(declared: Sequence[Gpu], actual: Sequence[Gpu], where: str) -> None:
 
 
 def _auto(wish: Wish, rest: Sequence[Gpu]) -> list[Gpu]:
-    """Returns the GPUs of the boxes if the run file sets `gpus = "auto"`.
+    """Returns the GPUs that the boxes get if the run file sets `gpus = "auto"`, which are all GPUs in `rest`.
 
-    These are all of `rest`, the visible GPUs that neither inference nor the trainer uses. The process that
-    starts boxes knows only the run file, so the run file must name the GPUs of inference and of the trainer.
+    The process that starts boxes knows only the run file, so the run file must name the GPUs of inference and
+    of the trainer.
+
+    Args:
+        rest: the visible GPUs that neither inference nor the trainer uses.
 
     Raises:
-        ConfigError: the run file does not name these GPUs, or `rest` is empty.
+        ConfigError: the run file does not name the GPUs of inference and the trainer, or `rest` is empty.
     """
     if not (wish.inference and wish.trainer):
         problem = '"auto" would take those of vLLM and the trainer'

@@ -1,4 +1,4 @@
-"""Starts a run with prime-rl: finds prime-rl's Python, plans the run, and runs prime-rl's launcher.
+"""Starts a run with prime-rl: finds prime-rl's Python interpreter, plans the run, and runs the launcher.
 
 The launcher is prime-rl's own program that starts a run. It gets the run file unchanged, and it starts
 `inference`, `orchestrator`, `env-server` and `torchrun` from the PATH, so the folder of prime-rl's Python
@@ -51,7 +51,7 @@ print(json.dumps({"prime_rl": there("prime_rl.entrypoints.rl"), "air": there("ai
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a run on prime-rl, made before anything is started."""
+    """The plan of a run with prime-rl, made before anything is started: its GPUs, boxes and duration."""
 
     view: run_file_view.PrimeView
     gpus: gpu_placement.Placement | None
@@ -76,7 +76,7 @@ class Plan:
         """Checks that the planned GPUs are real GPUs and not invented for a dry run.
 
         Raises:
-            MissingError: the run needs a GPU of this machine, which has none.
+            MissingError: the planned GPUs are invented, because this machine has no GPU.
         """
         if self.gpus is not None and not self.real:
             raise MissingError(NO_GPU, remedy="`nvidia-smi` must list some; --dry-run needs none")
@@ -86,7 +86,8 @@ def interpreter() -> Path | None:
     """Returns the path of a Python interpreter in which prime-rl is installed, or None if there is none.
 
     The environment variable `AIR_PRIME_RL` names the interpreter, or a checkout of prime-rl with a `.venv`.
-    If the variable is not set, the interpreter of this process is used.
+    If `AIR_PRIME_RL` is set, this function starts the interpreter once, to look for prime-rl and air. If it
+    is not set, only the interpreter of this process is considered.
 
     Raises:
         MissingError: `AIR_PRIME_RL` names no interpreter, or one in which prime-rl or air is not installed.
@@ -175,14 +176,13 @@ def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[s
 
 
 def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
-    """Returns the environment variables for prime-rl's launcher.
+    """Resets the file `breaker`, and returns the environment variables for prime-rl's launcher.
 
-    They are those of this process, with PATH, the visible GPUs and the file of the failure breaker changed.
+    They are those of this process, but with other values for PATH, the visible GPUs and the breaker's file.
 
     Args:
         python: the Python interpreter of prime-rl.
-        breaker: the file in which the run's workers count failed episodes (see `air.env.failure_breaker`); it
-            is reset.
+        breaker: the file in which the run's processes count failed episodes (see `air.env.failure_breaker`).
     """
     env = dict(os.environ)
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
@@ -197,8 +197,8 @@ def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
     """Runs prime-rl's launcher, waits until it has ended, and returns an exit code.
 
     Returns:
-        130 if this process got a signal to end; 1 if the run was stopped because too many consecutive
-        episodes failed; 128 + N if signal N ended the launcher; else the launcher's exit code.
+        130 if this process got a signal to end. 1 if the run was stopped because too many consecutive
+        episodes failed. 128 + N if signal N ended the launcher. Otherwise the launcher's exit code.
     """
     folder = Path(plan.view.output_dir).expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -214,15 +214,15 @@ def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
 def supervise(
     command: Sequence[str], env: Mapping[str, str], breaker: Path, *, grace: float = 150.0
 ) -> int:
-    """Runs a command in its own process group, forwards signals to it, and returns an exit code.
+    """Runs a command in its own process group, forwards signals to the command, and returns an exit code.
 
-    `hand_over` describes the exit codes.
+    The exit codes are the same as those of `hand_over`.
 
     Args:
         breaker: the file of the failure breaker (see `air.env.failure_breaker`). The command gets a signal to
             end when this file states that too many consecutive episodes failed.
-        grace: seconds between the first signal to end and the killing of the process group. prime-rl takes up
-            to a minute for each of its processes.
+        grace: seconds between the first signal to end and the killing of the process group. prime-rl needs up
+            to a minute to end each of its processes.
     """
     received: list[int] = []
 
@@ -262,7 +262,7 @@ def _wait(child: subprocess.Popen[bytes]) -> None:
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """Kills the remaining processes of the launcher's process group, which would otherwise occupy GPUs."""
+    """Kills all processes of the launcher's process group, so that none of them still occupies a GPU."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -301,7 +301,7 @@ def _check_template(slurm: run_file_view.SlurmView) -> None:
 
 
 def table_note() -> str:
-    """Returns a sentence for the user about what a dry run checks if prime-rl is not installed."""
+    """Returns a sentence for the user: what a dry run without prime-rl has checked, and what it has not."""
     return (
         f"{NOT_INSTALLED}: keys were compared with {schema.origin()}, rules between them were not"
     )

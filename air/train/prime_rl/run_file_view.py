@@ -1,7 +1,8 @@
-"""Reads the keys of a prime-rl run file that concern GPUs, boxes and time; prime-rl need not be installed.
+"""Reads and checks a prime-rl run file (TOML), also if prime-rl is not installed.
 
-All keys are compared with a recorded schema (`air.train.prime_rl.schema`). The settings of environments are
-checked by their own classes. Rules between several keys are checked only by prime-rl itself.
+The classes below have only the keys that air needs to plan GPUs, boxes and time. All keys of the file are
+compared with a recorded schema (`air.train.prime_rl.schema`). The settings of environments are checked by
+their own classes. Rules between several keys are checked only by prime-rl itself.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from air.train.prime_rl.gpu_placement import Wish
 
 
 class _Part(BaseModel):
-    """Base class for the tables of a prime-rl run file; keys that air does not read are ignored."""
+    """Base class: one TOML table of a prime-rl run file. Keys that air does not read are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
 
 
 class DeploymentView(_Part):
-    """The keys of the table `[deployment]` that air reads: the number of machines and GPUs."""
+    """The keys that air reads from the table `[deployment]` of a prime-rl run file.
+
+    They set the number of machines and GPUs.
+    """
 
     type: Literal["single_node", "multi_node"] = "single_node"
     gpus_per_node: int = 8
@@ -37,45 +41,63 @@ class DeploymentView(_Part):
 
 
 class WeightsView(_Part):
-    """The keys of the table `[weight_broadcast]` that air reads: how inference servers get new weights."""
+    """The keys that air reads from the table `[weight_broadcast]` of a prime-rl run file.
+
+    They choose how the inference servers get new weights.
+    """
 
     type: str
 
 
 class TrainerModelView(_Part):
-    """The keys of the table `[trainer.model]` that air reads: settings of the trained model."""
+    """The keys that air reads from the table `[trainer.model]` of a prime-rl run file.
+
+    They are settings of the trained model.
+    """
 
     lora: dict[str, Any] | None = None
 
 
 class TrainerView(_Part):
-    """The keys of the table `[trainer]` that air reads: settings of the trainer."""
+    """The keys that air reads from the table `[trainer]` of a prime-rl run file.
+
+    They are settings of the trainer.
+    """
 
     model: TrainerModelView = TrainerModelView()
 
 
 class VllmView(_Part):
-    """The keys of the table `[inference.vllm]` that air reads: settings of vLLM."""
+    """The keys that air reads from the table `[inference.vllm]` of a prime-rl run file.
+
+    They are settings of vLLM.
+    """
 
     max_model_len: int | None = None
 
 
 class InferenceView(_Part):
-    """The keys of the table `[inference]` that air reads: settings of the inference servers."""
+    """The keys that air reads from the table `[inference]` of a prime-rl run file.
+
+    They are settings of the inference servers.
+    """
 
     vllm: VllmView = VllmView()
 
 
 class SlurmView(_Part):
-    """The keys of the table `[slurm]` that air reads: settings of a run on a SLURM cluster."""
+    """The keys that air reads from the table `[slurm]` of a prime-rl run file.
+
+    They are settings of a run on a SLURM cluster.
+    """
 
     template_path: str | None = None
 
 
 class SourceView(EnvSource, _Part):
-    """The keys that air reads of one source of prompts.
+    """The keys that air reads from a prime-rl run file for one source of prompts.
 
-    A source is one table `[[orchestrator.train.source]]` or `[[orchestrator.eval.source]]`.
+    A source of prompts is one table `[[orchestrator.train.source]]` or `[[orchestrator.eval.source]]`.
     """
 
     serve: vf.ServeConfig = vf.ServeConfig()
@@ -87,32 +109,47 @@ class SourceView(EnvSource, _Part):
 
 
 class SamplingView(_Part):
-    """The keys of the table `[orchestrator.train.sampling]` that air reads: how replies are sampled."""
+    """The keys that air reads from the table `[orchestrator.train.sampling]` of a prime-rl run file.
+
+    They set how the model's replies are sampled.
+    """
 
     max_completion_tokens: int | None = None
 
 
 class TrainView(_Part):
-    """The keys of the table `[orchestrator.train]` that air reads: sources of prompts, and sampling."""
+    """The keys that air reads from the table `[orchestrator.train]` of a prime-rl run file.
+
+    They set the sources of prompts, and how replies are sampled.
+    """
 
     source: list[SourceView] = Field(min_length=1)
     sampling: SamplingView = SamplingView()
 
 
 class EvalView(_Part):
-    """The keys of the table `[orchestrator.eval]` that air reads: sources of prompts for evaluation."""
+    """The keys that air reads from the table `[orchestrator.eval]` of a prime-rl run file.
+
+    They set the sources of prompts for evaluation.
+    """
 
     source: list[SourceView] = []
 
 
 class ConcurrencyView(_Part):
-    """The keys of the table `[orchestrator.concurrency]` that air reads: limits of episodes at once."""
+    """The keys that air reads from the table `[orchestrator.concurrency]` of a prime-rl run file.
+
+    They limit the number of episodes that run at once.
+    """
 
     max_inflight: int | None = 1024
 
 
 class OrchestratorView(_Part):
-    """The keys of the table `[orchestrator]` that air reads: prompts, and sizes of steps and groups."""
+    """The keys that air reads from the table `[orchestrator]` of a prime-rl run file.
+
+    They set the sources of prompts, and the sizes of steps and groups.
+    """
 
     train: TrainView
     eval: EvalView | None = None
@@ -124,7 +161,7 @@ class OrchestratorView(_Part):
 
 
 class PrimeView(_Part):
-    """All keys that air reads from a run file of prime-rl."""
+    """All keys that air reads from a prime-rl run file (TOML)."""
 
     max_steps: int | None = None
     seq_len: int | None = None
@@ -138,7 +175,7 @@ class PrimeView(_Part):
 
     @property
     def sources(self) -> list[SourceView]:
-        """All sources of prompts, for training and for evaluation."""
+        """The sources of prompts for training, followed by the sources of prompts for evaluation."""
         evaluated = self.orchestrator.eval.source if self.orchestrator.eval else []
         return [*self.orchestrator.train.source, *evaluated]
 
@@ -146,7 +183,7 @@ class PrimeView(_Part):
     def broadcast(self) -> str:
         """The way in which new weights reach the inference servers, such as `nccl` or `filesystem`.
 
-        This is `weight_broadcast.type`, or, if it is not set, prime-rl's default.
+        This is the setting `weight_broadcast.type`, or prime-rl's default if the run file does not set it.
         """
         if self.weight_broadcast is not None:
             return self.weight_broadcast.type
@@ -155,7 +192,7 @@ class PrimeView(_Part):
 
 
 def read(sources: Sources) -> PrimeView:
-    """Checks a run file of prime-rl and returns the keys that air reads.
+    """Checks a run file of prime-rl, and returns the keys of the file that air reads.
 
     Args:
         sources: the merged run files and flags.
@@ -180,12 +217,12 @@ def read(sources: Sources) -> PrimeView:
 
 
 def wish(view: PrimeView) -> Wish:
-    """Returns the settings of a run file that concern the GPUs of this machine.
+    """Returns the settings in a run file that say which GPUs of this machine the run gets.
 
-    Sources of prompts whose episodes run on another machine are left out.
+    Settings of sources of prompts whose episodes run on another machine are left out.
 
     Raises:
-        ConfigError: two sources name different GPUs for inference, or for the trainer.
+        ConfigError: two sources of prompts name different GPUs for inference, or for the trainer.
     """
     here = [s.env for s in view.sources if not s.elsewhere]
     envs = [env for env in here if isinstance(env, ResearchEnvConfig)]
@@ -199,9 +236,13 @@ def wish(view: PrimeView) -> Wish:
 
 
 def _same(key: str, settings: list[list[str]]) -> tuple[str, ...]:
-    """Checks that all sources that set the key `key` have the same value, and returns that value.
+    """Checks that all sources of prompts have the same value for a key, and returns that value.
 
-    Returns an empty tuple if no source sets the key.
+    Sources that do not set the key are ignored. Returns an empty tuple if no source sets the key.
+
+    Args:
+        key: the name of the key, for the error message.
+        settings: the key's value in each source; empty if the source does not set the key.
 
     Raises:
         ConfigError: two sources have different values.

@@ -1,9 +1,11 @@
-"""Estimates a run before it starts: boxes at once, seconds per step, age of episodes; pure functions.
+"""Pure functions that estimate a run before it starts: boxes at once, seconds per step, age of episodes.
 
-The estimate assumes a steady state in which every episode takes its whole time limit. A stream is one task of
-one source of prompts; it has n_i episodes in a step, each of L_i seconds. A place is a limited resource that
-an episode occupies while it runs. The places are the boxes of a source, the GPU slots (several boxes may
-share a GPU), the boxes of this machine, and the allowed number of episodes at once ("in flight"). Then:
+The age of an episode is the number of steps that the trainer takes while the episode waits and runs. The
+estimate assumes a steady state in which every episode takes its whole time limit. A stream i is one task of
+one source of prompts. It has n_i episodes in a step, and each episode takes L_i seconds. A place r is a
+limited resource that an episode occupies while it runs. The places are the boxes of a source, the GPU slots
+(several boxes may share a GPU), the boxes of this machine, and the allowed number of episodes at once ("in
+flight"). Then:
 
     seconds of a step     S = max over places r of  sum_{i in r} n_i L_i u_i / places_r
     busy episodes         sum_i n_i L_i / S;  the other w episodes in flight wait for the fullest place r*
@@ -27,20 +29,20 @@ LONGEST_RUN = 365 * 86_400.0
 
 @dataclass(frozen=True)
 class Task:
-    """One task, as the estimate sees it: the time limit of an episode, and the GPUs that its box needs."""
+    """One task in the estimate: the time limit of an episode, and the number of GPUs that its box needs."""
 
     name: str
     seconds: float
     """The time limit of an episode, in seconds."""
     gpus: int = 0
-    """Number of GPUs of one box."""
+    """Number of GPUs that one box of this task needs."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """One source of prompts: its tasks, and the boxes and GPUs that its episodes may use.
+    """One source of prompts: its tasks, and the boxes and GPUs that its episodes can use.
 
-    A source is one table `[[orchestrator.train.source]]` of the run file.
+    A source of prompts is one table `[[orchestrator.train.source]]` of the run file (TOML).
     """
 
     name: str
@@ -48,10 +50,11 @@ class Source:
     ratio: float = 1.0
     group_size: int = 1
     boxes: int | None = None
-    """Largest number of boxes at once, over all processes of the source. None: unknown; the estimate then
+    """Largest number of boxes that all processes of the source have at once. None: unknown, and the estimate
     assumes one box for each running episode."""
     gpus: tuple[str, ...] | None = ()
-    """The GPUs that agents' boxes may use. None: unknown, because the boxes are on another machine."""
+    """The names of the GPUs that agents' boxes can use. None: unknown, because the boxes are on another
+    machine."""
     slots_per_gpu: int = 1
     elsewhere: bool = False
     """Whether the boxes of this source are on another machine."""
@@ -59,36 +62,36 @@ class Source:
 
 @dataclass(frozen=True)
 class Load:
-    """The input of the estimate: sources of prompts, episodes, boxes and steps of a run."""
+    """The input of the estimate: a run's sources of prompts, and its numbers of episodes, boxes and steps."""
 
     sources: tuple[Source, ...]
     batch_size: int
     """Number of episodes in one step."""
     in_flight: int
-    """Largest number of episodes at once."""
+    """Largest number of episodes that run or wait at once."""
     host_boxes: int
     """Largest number of boxes at once on this machine."""
     bound: int | None
-    """The setting `max_off_policy_steps`: the largest age, in steps, with which an episode may end. None:
-    each step waits for its own episodes, so no episode is off-policy."""
+    """The setting `max_off_policy_steps`. An episode that is older than this many steps when it ends is
+    dropped. None: each step waits for its own episodes, so no episode is off-policy."""
     max_steps: int | None = None
     """Number of steps of the run. None: no limit."""
 
 
 @dataclass(frozen=True)
 class Age:
-    """The estimated age, in steps, of the episodes of one task of one source when they end."""
+    """The estimated age, in steps, that the episodes of one task have when they end."""
 
     name: str
     steps: float
     """The number of steps that the trainer takes while an episode waits and runs."""
     share: float
-    """The share of these episodes among all episodes of the run, from 0 to 1."""
+    """The number of these episodes divided by the number of all episodes of the run; from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """The estimate of a run: boxes, duration of a step, and age of episodes."""
+    """The estimate for a run: its boxes, the duration of a step, and the ages of episodes."""
 
     boxes: int
     """Largest number of boxes at once."""
@@ -97,14 +100,17 @@ class Throughput:
     step_seconds: float
     """Estimated duration of a step, in seconds."""
     fullest: str
-    """The resource that limits the duration of a step, in words, such as "the boxes of source NAME"."""
+    """The resource that makes a step take this long, in words, such as "the boxes of source NAME"."""
     ages: tuple[Age, ...]
     bound: int | None
     max_steps: int | None = None
 
     @property
     def outliving(self) -> tuple[Age, ...]:
-        """The ages greater than `bound` (`max_off_policy_steps`); such episodes are dropped when they end."""
+        """The entries of `ages` whose age is greater than `bound`; prime-rl drops such episodes.
+
+        `bound` is the setting `max_off_policy_steps`.
+        """
         return () if self.bound is None else tuple(a for a in self.ages if a.steps > self.bound)
 
     def lines(self) -> list[str]:
@@ -132,7 +138,7 @@ class Throughput:
     def absurd(self) -> str:
         """Returns the reason why the run must be refused, or an empty string if there is none.
 
-        The reason is that the run would take far too long, or that most of its episodes would be dropped
+        A run must be refused if it would take far too long, or if most of its episodes would be dropped
         because they end too late.
         """
         run = self.step_seconds * (self.max_steps or 1)
@@ -174,9 +180,10 @@ class _Place:
 
 
 def impossible(load: Load) -> str:
-    """Returns the reason why an episode could never start, or an empty string if all episodes can start.
+    """Returns the reason why some episode could never start, or an empty string if all episodes can start.
 
-    The reason is that a box needs more GPUs than the boxes of its source have.
+    An episode can never start if its box needs more GPUs than all boxes of its source of prompts have
+    together.
     """
     for source in load.sources:
         for task in source.tasks:
@@ -189,7 +196,7 @@ def impossible(load: Load) -> str:
 
 
 def plan(load: Load) -> Throughput:
-    """Returns the estimate of a run: boxes, duration of a step, and ages of episodes.
+    """Estimates a run. Returns its boxes, the duration of a step, and the ages of episodes.
 
     Every episode must be able to start: `impossible(load)` must return an empty string.
     """
@@ -216,7 +223,7 @@ def plan(load: Load) -> Throughput:
 
 
 def check(load: Load) -> Throughput:
-    """Checks that a run can work, and returns its estimate.
+    """Estimates a run, checks that the run can work, and returns the estimate.
 
     Raises:
         ConfigError: an episode could never start, the run would take far too long, or most episodes would be
@@ -230,22 +237,22 @@ def check(load: Load) -> Throughput:
 def workers(*, most: int | None, multiplex: int, in_flight: int) -> int:
     """Returns the number of worker processes that prime-rl will start for one source of prompts.
 
-    prime-rl adds a process when each process has 90 % of `multiplex` episodes.
+    prime-rl starts one more process when every process runs 90 % of `multiplex` episodes.
 
     Args:
-        most: the largest number of processes; None: no limit.
-        multiplex: the largest number of episodes of one process.
-        in_flight: the number of episodes at once.
+        most: the largest number of processes. None: no limit.
+        multiplex: the largest number of episodes that one process runs at once.
+        in_flight: the number of episodes that all processes together run at once.
     """
     wanted = max(1, math.ceil(in_flight / (0.9 * multiplex)))
     return wanted if most is None else min(wanted, most)
 
 
 def _streams(load: Load) -> list[_Stream]:
-    """Returns one stream for each task of each source, with the number of the task's episodes in a step.
+    """Returns a list with one stream for each task of each source of prompts.
 
-    The prompts of a step are divided among the sources by their ratios, and among the tasks of a source
-    equally.
+    A stream contains the number of the task's episodes in a step. The prompts of a step are divided among the
+    sources in proportion to `ratio`, and equally among the tasks of a source.
     """
     weights = [source.ratio * source.group_size for source in load.sources]
     return [

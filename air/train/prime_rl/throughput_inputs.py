@@ -1,4 +1,4 @@
-"""Reads from a run file what `air.train.prime_rl.throughput` needs to estimate the run's duration."""
+"""Builds the input of `air.train.prime_rl.throughput`, which estimates a run's duration, from a run file."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from air.train.prime_rl.run_file_view import PrimeView, SourceView
 from air.train.prime_rl.throughput import Load, Source, Task, workers
 
 DEFAULT_BATCH = 128
-"""prime-rl's batch size for a run file with neither `batch_size` nor `token_batch_size`."""
+"""The number of episodes in a step that prime-rl uses if a run file (TOML) has neither `batch_size` nor
+`token_batch_size`."""
 
 
 def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
-    """Returns the input of the throughput estimate for a run on prime-rl.
+    """Returns the input of the throughput estimate for a run with prime-rl.
 
     If the run file sets `token_batch_size`, the estimate assumes that the largest number of episodes at once
     (`max_inflight`) is one step.
 
     Args:
-        view: the run file.
+        view: the keys of the run file that air reads.
         boxes: the number of GPUs that boxes get on this machine if the run file sets `gpus = "auto"`. None:
             unknown.
 
     Raises:
         MissingError: a task does not exist.
-        ConfigError: `AIR_MAX_BOXES` cannot be read.
+        ConfigError: the environment variable `AIR_MAX_BOXES` is not a positive integer.
     """
     orchestrator = view.orchestrator
     batch = orchestrator.batch_size
@@ -51,13 +52,14 @@ def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
 
 
 def of_embedded(config: RunConfig) -> Load:
-    """Returns the input of the throughput estimate for a run on the embedded training engine.
+    """Returns the input of the throughput estimate for a run with the embedded training engine.
 
     The embedded training engine is one process, and each of its steps waits for its own episodes.
 
     Raises:
         MissingError: a task does not exist.
-        ConfigError: this machine lacks a GPU that the run file names, or `AIR_MAX_BOXES` cannot be read.
+        ConfigError: this machine lacks a GPU that the run file names, or the environment variable
+            `AIR_MAX_BOXES` is not a positive integer.
     """
     orchestrator = config.orchestrator
     return Load(
@@ -126,12 +128,12 @@ def _source(
 
 
 def _names(env: ResearchEnvConfig, auto: int | None, kept: int) -> tuple[str, ...] | None:
-    """Returns the names of the GPUs that agents' boxes may use, or None if unknown.
+    """Returns the names of the GPUs that agents' boxes can use, or None if the GPUs are unknown.
 
     Args:
-        env: the settings of the environment.
-        auto: the number of GPUs if `env.gpus` is "auto"; None: unknown.
-        kept: the number of GPUs reserved for graders, which are left out.
+        env: the settings of the environment that runs the episodes.
+        auto: the number of GPUs for boxes if `env.gpus` is "auto". None: this number is unknown.
+        kept: the number of GPUs that are reserved for graders; the result does not contain these GPUs.
     """
     if env.gpus == "auto":
         if auto is None:

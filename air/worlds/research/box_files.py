@@ -1,7 +1,8 @@
-"""Reads and writes text files in a box for the agent's tools; writing does not change a file's permissions.
+"""Reads and writes text files in a box, for the agent's tools.
 
 All access uses the methods `read` and `write` of the box, which do not follow symbolic links and stay in the
-box's writable folders. So `resolve` must be called first, which returns a path without symbolic links.
+box's writable folders. So call `resolve` first, which returns a path without symbolic links. Writing does not
+change a file's permissions.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FILE_BYTES = 16_000_000
 LOOK_SECONDS = 30.0
 """The time limit, in seconds, of one command that inspects the box."""
 _NOT_RUN = 125
-"""The lowest exit status that means that `env` or the box could not run a program."""
+"""The lowest exit status with the meaning: `env` or the box could not run the program."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +41,16 @@ class TextFile:
 
 
 class BoxFiles:
-    """The access of the agent's tools to the files in one box."""
+    """Reads and writes the files in one box, for the agent's tools."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
 
     async def look(self, *argv: str, at: str = "/", max_bytes: int = 64_000) -> ExecResult:
-        """Runs a program in the box that changes nothing, and returns its result.
+        """Runs a program in the box, and returns its result. Use it only for programs that change nothing.
 
         Args:
-            argv: the program and its arguments.
+            argv: the name of the program and its arguments.
             at: the folder in which the program runs.
             max_bytes: largest size of the output; longer output is cut.
 
@@ -65,11 +66,13 @@ class BoxFiles:
         return done
 
     async def resolve(self, path: str, cwd: str) -> str:
-        """Returns the absolute form of `path`, with symbolic links replaced; the file need not exist.
+        """Returns the absolute path without symbolic links for `path`, by a command in the box.
+
+        The file does not have to exist.
 
         Args:
             path: an absolute path, or a path relative to `cwd`.
-            cwd: the working directory.
+            cwd: the working directory of the agent's shell.
 
         Raises:
             Refusal: the path cannot be resolved.
@@ -81,7 +84,7 @@ class BoxFiles:
         return done.stdout.decode("utf-8", "surrogateescape").rstrip("\0")
 
     async def mode(self, path: str) -> int | None:
-        """Returns the file type and permission bits of `path`, as in `os.stat_result.st_mode`.
+        """Returns a number with the file type and permission bits of `path`, as in `os.stat_result.st_mode`.
 
         Returns None if `path` does not exist.
         """

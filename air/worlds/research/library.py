@@ -64,7 +64,7 @@ class Library:
         self._search_url = search_url
 
     async def search(self, query: str, count: str = str(_PAPERS)) -> str:
-        """Returns at most `count` papers that match `query`, best first, as text for the agent.
+        """Searches for papers through the network. Returns a text with at most `count` papers, best first.
 
         Raises:
             Refusal: the task does not allow the search host, the host does not answer, or `count` is not a

@@ -2,7 +2,7 @@
 
 The linter reports undefined names (F821), undefined names in `__all__` (F822), duplicate arguments (F831),
 and errors of indentation (E111, E112, E113), syntax (E999) and tokens (E902). It uses pyflakes, pycodestyle
-and Python's own parser, in the version of Python that runs this program, not that of the box.
+and Python's own parser, in the version of Python that runs air, which can differ from the box's version.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Verdict:
 
 
 async def judge(before: str, after: str) -> Verdict:
-    """Lints a file's text before and after an edit, and returns the errors that the edit adds and the others.
+    """Lints a file's text before and after an edit. Returns the errors that the edit adds, and all others.
 
     If the text before the edit does not parse, no error counts as added, because the linter sees only the
     first error of such a text. So the agent can repair the file step by step.
@@ -74,7 +74,7 @@ async def judge(before: str, after: str) -> Verdict:
 
 
 def _beyond(was: list[Finding], now: list[Finding]) -> list[Finding]:
-    """Returns the errors in `now` that `was` does not contain, or contains fewer times.
+    """Returns the errors that are new in `now`: `was` does not contain them, or contains them fewer times.
 
     Only code and message are compared, because an edit moves lines.
     """

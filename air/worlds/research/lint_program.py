@@ -32,7 +32,7 @@ _TOKENS = "E901 TokenError: "
 
 
 class _Report(pycodestyle.BaseReport):  # type: ignore[misc]  # it ships no types
-    """Collects the errors of indentation and tokens that pycodestyle reports."""
+    """A pycodestyle report that collects only errors of indentation and of tokens."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -77,7 +77,7 @@ def _indentation(text: str) -> list[Found]:
 
 
 def main() -> None:
-    """Lints the texts of the request on standard input and writes the answer to standard output."""
+    """Reads texts from standard input, lints them, and writes the errors to standard output, as JSON."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     warnings.simplefilter("ignore")

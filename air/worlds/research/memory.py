@@ -17,7 +17,7 @@ _WORD = re.compile(r"\w+")
 
 
 class Memory:
-    """The notes of one episode, in the order in which they were written."""
+    """The notes that the agent has written in one episode, oldest first."""
 
     def __init__(self) -> None:
         self._notes: list[str] = []
@@ -38,7 +38,7 @@ class Memory:
         return len(self._notes)
 
     def read(self, query: str) -> str:
-        """Returns at most `SHOWN` notes that have words in common with `query`, best first, as text.
+        """Returns a text with at most `SHOWN` notes that have words in common with `query`, best first.
 
         A word that few notes contain counts more. Of two equally good notes, the later note comes first.
         """

@@ -17,9 +17,9 @@ _VISIBLE = ("--exclude=.?*", "--exclude-dir=.?*")
 
 
 async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
-    """Returns a list, as text, of the files below a folder that contain `text`.
+    """Searches the files below a folder, and returns a text that lists the files that contain `text`.
 
-    Each line has a file's path and the number of its lines that contain `text`.
+    Each line of the result has a file's path and the number of the file's lines that contain `text`.
 
     Raises:
         Refusal: more than 100 files contain the text, or the search took too long.
@@ -38,7 +38,7 @@ async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
 
 
 def in_file(file: TextFile, text: str) -> str:
-    """Returns the lines of a file that contain `text`, each with its line number, as text for the agent.
+    """Returns a text with the lines of a file that contain `text`, each with its line number.
 
     Raises:
         Refusal: more than 100 lines contain the text.
@@ -53,7 +53,7 @@ def in_file(file: TextFile, text: str) -> str:
 
 
 async def by_name(files: BoxFiles, name: str, folder: str) -> str:
-    """Returns a list, as text, of the files below a folder whose name matches `name`.
+    """Searches below a folder, and returns a text that lists the files whose name matches `name`.
 
     In `name`, `*` and `?` are wildcards.
 
@@ -71,7 +71,12 @@ async def by_name(files: BoxFiles, name: str, folder: str) -> str:
 
 
 def _names(listed: bytes, truncated: bool, what: str) -> list[str]:
-    """Returns the file names in a program's output, in which each name is ended by a NUL byte.
+    """Returns the file names in the output of a search program, in which a NUL byte ends each name.
+
+    Args:
+        listed: the output.
+        truncated: whether the output was cut because it was too long.
+        what: a description of the search results for the error message.
 
     Raises:
         Refusal: there are more than 100 names, or the output was cut.

@@ -24,7 +24,7 @@ from air.worlds.research.memory import Memory
 from air.worlds.research.window import around, bounded, clamp, join, numbered, one_line
 
 MARGIN = 5
-"""Number of lines that are shown above and below the edited lines."""
+"""Number of lines that the answer to an edit shows above and below the edited lines."""
 MOST_FINDINGS = 10
 
 
@@ -39,7 +39,8 @@ class ToolSettings:
     memory: bool = False
     """Whether the agent can write and read notes."""
     hosts: tuple[str, ...] = ()
-    """The hosts that the task allows the box to reach. Empty: papers can be neither searched for nor read."""
+    """The network hosts that the task allows the box to reach. Empty: the agent can neither search for papers
+    nor read them."""
     search_url: str = SEARCH_URL
     """The address of the search service for papers."""
 
@@ -64,7 +65,7 @@ class View:
 
 
 class Tools:
-    """The agent's tools and shell in one episode. Only one asyncio task at a time may use an object."""
+    """The agent's tools and shell in one episode. Two asyncio tasks must not use it at the same time."""
 
     def __init__(self, box: Box, settings: ToolSettings | None = None) -> None:
         self.settings = settings or ToolSettings()
@@ -104,9 +105,9 @@ class Tools:
         return Standing(left=left, cwd=one_line(self.shell.cwd), open_file=shown)
 
     def carried(self, box: Box) -> Tools:
-        """Returns a copy of these tools for another box.
+        """Returns a copy of these tools that acts on another box.
 
-        The copy has the same working directory, exported variables, open file and notes.
+        The copy has the same working directory, exported environment variables, open file and notes.
 
         Args:
             box: the other box; its workspace must be a copy of the workspace of the present box.
@@ -122,7 +123,8 @@ class Tools:
     async def call(self, call: ToolCall) -> Observation:
         """Carries out a tool call and returns its result as an observation.
 
-        If the call is refused, because of a wrong argument for example, the observation contains the reason.
+        If a tool refuses the call, for example because of a wrong argument, the observation contains the
+        reason.
 
         Raises:
             BoxDiedError: the box does not exist any more.
@@ -168,7 +170,7 @@ class Tools:
         return self._shown(view, file, around(line, len(file.lines), self.settings.window))
 
     def _shown(self, view: View, file: TextFile, first: int) -> str:
-        """Moves the view so that it begins at line `first`, and returns the lines in view as text."""
+        """Moves the view of the open file to line `first`, and returns a text with the lines in view."""
         lines = file.lines
         view.first, view.total = first, len(lines)
         if not lines:
@@ -209,7 +211,7 @@ class Tools:
     async def _replace(
         self, view: View, file: TextFile, first: int, last: int, body: tuple[str, ...]
     ) -> str:
-        """Replaces the lines `first` to `last` of a file by `body`, and returns the changed lines as text.
+        """Replaces the lines `first` to `last` of a file by `body`. Returns a text with the changed lines.
 
         If `last` < `first`, `body` is inserted before the line `first` and nothing is replaced.
 
@@ -289,7 +291,7 @@ def _wanted(call: ToolCall) -> str:
 
 
 def _line(word: str, file: TextFile) -> int:
-    """Checks that `word` is the number of a line in the file, and returns the number.
+    """Checks that `word` is the number of a line in the file, and returns this number as an integer.
 
     Raises:
         Refusal: `word` is not a number, or the file has no such line.

@@ -1,6 +1,6 @@
-"""Formats a file's text for the agent as numbered lines, of which a limited number (the window) is shown.
+"""Formats a file's text for the agent: numbered lines, of which a limited number (the window) is shown.
 
-Long texts and long lines are cut, and a mark stands at each cut.
+Long texts and long lines are cut, and each cut is marked in the text.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 SHOWN_BYTES = 64_000
 """The largest size, in bytes, of a text that a tool shows."""
 LINE_CHARS = 1000
-"""The largest number of characters of a line that is shown completely; longer lines are cut."""
+"""The largest number of characters of a line that are shown; longer lines are cut."""
 PATH_CHARS = 200
-"""The largest number of characters of a path in a prompt; the beginning of a longer path is cut off."""
+"""The largest number of characters of a path that a prompt shows; a longer path loses its beginning."""
 
 
 def split(text: str) -> list[str]:
@@ -27,7 +27,7 @@ def join(lines: Sequence[str]) -> str:
 
 
 def around(line: int, total: int, window: int) -> int:
-    """Returns the number of the first line of a window in which `line` is a little below the top.
+    """Returns the number of the first line to show, so that `line` stands a little below the window's top.
 
     Args:
         line: the number of the line to show, counted from 1.
@@ -38,10 +38,10 @@ def around(line: int, total: int, window: int) -> int:
 
 
 def clamp(first: int, total: int, window: int) -> int:
-    """Returns the nearest number to `first` for which the window stays within the file.
+    """Returns the number of the window's first line, changed as little as possible to stay within the file.
 
     Args:
-        first: the number of the window's first line, counted from 1.
+        first: the wanted number of the window's first line, counted from 1.
         total: the number of lines in the file.
         window: the number of lines that are shown at once.
     """
@@ -58,14 +58,14 @@ def numbered(lines: Sequence[str], first: int, last: int) -> str:
 
 
 def shortened(line: str) -> str:
-    """Returns a line for display: cut after `LINE_CHARS` characters, with a mark where it was cut."""
+    """Returns a line as the agent sees it: cut after `LINE_CHARS` characters, with a mark at the cut."""
     line = line.rstrip("\r")
     over = len(line) - LINE_CHARS
     return line if over <= 0 else f"{line[:LINE_CHARS]} [… {over} characters cut …]"
 
 
 def one_line(path: str) -> str:
-    """Returns a path for display in a prompt.
+    """Returns a path in the form in which a prompt shows it: one line of limited length.
 
     Unprintable characters and line breaks become `?`, and the beginning of a long path is cut off.
     """
@@ -74,9 +74,9 @@ def one_line(path: str) -> str:
 
 
 def bounded(text: str) -> tuple[str, bool]:
-    """Limits a text to `SHOWN_BYTES` bytes by cutting out its middle.
+    """Limits a text to `SHOWN_BYTES` bytes: if the text is longer, its middle is cut out.
 
-    Returns the text, and true if it was cut.
+    Returns the text, and whether the text was cut.
     """
     data = text.encode("utf-8", "replace")
     over = len(data) - SHOWN_BYTES

@@ -2,8 +2,8 @@
 
 The agent's scripts and tools act in the box. The action `validate` copies the artefact out of the box and
 grades it on the validation split in a grader box. The reward is the change of the normalised score. The
-action `submit` does the same and ends the episode. If the artefact is missing or malformed, the observation
-reports this to the agent. An infrastructure failure raises `InfrastructureError` and is never an observation.
+action `submit` does the same and ends the episode. If the artefact is missing or malformed, the agent sees
+this in the observation. An infrastructure failure raises `InfrastructureError`; the agent never sees it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Times:
     """Seconds spent on recording the episode, such as finding the files that a step changed. They do not
     count as the agent's time."""
     agent: float = 0.0
-    """The agent's own time in seconds: from when the task's files are in the box to the agent's end, without
-    `grading` and `recording`. Set at the end of the episode."""
+    """The agent's own time in seconds, without `grading` and `recording`. The time starts when the task's
+    files are in the box. This field is set at the end of the episode."""
 
     @contextmanager
     def as_recording(self) -> Iterator[None]:
@@ -57,7 +57,10 @@ class Times:
 
 @dataclass
 class ResearchWorld:
-    """The research world of one episode: one task in one box. Each episode needs a new object."""
+    """The world of one episode, in which an agent works on one task in one box, and is graded.
+
+    Each episode needs a new object.
+    """
 
     task: TaskSpec
     box: Box
@@ -71,7 +74,8 @@ class ResearchWorld:
     times: Times = field(default_factory=Times)
     submitted: bool = False
     grading: bool = False
-    """Whether a grading is in progress. A timeout during a grading is not the agent's fault."""
+    """Whether a grading is in progress. If the episode runs out of time during a grading, the agent is not to
+    blame."""
     test_score: float | None = None
     """The primary metric on the test split, measured once, at the end of the episode. None before the end, or
     if the artefact is missing or malformed."""
@@ -83,14 +87,14 @@ class ResearchWorld:
     """Whether the artefact has been graded on the test split, so that the reward cannot change any more."""
     keep: Callable[[str, Mapping[str, bytes]], str] | None = None
     """A function that stores a copy of the artefact before each grading. It is called in a thread with the
-    artefact's digest and files, and returns the place of the copy. None: no copies are stored."""
+    artefact's digest and files, and returns a text that tells where the copy is. None: no copy is stored."""
     test_artefact: tuple[str, str] = ("", "")
-    """The digest of the artefact that was graded on the test split, and the place of its copy."""
+    """Two texts about the artefact that was graded on the test split: its digest, and where its copy is."""
     _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
     async def reset(self, seed: int) -> Observation:
-        """Copies the task's files into the box, and returns the task's description as an observation."""
+        """Starts the episode: copies the task's files into the box, and returns the task's description."""
         self.seed = seed
         asked = time.monotonic()
         await stage(self.task, self.box)
@@ -109,8 +113,8 @@ class ResearchWorld:
     async def step(self, action: Action) -> Step:
         """Carries out one action of the agent and returns its result.
 
-        The action's tool call or script is run. Then, if the action ends with `validate` or `submit`, the
-        artefact is graded.
+        This method runs the action's tool call or script. Then it grades the artefact if the action ends with
+        `validate` or `submit`.
         """
         answer = None if action.tool is None else await self._use(action.tool)
         result = await self._run(action.script) if action.script else None
@@ -131,10 +135,10 @@ class ResearchWorld:
         )
 
     async def validate(self, *, automatic: bool = False) -> Validation:
-        """Grades the present artefact on the validation split, and returns its score and reward.
+        """Grades the artefact in the box on the validation split, and returns its score and reward.
 
         Args:
-            automatic: whether this grading is made at the end of the episode without a request of the agent.
+            automatic: true if this grading is made at the end of the episode, not requested by the agent.
         """
         began = time.monotonic()
         self.grading = True  # stays True if this task is cancelled
@@ -149,7 +153,8 @@ class ResearchWorld:
     async def finish(self) -> None:
         """Ends the episode: grades the artefact once on the test split.
 
-        If the agent did not submit, a last validate is made first. A second call does nothing.
+        If the agent did not submit, the artefact is first graded on the validation split once more. A second
+        call does nothing.
         """
         if self._closed:
             return
@@ -169,7 +174,11 @@ class ResearchWorld:
         self.finished = True
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode, and returns `score` (that of the last validate), `best` and `test_score`."""
+        """Ends the episode, and returns a dict of scores.
+
+        The dict has the keys `score` (of the last validate), `best` (of all validates) and `test_score`. If
+        `finish` was not called, this method first grades the artefact on the test split.
+        """
         await self.finish()
         return {"score": self.score, "best": self.best, "test_score": self.test_score}
 
@@ -177,7 +186,8 @@ class ResearchWorld:
     def agent_seconds(self) -> float:
         """The agent's own time so far, in seconds.
 
-        The time counts from when the task's files are in the box, without the time of grading and recording.
+        The time starts when the task's files are in the box. The time of grading and recording does not
+        count.
         """
         if self._closed:
             return self.times.agent
@@ -186,13 +196,15 @@ class ResearchWorld:
 
     @property
     def reward(self) -> float:
-        """The sum of the rewards of all validates so far."""
+        """The sum of the delta rewards for all validates so far."""
         return sum(v.delta for v in self.validations)
 
     @property
     def score(self) -> float | None:
-        """The score of the last validate; None if there was no validate, or if its artefact was missing or
-        malformed."""
+        """The score of the last validate.
+
+        None if there was no validate, or if the artefact was missing or malformed at the last validate.
+        """
         return self.validations[-1].score if self.validations else None
 
     @property
@@ -287,7 +299,7 @@ class ResearchWorld:
 
 
 def describe(task: TaskSpec) -> str:
-    """Returns the text that describes the task to the agent: description, metric, baseline and artefact."""
+    """Returns the first text that the agent sees: the task's description, metric, baseline and artefact."""
     return (
         f"{task.name}: {task.description.strip()}\n"
         f"Score: {task.metric}, {task.direction} is better; baseline {task.baseline:.4g}. "

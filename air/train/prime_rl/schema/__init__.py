@@ -1,8 +1,9 @@
-"""Checks prime-rl's run files against a recorded schema (`prime_rl.json`), without prime-rl.
+"""Checks prime-rl's run files (TOML) against a recorded schema, so prime-rl need not be installed.
 
-The recorded schema, `prime_rl.json`, lists every key with the types that the key accepts, and prime-rl's
-version. `make schema PRIME_RL=DIR` writes this file from a checkout of prime-rl. The file does not contain
-rules between keys, bounds of numbers, or the keys under `env`, which belong to verifiers and air.
+The recorded schema is the file `prime_rl.json`. It lists every key that a run file can have, with the types
+that the key accepts, and prime-rl's version. `make schema PRIME_RL=DIR` writes `prime_rl.json` from a
+checkout of prime-rl. It does not contain rules between keys, bounds on numbers, or the keys under `env`,
+which belong to verifiers and air.
 """
 
 from __future__ import annotations
@@ -23,30 +24,31 @@ ANY = "any"
 
 @cache
 def table() -> dict[str, Any]:
-    """Returns the recorded schema: a table with `source`, `version`, `commit`, `verifiers` and `keys`.
+    """Returns the recorded schema of prime-rl's run files, as a dict.
 
-    For each kind of run file, `keys` maps the dotted path of every key to the types that the key accepts. In
-    a path, `[]` stands for an element of a list, and `*` for any key.
+    The entries `source`, `version`, `commit` and `verifiers` tell which prime-rl was recorded. For each kind
+    of run file, the entry `keys` maps the dotted path of every key to the names of the types that the key
+    accepts. In a path, `[]` stands for an element of a list, and `*` for any key.
     """
     content: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
     return content
 
 
 def origin() -> str:
-    """Returns the name, version and commit of the recorded prime-rl, as text for messages."""
+    """Returns a text for error messages: the name, version and commit of the prime-rl that was recorded."""
     return f"{table()['source']} {table()['version']} ({table()['commit'][:7]})"
 
 
 def keys(root: Root) -> dict[str, list[str]]:
-    """Returns the dotted path of every key of one kind of run file, mapped to the key's allowed types."""
+    """Returns a dict for one kind of run file: the dotted path of every key -> the key's allowed types."""
     types: dict[str, list[str]] = table()["keys"][root]
     return types
 
 
 def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yields (key's path in the schema, key's path in the file, value) for every key of a run file.
+    """Yields (key's path in the recorded schema, key's path in the run file, value) for every key of a file.
 
-    Tables are keys, too. Keys inside an `env` table are skipped.
+    The key of a TOML table is yielded, too. Keys inside a table `env` are skipped.
     """
     yield from _leaves(data, "", "")
 
@@ -92,7 +94,7 @@ def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
 
 
 def fits(value: Any, kind: str) -> bool:
-    """Whether a TOML value has the type `kind`, as the recorded schema writes types.
+    """Whether a TOML value has the type that the recorded schema calls `kind`.
 
     The string "None" counts as the type `none`, because TOML has no null.
     """
@@ -127,9 +129,13 @@ def _leaves(value: Any, path: str, shown: str) -> Iterator[tuple[str, str, Any]]
 
 
 def _wildcard(known: Mapping[str, list[str]], path: str) -> list[str] | None:
-    """Returns the allowed types of a key inside a table with arbitrary keys, such as `env_vars`.
+    """Returns the allowed types of a key inside a TOML table with arbitrary keys, such as `env_vars`.
 
-    Returns None if the key `path` is not inside such a table.
+    Returns None if the key at `path` is not inside such a TOML table.
+
+    Args:
+        known: the recorded schema: the dotted path of every key -> the key's allowed types.
+        path: the dotted path of the key.
     """
     parts = path.split(".")
     for index in range(len(parts) - 1, 0, -1):

@@ -40,7 +40,7 @@ _NAMES: dict[Any, str] = {
 
 
 def walk(model: type[BaseModel]) -> dict[str, list[str]]:
-    """Returns the keys of a pydantic model: the dotted path of every key, mapped to the types it accepts.
+    """Returns a dict: the dotted path of every key of a pydantic model -> names of the types it accepts.
 
     Keys of nested models are included.
     """
@@ -50,7 +50,7 @@ def walk(model: type[BaseModel]) -> dict[str, list[str]]:
 
 
 def read(checkout: Path) -> dict[str, Any]:
-    """Reads the schema of prime-rl's run files from a checkout of prime-rl, and returns it as a table.
+    """Reads the schema of prime-rl's run files from a checkout of prime-rl, and returns it as a dict.
 
     Raises:
         MissingError: the folder is not a checkout of prime-rl.
@@ -78,9 +78,9 @@ def read(checkout: Path) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """Writes the schema to `prime_rl.json` and returns 0.
+    """Reads the schema from a checkout of prime-rl, writes it to `prime_rl.json`, and returns 0.
 
-    Prints an error and returns 2 if `argv` is not the folder of a checkout of prime-rl.
+    Prints an error and returns 2 if `argv` is not exactly one folder with a checkout of prime-rl.
     """
     if len(argv) != 1 or not argv[0]:
         print("error: PRIME_RL names no checkout — make schema PRIME_RL=DIR", file=sys.stderr)
@@ -148,7 +148,10 @@ def _kind(kind: Any, path: str, found: dict[str, set[str]], above: tuple[Any, ..
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """Yields the members of a union type, after resolving type aliases and `Annotated`."""
+    """Yields the member types of a union type, or the type itself if it is not a union type.
+
+    Type aliases and `Annotated` are replaced by the types that they stand for.
+    """
     while True:
         if hasattr(annotation, "__value__"):  # `type X = …` of Python 3.12
             annotation = annotation.__value__
