@@ -22,7 +22,7 @@ from air.view.render import markup, run_metrics, svg
 from air.view.render.markup import chip, figure, line, seconds, text
 
 MOST_TURNS = 300
-"""The page shows at most this number of an episode's first turns, and then the number of the others."""
+"""The page shows at most this number of turns of an episode, and then states how many more there are."""
 _HEADS = (
     "task",
     "reward",

@@ -41,7 +41,7 @@ class ScriptedAgent:
         experienced: probability that the script picks one of the four best choices known for the task,
             instead of a random one.
         careful: probability that the script, when it submits, returns to the best choice of the episode
-            instead of a new choice.
+            instead of making a new one.
         stop: probability that the script submits at a turn. While the episode has no score, only a
             quarter of this value is used.
     """

@@ -23,7 +23,7 @@ FILE = "groups.jsonl"
 def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
     """Returns the lines of one training step for `groups.jsonl`: one dict per group.
 
-    Call `samples` first, because it sets each rollout's advantage.
+    Call `air.train.loop.samples.samples` first, because it computes each episode's advantage.
     """
     return [
         {

@@ -1,4 +1,4 @@
-"""Computes the metrics of a step, of an evaluation and of a whole run from its rollouts."""
+"""Computes the metrics of a training step, of an evaluation, or of a whole run from its episodes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 
 def final_phi(rollout: Rollout) -> float | None:
-    """Returns the normalised score φ of an episode's last `validate` that has one, or None without any."""
+    """Returns the normalised score φ of the episode's last `validate`, or None if there is no such score."""
     phis = rollout.info.get("phis", [])
     return phis[-1] if phis else None
 

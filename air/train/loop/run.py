@@ -274,9 +274,9 @@ class EmbeddedRun:
 
     @property
     def how_to_resume(self) -> str:
-        """Advice for an error message: the command that continues this run.
+        """A text for error messages that names the command with which the user can resume this run.
 
-        If no step is done yet, the advice is to start the run again.
+        If no step is done yet, the text says that the user must start the run again.
         """
         if self._done == 0:
             return "start again, nothing was done yet"

@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def steps(root: Path) -> list[int]:
-    """Returns the step numbers of the finished checkpoints under `root`, ascending."""
+    """Returns the training steps for which the folder `root` has a complete checkpoint, ascending."""
     if not root.is_dir():
         return []
     matches = (_NAME.fullmatch(p.name) for p in root.iterdir() if (p / CONFIG_FILE).is_file())

@@ -59,7 +59,7 @@ class Sample:
 
 
 class Trainer:
-    """Trains a policy's weights in place, by one update per `step`.
+    """Trains a policy's weights in place. Each call of `step` makes one update.
 
     Tokens with advantage 0 are not trained, and the mean loss does not count them, as in prime-rl.
 

@@ -32,7 +32,7 @@ SHOW = {
 
 
 def main(argv: Sequence[str]) -> None:
-    """Renders the app's present page once. Streamlit calls this again after every click.
+    """Renders the app's present page once. Streamlit runs this again after every action of the user.
 
     Each element of `argv` is the folder of a run, or a folder that contains such folders.
     """

@@ -53,9 +53,9 @@ def lines(named: Mapping[str, Points], *, height: int = HEIGHT, smoothed: bool =
 
 
 def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> Any:
-    """Returns a chart with one bar per training step: how many seconds its episodes spent on what.
+    """Returns a bar chart of how the episodes of each training step spent their time, in seconds.
 
-    The activities are those in `TIMES`, such as grading. `rows` are lines of `metrics.jsonl`.
+    Each bar is divided by activity (`TIMES`), such as grading. `rows` are lines of `metrics.jsonl`.
     """
     data = [
         {"step": row["step"], "name": name, "value": float(row.get(f"seconds_{name}") or 0)}

@@ -60,7 +60,7 @@ class Facts:
     items: int = 0
     """Number of items. An item is a turn with its validates, or validates without a recorded turn."""
     turn: int | None = None
-    """The turn number of the last step or validate."""
+    """The turn number in the last `step` or `validate` line."""
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,9 @@ class Refresher:
         return {row[0]: Mark(*row[1:]) for row in rows}
 
     def _forget(self, marks: Mapping[str, Mark], there: Collection[str]) -> bool:
-        """Removes the content of deleted files from the index; returns whether there were such files.
+        """Removes from the index the content of files that were deleted from the run's folder.
+
+        Returns whether there were such files.
 
         Args:
             marks: the reading positions of the indexed files, by file name without suffix.

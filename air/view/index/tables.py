@@ -79,7 +79,7 @@ class Episode:
     step: int | None
     """The number of the episode's training step, or None if `groups.jsonl` does not list the episode."""
     group: int | None
-    """The number of the episode's group within the step, from 0, or None as for `step`."""
+    """The number of the episode's group within the step, from 0, or None if `step` is None."""
     advantage: float | None
 
 
