@@ -1,8 +1,7 @@
-"""Exports a run as one HTML page that needs no server, no network and no other file.
+"""Exports a training run as one HTML page that works without a server, a network or other files.
 
-The page's content security policy allows only the page's own script (by its hash) and its own styles. All
-text of an agent is escaped. Even if it were not, the content security policy would keep it from running,
-loading or sending anything.
+All text from an agent is escaped. Besides, the page's content security policy allows only the page's own
+script (by its hash) and its own styles. So even unescaped text could not run, load or send anything.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from air.view.render import markup, run_metrics, svg
 from air.view.render.markup import chip, figure, line, seconds, text
 
 MOST_TURNS = 300
-"""Most turns of an episode that the page shows, from the first; a note states the number of the others."""
+"""The page shows at most this number of turns of an episode, and then states how many more there are."""
 _HEADS = (
     "task",
     "reward",
@@ -41,9 +40,15 @@ _HEADS = (
 
 
 def write(run: Run, index: RunIndex, episodes: Sequence[Episode], out: Path) -> None:
-    """Writes the HTML page of a run to the file `out`.
+    """Writes an HTML page about a training run to the file `out`.
 
-    An older file is replaced only when the new one is complete.
+    An existing file is replaced only when the new page is complete.
+
+    Args:
+        run: the folder and the name of the run.
+        index: the index of the run's episodes.
+        episodes: the episodes that the page shows.
+        out: the path of the page.
 
     Raises:
         UsageError: the file cannot be written.
@@ -61,7 +66,10 @@ def write(run: Run, index: RunIndex, episodes: Sequence[Episode], out: Path) -> 
 
 
 def page(run: Run, index: RunIndex, episodes: Sequence[Episode]) -> Iterator[str]:
-    """Yields the HTML of a run's page in pieces: main numbers, tasks, and the given episodes turn by turn."""
+    """Yields the HTML page about a training run in pieces, which the caller joins.
+
+    The page shows the run's main numbers, its tasks, and the given episodes turn by turn.
+    """
     folder = Path(__file__).parent
     script = (folder / "export.js").read_text(encoding="utf-8")
     styles = markup.CSS.read_text(encoding="utf-8") + (folder / "export.css").read_text("utf-8")

@@ -1,4 +1,7 @@
-"""Prints runs and episodes on a terminal. An agent's text is cleaned first and never read as markup."""
+"""Prints training runs and episodes on a terminal.
+
+Text from an agent is cleaned before it is printed, and never interpreted as markup.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +27,18 @@ from air.view.render.markup import figure, seconds
 
 PIPED_WIDTH = 160
 SHOWN_CHARACTERS = 12_000
-"""Longest text that is shown whole, in characters, unless the user asks for everything."""
+"""A longer text (in characters) is printed without its middle, unless the user asks for everything."""
 SHOWN_DIFF = 3_000
-"""Longest diff that is shown whole, in characters, unless the user asks for everything."""
+"""A longer diff (in characters) is printed without its middle, unless the user asks for everything."""
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"model": "blue", "exec": "green", "grading": "yellow", "queue": "bright_black"}
 
 
 def console() -> Console:
-    """Returns a console for standard output.
+    """Returns a console (of the package `rich`) that prints to standard output.
 
-    It is as wide as the terminal. If the output is no terminal, the width is the environment variable
-    `COLUMNS`, or `PIPED_WIDTH` if that is not set.
+    The console is as wide as the terminal. If standard output is not a terminal, the width is the value of
+    the environment variable `COLUMNS`, or `PIPED_WIDTH` if the variable is not set.
     """
     found = Console(highlight=False, markup=False, emoji=False)
     if not found.is_terminal and "COLUMNS" not in os.environ:
@@ -46,10 +49,14 @@ def console() -> Console:
 def show_run(
     out: Console, run: Run, index: RunIndex, episodes: Sequence[Episode], *, count: int
 ) -> None:
-    """Prints a run: its main numbers, its tasks, and a table of the given episodes.
+    """Prints a training run: its main numbers, its tasks, and a table of the given episodes.
 
     Args:
-        count: the number of all episodes that pass the user's filter.
+        out: the console to print on.
+        run: the run's folder and name.
+        index: the index of the run.
+        episodes: the episodes in the table.
+        count: the number of all episodes that meet the user's filter; it can be larger than the table.
     """
     metrics, totals, config = index.metrics(), index.totals(), run.config()
     steps = (
@@ -86,8 +93,10 @@ def show_episode(
     An item is a turn with its validates (the gradings in that turn).
 
     Args:
+        out: the console to print on.
+        single: the episode's trajectory file, which was read by `scan`.
         wanted: the items to print.
-        full: print them in full instead of one line for each.
+        full: print the items in full instead of one line for each.
         everything: print very long texts whole instead of cutting them; only with `full`.
     """
     _facts(out, single)
@@ -134,9 +143,9 @@ def show_item(out: Console, item: Item, *, everything: bool) -> None:
 
 
 def spark(values: Sequence[float], width: int = 60) -> str:
-    """Returns a curve as one line of at most `width` bar characters.
+    """Returns a small curve of the values as a text: one line of at most `width` bar characters.
 
-    With more than `width` values, each bar is the mean of several values.
+    If there are more than `width` values, each character stands for the mean of several values.
     """
     if len(values) > width:
         edges = [round(i * len(values) / width) for i in range(width + 1)]

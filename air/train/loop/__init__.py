@@ -1,1 +1,1 @@
-"""One training run: plays rollouts, makes samples, updates the policy, writes metrics and checkpoints."""
+"""The training loop: plays episodes, makes samples, trains the policy, writes metrics and checkpoints."""

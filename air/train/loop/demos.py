@@ -32,16 +32,18 @@ _SCORE = re.compile(r"^\[(\w+)\] (-?[\d.]+)", re.MULTILINE)
 
 
 class ScriptedAgent:
-    """A script that writes the replies of an agent; its quality is drawn at random at every turn.
+    """A script that writes an agent's replies. At every turn it decides at random how well it acts.
 
-    A choice is a pair of method and level.
+    A choice is a pair of numbers: the method and the level that the agent writes into the file `config`.
 
     Args:
         seed: seed of the random draws.
         experienced: probability that the script picks one of the four best choices known for the task,
             instead of a random one.
-        careful: probability that, when it submits, it takes the best choice of the episode, not a new one.
-        stop: probability that the script submits at a turn; a quarter of it while the episode has no score.
+        careful: probability that the script, when it submits, returns to the best choice of the episode
+            instead of making a new one.
+        stop: probability that the script submits at a turn. While the episode has no score, only a
+            quarter of this value is used.
     """
 
     def __init__(
@@ -78,9 +80,9 @@ class ScriptedAgent:
 async def demonstrate(
     tasks: Sequence[str], episodes: int, record_dir: Path, *, seed: int = 0, runtime: str = "docker"
 ) -> list[Rollout]:
-    """Plays `episodes` demonstration episodes of each task and returns them as rollouts.
+    """Plays `episodes` demonstration episodes of each task and writes their trajectories to `record_dir`.
 
-    Their trajectories are written to `record_dir`.
+    Returns one `Rollout` (an episode as training sees it) for each episode.
 
     Raises:
         InfrastructureError: more than one in ten episodes failed.
@@ -106,7 +108,10 @@ def _reply(task: str, word: str, choice: Choice, ending: Any) -> str:
 
 
 def _scored_choices(conversation: Sequence[Message]) -> list[tuple[Choice, float]]:
-    """Returns each choice in the conversation that was scored, with its score; a higher score is better."""
+    """Returns pairs (choice, score) for the choices in the conversation that were scored.
+
+    A choice is the pair (method, level). A higher score is better.
+    """
     scored = []
     for reply, observation in itertools.pairwise(conversation):
         if reply["role"] != "assistant":

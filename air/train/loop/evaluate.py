@@ -29,15 +29,16 @@ def research_env(
     max_context_tokens: int | None = None,
     warm_boxes: int = 0,
 ) -> ResearchEnvConfig:
-    """Returns the config of an environment in which each of the research tasks `tasks` occurs once.
+    """Returns the config of an environment that holds each of the given research tasks once.
 
     Args:
+        tasks: the ids of the tasks.
         runtime: the kind of box, such as `docker`.
-        max_turns: most turns of an episode.
+        max_turns: the largest number of turns in an episode.
         record_dir: the folder for trajectories; None records nothing.
         mlgym_root: the MLGym checkout that holds MLGym's tasks.
-        tokenizer: the hub id or folder of the tokenizer that counts tokens of observations.
-        max_context_tokens: the longest episode, in tokens.
+        tokenizer: the tokenizer that counts an observation's tokens: its Hugging Face id or its folder.
+        max_context_tokens: the longest conversation, in tokens.
         warm_boxes: number of boxes that are started in advance.
     """
     harness = AirHarnessConfig(tokenizer=tokenizer, max_context_tokens=max_context_tokens)
@@ -60,12 +61,14 @@ async def evaluate(
     *,
     at_once: int = 32,
 ) -> list[Rollout]:
-    """Plays `episodes` episodes of every task of `env` and returns them as rollouts.
+    """Plays `episodes` episodes of every task of the environment `env`.
+
+    Returns one `Rollout` (an episode as training sees it) for each episode.
 
     Args:
-        ctx: verifiers' `ModelContext` (model, client and sampling) of the model that plays.
-        on_done: called with each rollout when its episode has ended.
-        at_once: most episodes that are played at the same time.
+        ctx: verifiers' `ModelContext` (model, client and sampling) for the model that plays.
+        on_done: called with each episode's rollout when the episode has ended.
+        at_once: the largest number of episodes that are played at the same time.
     """
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
     async with serving([config], 1) as (source,):
@@ -78,8 +81,8 @@ async def served(
 ) -> AsyncIterator[vf.ModelContext]:
     """Async context manager: runs air's own inference server for `model` during the `with` block.
 
-    Yields verifiers' `ModelContext` (model, client and sampling) of that server; its client exchanges
-    token ids.
+    Yields verifiers' `ModelContext` (model, client and sampling) for that server. The client sends and
+    receives token ids, not text.
     """
     server = InferenceServer(model, max_model_len=min(max_model_len, model.max_length))
     await asyncio.to_thread(server.start)
@@ -92,9 +95,11 @@ async def served(
 def endpoint(
     url: str, model: str, *, api_key_var: str, temperature: float, max_tokens: int
 ) -> vf.ModelContext:
-    """Returns verifiers' `ModelContext` (model, client and sampling) of an OpenAI-compatible endpoint.
+    """Returns verifiers' `ModelContext` (model, client and sampling) for an OpenAI-compatible endpoint.
 
     Args:
+        url: the address of the endpoint.
+        model: the model's name in requests.
         api_key_var: name of the environment variable that holds the API key.
     """
     return vf.ModelContext(
@@ -105,10 +110,13 @@ def endpoint(
 
 
 def table_rows(rollouts: Sequence[Rollout], baselines: dict[str, float]) -> list[dict[str, Any]]:
-    """Returns one row of results per task: counts of episodes and failures, baseline, scores, mean metrics.
+    """Returns one row (a dict) of results per task.
+
+    A row has the numbers of episodes and failed episodes, the baseline, the scores and the mean metrics.
 
     Args:
-        baselines: the baseline score of each task.
+        rollouts: the episodes of all tasks.
+        baselines: the baseline score of each task, by task id.
     """
     rows = []
     for task, played in metrics.by_task(rollouts).items():

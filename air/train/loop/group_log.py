@@ -21,7 +21,10 @@ FILE = "groups.jsonl"
 
 
 def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """Returns the lines of one step, one dict per group. The rollouts' advantages must be computed before."""
+    """Returns the lines of one training step for `groups.jsonl`: one dict per group.
+
+    Call `air.train.loop.samples.samples` first, because it computes each episode's advantage.
+    """
     return [
         {
             "v": VERSION,
@@ -36,7 +39,7 @@ def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 
 def append(folder: Path, step: int, groups: Sequence[Group]) -> None:
-    """Appends the lines of one step, one per group, to `groups.jsonl` in the run's folder `folder`."""
+    """Appends one line per group of a training step to `groups.jsonl` in the run's folder `folder`."""
     jsonl.append(folder / FILE, rows(step, groups))
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 
 def append(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Appends each row to the file at `path`, as one line of JSON.
+    """Appends each dict of `rows` to the file at `path`, as one line of JSON.
 
     Raises:
-        OSError: the rows could not be written. The error names the file, also if the disk is full.
+        OSError: a row could not be written, for example because the disk is full. The error names the file.
     """
     try:
         with path.open("a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Computes the metrics of a step, of an evaluation and of a whole run from its rollouts."""
+"""Computes the metrics of a training step, of an evaluation, or of a whole run from its episodes."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class StepRow:
     train: Mapping[str, float]
     """The metrics that `Trainer.step` returned."""
     seconds_weights: float
-    """Wall time of giving the present weights to the inference server."""
+    """Seconds until the inference server had loaded the present weights."""
     seconds_rollout: float
-    """Wall time of playing the episodes."""
+    """Seconds (wall time) in which the episodes were played."""
     seconds_train: float
-    """Wall time of computing the advantages and updating the weights."""
+    """Seconds (wall time) in which advantages were computed and the weights were updated."""
     peak_memory_mb: float
     """Largest memory use of this process so far, in MiB."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the step's line of `metrics.jsonl` as a dict."""
+        """Returns, as a dict, the line of `metrics.jsonl` for this training step."""
         rollouts = [r for g in self.groups for r in g.rollouts]
         row = {"step": self.step, "samples": self.samples, **of_step(self.groups)}
         row |= {f"train/{name}": value for name, value in self.train.items()}
@@ -55,7 +55,11 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 
 def of_step(groups: Sequence[Group]) -> dict[str, Any]:
-    """Returns the metrics of one step by name: means over its episodes that ended well, counts over all."""
+    """Returns the metrics of one training step, by name.
+
+    Means and times include only the episodes that ended without an error. The numbers of episodes, groups
+    and sampled tokens include all episodes.
+    """
     rollouts = [r for g in groups for r in g.rollouts]
     good = [r for r in rollouts if r.ok]
     values: dict[str, Any] = {
@@ -73,10 +77,10 @@ def of_step(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """Returns the metrics of these episodes by name.
+    """Returns metrics over the given episodes, by name.
 
-    Most are means (of reward, its terms, validity, turns, …). `context_ends`, `cut_observations` and
-    `cut_replies` are counts.
+    Most metrics are means over the episodes, such as the mean reward and the mean number of turns. The
+    metrics `context_ends`, `cut_observations` and `cut_replies` are counts.
     """
     turns = sum(r.metric("turns") or 0 for r in rollouts)
     errors = sum(r.metric("format_errors") or 0 for r in rollouts)
@@ -96,20 +100,23 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 
 def final_phi(rollout: Rollout) -> float | None:
-    """Returns φ, the normalised score, of an episode's last `validate`, or None if no `validate` gave one."""
+    """Returns the normalised score φ of the episode's last `validate`, or None if there is no such score."""
     phis = rollout.info.get("phis", [])
     return phis[-1] if phis else None
 
 
 def terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Returns the mean of each reward term over all episodes; the means add up to the mean reward."""
+    """Returns the mean of each reward term over the given episodes, by the term's name.
+
+    These means add up to the mean reward.
+    """
     each = [r.terms for r in rollouts]
     names = dict.fromkeys(name for terms in each for name in terms)
     return {name: fmean(terms.get(name, 0.0) for terms in each) for name in names}
 
 
 def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
-    """Returns the episodes of each task, by task id; the tasks are in order of appearance."""
+    """Returns a dict from task id to the episodes of that task, in the order of `rollouts`."""
     tasks: dict[str, list[Rollout]] = {}
     for rollout in rollouts:
         tasks.setdefault(rollout.task, []).append(rollout)
@@ -117,13 +124,14 @@ def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
 
 
 def summary(rows: Sequence[dict[str, Any]], baselines: dict[str, float]) -> list[dict[str, Any]]:
-    """Returns one row per task: its baseline, and what the first and the last quarter of the steps gave.
+    """Returns one row (a dict) per task, which compares the first quarter of a run's steps with the last.
 
-    For each quarter a row has the mean score, the best score and the mean reward.
+    A row has the task's baseline and, for each of the two quarters, the mean score, the best score and the
+    mean reward.
 
     Args:
-        rows: lines of `metrics.jsonl`.
-        baselines: the baseline score of each task.
+        rows: the lines of the run's `metrics.jsonl`, one per step.
+        baselines: the baseline score of each task, by task id.
     """
     quarter = max(1, len(rows) // 4)
     parts = {"first": rows[:quarter], "last": rows[-quarter:]}

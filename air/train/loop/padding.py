@@ -26,7 +26,10 @@ def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 def pad(
     rows: Sequence[Sequence[float]], fill: float, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Returns the rows as one tensor [len(rows), longest row]; shorter rows are extended with `fill`."""
+    """Returns the rows as one tensor of shape [number of rows, length of the longest row].
+
+    Shorter rows are extended at their end with the value `fill`.
+    """
     width = max(len(row) for row in rows)
     padded = [[*row, *([fill] * (width - len(row)))] for row in rows]
     return torch.tensor(padded, dtype=dtype, device=device)

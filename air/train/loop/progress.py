@@ -28,12 +28,16 @@ def number(value: float | None, form: str = ".3f") -> str:
 
 
 def percent(value: float | None) -> str:
-    """Returns a share (0 to 1) as text in percent, or a dash for None."""
+    """Returns a share between 0 and 1 as a text in percent, such as `25%`, or a dash for None."""
     return "–" if value is None else f"{100 * value:.0f}%"
 
 
 def split(row: Row) -> str:
-    """Returns how a step's episodes spent their time, as text: percentages of model/exec/grading/queue."""
+    """Returns how the episodes of a training step spent their time, as a text such as `60/20/15/5`.
+
+    The numbers are percentages of the time for the model's replies, for commands in boxes, for grading and
+    in the queue. The text is a dash if no times are recorded.
+    """
     parts = [
         float(row.get(f"seconds_{name}") or 0) for name in ("model", "exec", "grading", "queue")
     ]
@@ -99,11 +103,11 @@ class Progress:
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """Prints a line that stays above the live display."""
+        """Prints the line `text`. On a terminal, the line stays above the live table."""
         self.console.print(text, highlight=False, soft_wrap=True)
 
     def phase(self, name: str, episodes: int) -> None:
-        """Shows that a phase of the run begins: its name, and a progress bar of `episodes` episodes."""
+        """Starts a new progress bar with the label `name`, for `episodes` episodes."""
         self._bars.update(self._episodes, description=name, completed=0, total=episodes)
 
     def episode(self) -> None:
@@ -111,7 +115,10 @@ class Progress:
         self._bars.advance(self._episodes)
 
     def step(self, row: Row) -> None:
-        """Shows the metrics of a step that has ended; `row` is its line of `metrics.jsonl`."""
+        """Shows the metrics of a training step that has ended.
+
+        `row` is the step's line of `metrics.jsonl`.
+        """
         self._rows.append(row)
         self._done = int(row["step"])
         self._bars.update(self._steps, completed=self._done, note=f"ETA {self.eta}")
@@ -121,7 +128,10 @@ class Progress:
 
     @property
     def eta(self) -> str:
-        """The estimated remaining time of the run as minutes:seconds, or a dash before a step has ended."""
+        """The estimated remaining time of the run as a text `minutes:seconds`.
+
+        It is a dash until the first step has ended.
+        """
         played = self._done - self._first
         if not played:
             return "–"
@@ -138,12 +148,15 @@ class Progress:
 
 
 def plain_table(title: str = "") -> Table:
-    """Returns an empty table without borders, to be printed with width `WIDE`."""
+    """Returns a new, empty table without borders. Print it with the width `WIDE`."""
     return Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0))
 
 
 def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Prints the run's final table: scores and rewards of each task. `rows` come from `metrics.summary`."""
+    """Prints the final table of a run, with the scores and rewards of each task.
+
+    `rows` is the result of `metrics.summary`.
+    """
     table = plain_table("scores on the validation split, at the last validate of each episode")
     table.add_column("task", no_wrap=True)
     for name in ("baseline", "first ¼", "best", "last ¼", "best", "reward"):

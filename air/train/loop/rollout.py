@@ -1,4 +1,8 @@
-"""Plays groups of episodes: sources, groups, rollouts, and the way to the inference server."""
+"""Plays groups of episodes for training.
+
+A source of tasks is one `[[orchestrator.train.source]]` of the run file (TOML): an environment and its
+tasks. All episodes of a group play the same task. A rollout is one episode as training sees it.
+"""
 
 from __future__ import annotations
 
@@ -22,39 +26,39 @@ from air.train.model.policy import Policy, default_renderer
 
 @dataclass
 class Rollout:
-    """One episode as the engine sees it."""
+    """One episode as training sees it: its task, its conversations (traces), and its error if it failed."""
 
     source: str
     task: str
     """The research task's id."""
     traces: list[Any]
-    """The verifiers traces that train the policy, in order: one, or one for each segment; empty if no
-    agent ran."""
+    """The traces (verifiers' records of conversations) that train the policy, in order. There is one for the
+    whole episode, or one for each segment. The list is empty if no agent ran."""
     error: str = ""
-    """The reason why the episode failed; empty if it ended well."""
+    """The reason why the episode failed, or an empty string if it ended without an error."""
     seconds: float = 0.0
-    """Wall time."""
+    """Duration of the episode, in seconds (wall time)."""
     advantage: float | None = None
-    """The mean of the advantages of its parts; None before they are computed."""
+    """The mean advantage of the episode's rewarded parts, or None before advantages are computed."""
 
     @property
     def ok(self) -> bool:
-        """Whether it ended without an infrastructure failure; only then does it have a reward."""
+        """Whether the episode ended without an error. Otherwise its reward counts as 0."""
         return not self.error
 
     @property
     def trace(self) -> Any:
-        """The last trace, which has the episode's metrics; None if no agent ran."""
+        """The last of `traces`, which holds the episode's metrics, or None if no agent ran."""
         return self.traces[-1] if self.traces else None
 
     @property
     def reward(self) -> float:
-        """The sum of the reward's terms, over all traces."""
+        """The episode's reward: the sum of the rewards of its traces, or 0 if the episode failed."""
         return sum(float(trace.reward) for trace in self.traces) if self.ok else 0.0
 
     @property
     def terms(self) -> dict[str, float]:
-        """The reward's terms by name, over all traces; they add up to the reward."""
+        """The terms of the episode's reward, by name. Each value is the sum over all traces."""
         sums: dict[str, float] = {}
         for trace in self.traces:
             for name, term in trace.rewards.items():
@@ -62,37 +66,40 @@ class Rollout:
         return sums
 
     def metric(self, name: str) -> float | None:
-        """One of the episode's metrics; None if the episode lacks it."""
+        """Returns the episode's metric `name`, or None if the episode has no such metric."""
         value = None if self.trace is None else self.trace.metrics.get(name)
         return None if value is None else float(value)
 
     @property
     def info(self) -> dict[str, Any]:
-        """The facts that air's environment recorded of the episode."""
+        """The facts that air's environment recorded about the episode (`info["air"]` of the last trace)."""
         return {} if self.trace is None else dict(self.trace.info.get("air", {}))
 
     @property
     def sampled_tokens(self) -> int:
-        """The number of tokens that the policy sampled."""
+        """The number of tokens that the policy sampled in this episode."""
         return sum(sum(node.mask) for trace in self.traces for node in trace.nodes)
 
 
 @dataclass
 class Group:
-    """Episodes of one prompt."""
+    """The episodes of one task whose rewards are compared with each other in a training step."""
 
     rollouts: list[Rollout] = field(default_factory=list)
 
     @property
     def has_spread(self) -> bool:
-        """Whether the traces of episodes that ended well differ in reward; else nothing can be learnt."""
+        """Whether the rewards in this group differ. If all are equal, the group teaches the policy nothing.
+
+        The rewards of all traces count, except those of failed episodes.
+        """
         rewards = [float(t.reward) for r in self.rollouts if r.ok for t in r.traces]
         return len(rewards) > 1 and max(rewards) - min(rewards) > 1e-9
 
 
 @dataclass
 class Source:
-    """One running environment, from which prompts are drawn."""
+    """A source of tasks (`[[orchestrator.train.source]]` of the run file), with its running environment."""
 
     name: str
     ratio: float
@@ -109,12 +116,15 @@ def context(
     max_tokens: int | None,
     renderer: Any = None,
 ) -> vf.ModelContext:
-    """The model context with which verifiers' training client asks the server of `policy` at `url`.
+    """Returns verifiers' `ModelContext` (model, client and sampling) for the server of `policy` at `url`.
 
-    The client sends and receives token ids.
+    The client sends and receives token ids, not text.
 
     Args:
-        renderer: a `renderers` config; None: the default of the policy's family.
+        policy: the model that the server serves.
+        url: the root address of the inference server.
+        renderer: a config of the package `renderers`, which turns chat messages into token ids. None
+            selects the default for the policy's type of model.
     """
     return vf.ModelContext(
         model=policy.name,
@@ -131,7 +141,11 @@ def context(
 def settled(
     env: vf.EnvConfig, policy: Policy, *, max_context_tokens: int, record_dir: Path | None = None
 ) -> vf.EnvConfig:
-    """`env` with the settings that it leaves to the run: tokenizer, context length, recording folder."""
+    """Returns a copy of the environment config `env` in which absent settings have the run's values.
+
+    These settings are the tokenizer, the context length and the folder for trajectories. A config of
+    another type than `ResearchEnvConfig` is returned unchanged.
+    """
     if not isinstance(env, ResearchEnvConfig):
         return env
     harness = env.agent.harness or AirHarnessConfig()
@@ -148,10 +162,12 @@ def settled(
 
 @asynccontextmanager
 async def serving(configs: Sequence[SourceConfig], group_size: int) -> AsyncIterator[list[Source]]:
-    """Starts the sources' environments and stops them at the end of the block.
+    """Async context manager: runs the environments of the sources of tasks during the `with` block.
+
+    Yields one `Source` for each config.
 
     Raises:
-        ConfigError: an environment cannot be built, or has no task.
+        ConfigError: an environment cannot be built, or it has no task.
     """
     async with AsyncExitStack() as stack:
         sources = []
@@ -168,17 +184,21 @@ async def serving(configs: Sequence[SourceConfig], group_size: int) -> AsyncIter
 
 
 Prompt = tuple[Source, vf.Task]
-"""What one group plays."""
+"""A source of tasks, and the task from it that all episodes of a group play."""
 
 
 def prompts(
     sources: Sequence[Source], episodes: int, seed: int, *, after: int = 0
 ) -> Iterator[list[Prompt]]:
-    """Yields the prompts of each step, for ever: sources drawn by their ratios, each source's tasks in turn.
+    """Yields, for each training step without end, a list of the prompts (source, task) to play.
+
+    Each prompt's source is drawn at random, with the sources' ratios as weights. Every source yields its
+    tasks one after the other and then begins again.
 
     Args:
-        episodes: the groups of a step have at least so many episodes.
-        after: the steps that were done before. A resumed run goes on as if it had never stopped.
+        episodes: the number of episodes in a step; the groups of a step have this many or a few more.
+        after: the number of steps that a resumed run has already done. Their prompts are drawn but not
+            yielded, so that the next steps get the same prompts as in a run without interruption.
     """
     rng = random.Random(seed)
     cycles = [itertools.cycle(source.tasks) for source in sources]
@@ -200,7 +220,10 @@ async def play_group(
     ctx: vf.ModelContext,
     on_done: Callable[[Rollout], None] | None = None,
 ) -> Group:
-    """Plays one prompt `group_size` times concurrently."""
+    """Plays `source.group_size` episodes of `task` concurrently, and returns them as a group.
+
+    `on_done` is called with each episode's rollout when the episode has ended.
+    """
     plays = [play(source, task, ctx, on_done) for _ in range(source.group_size)]
     return Group(await together(plays))
 
@@ -211,7 +234,10 @@ async def play(
     ctx: vf.ModelContext,
     on_done: Callable[[Rollout], None] | None = None,
 ) -> Rollout:
-    """Plays one prompt once, with the environment's retries. A failed episode is returned, not raised."""
+    """Plays one episode of `task`, with the environment's retries, and returns it as a rollout.
+
+    A failed episode raises no exception; its rollout contains the error.
+    """
     began = time.monotonic()
     episode = await source.env.run_slot(source.env.slots(task)[0], ctx)
     errors = [e for e in (episode.last_error, *(t.last_error for t in episode.traces)) if e]
@@ -237,6 +263,9 @@ async def play_many(
     *,
     at_once: int = 32,
 ) -> list[Rollout]:
-    """Plays every prompt of the source `each` times, `at_once` episodes together."""
+    """Plays `each` episodes of every task of the source, and returns one rollout per episode.
+
+    At most `at_once` episodes are played at the same time.
+    """
     plays = [play(source, task, ctx, on_done) for task in source.tasks * each]
     return await together(plays, at_once)

@@ -1,7 +1,8 @@
-"""A run of the embedded engine: play episodes, compute advantages, update the weights, repeat.
+"""Runs the embedded training engine, which plays episodes and updates the policy's weights in turn.
 
-One process, one model. Each step plays `batch_size` episodes with the present weights, so training is
-on-policy; the loss's importance ratios correct only for numerical differences.
+The engine trains one model in one process. Each training step plays `batch_size` episodes with the present
+weights, so training is on-policy. Therefore the importance ratios in the loss correct only for numerical
+differences between sampling and training.
 """
 
 from __future__ import annotations
@@ -50,18 +51,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Outcome:
-    """The results of a run."""
+    """The results of a training run: its folder, its metrics and its last checkpoint."""
 
     folder: Path
     rows: list[dict[str, Any]] = field(default_factory=list)
-    """One row of metrics a step, by task under `tasks`."""
+    """The lines of `metrics.jsonl`, one dict per training step."""
     checkpoint: Path | None = None
-    """The last checkpoint."""
+    """The folder of the last checkpoint, or None if the run has none."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a run needs open for its steps."""
+    """The objects with which a run does its steps: policy, trainer, inference server and environments."""
 
     policy: Policy
     trainer: Trainer
@@ -70,12 +71,12 @@ class Resources:
 
 
 class EmbeddedRun:
-    """One run of the embedded engine. Use once.
+    """One run of the embedded training engine. Call `run` only once.
 
     Args:
-        config: the run file; must be named.
-        progress: the display of the run.
-        on_open: called when all resources are open and `config.json` is in the run's folder.
+        config: the content of the run file (TOML). The run must have a name.
+        progress: displays the progress of the run.
+        on_open: called when the server and the environments are running and `config.json` is written.
     """
 
     def __init__(
@@ -87,17 +88,19 @@ class EmbeddedRun:
         self.outcome = Outcome(self.folder)
         self._failed_steps = 0
         self._done = 0
-        """The last step that was done."""
+        """The number of the last training step that was done."""
         self._served = 0
-        """The step whose weights the server has."""
+        """The number of the training step after which the inference server's weights were made."""
 
     async def run(self) -> Outcome:
-        """Trains for `max_steps` steps.
+        """Trains until `max_steps` steps are done, and returns the results.
+
+        Also writes metrics, the episodes' trajectories and checkpoints into the run's folder.
 
         Raises:
             UsageError: the run's folder, the model, vLLM or a port cannot be used.
-            InfrastructureError: too many consecutive steps without an episode that ended well, or the
-                inference server did not start or is gone.
+            InfrastructureError: in too many consecutive steps, every episode failed; or the inference server
+                did not start or has ended.
         """
         with run_folder.locked(self.folder):
             self.outcome.checkpoint = run_folder.start_from(self.config)
@@ -109,7 +112,10 @@ class EmbeddedRun:
         return self.outcome
 
     async def _open(self, stack: AsyncExitStack) -> Resources:
-        """Loads the policy and starts the server and the environments; `stack` closes them."""
+        """Loads the policy, and starts the inference server and the environments; returns all of them.
+
+        Closing `stack` stops the server and the environments.
+        """
         choice = await asyncio.to_thread(self._choose)
         self.progress.say(str(choice))
         self.config = self.config.with_inference(choice.name)
@@ -160,7 +166,10 @@ class EmbeddedRun:
         self.progress.say(f"resuming after step {self._done}")
 
     def _settled(self, source: SourceConfig, model: Policy, gpu: Gpu | None) -> SourceConfig:
-        """`source` with the settings that it leaves to the run; boxes do not get vLLM's GPU."""
+        """Returns the source's config with the run's values for settings that are absent in it.
+
+        If vLLM uses the GPU `gpu`, the boxes do not get that GPU.
+        """
         env = source.env
         if gpu is not None and isinstance(env, ResearchEnvConfig) and not env.inference_gpus:
             env = env.model_copy(update={"inference_gpus": [gpu.uuid]})
@@ -214,7 +223,7 @@ class EmbeddedRun:
             self._save(resources, final=False)
 
     def _update_server(self, server: Server) -> None:
-        """Makes the server sample with the present weights, and waits until it answers."""
+        """Makes the server load the present weights if it has older ones, and waits until it answers."""
         if self._served != self._done:
             server.update_weights()
             self._served = self._done
@@ -265,7 +274,10 @@ class EmbeddedRun:
 
     @property
     def how_to_resume(self) -> str:
-        """The command that continues this run; before the first step, that it must start again."""
+        """A text for error messages that names the command with which the user can resume this run.
+
+        If no step is done yet, the text says that the user must start the run again.
+        """
         if self._done == 0:
             return "start again, nothing was done yet"
         return f"resume with: rl @ {self.folder / 'config.json'} --resume"
@@ -287,7 +299,10 @@ class EmbeddedRun:
 
 
 def _read_rows(path: Path, until: int) -> list[dict[str, Any]]:
-    """Reads the rows up to step `until` and drops later ones from the file: those steps are played again."""
+    """Deletes the lines after step `until` from the JSON-lines file at `path`; returns the other lines.
+
+    A resumed run needs this because it plays the later steps again.
+    """
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""Manages the folder of a run: its lock, its config, and the checkpoint from which the run resumes.
+"""Manages the folder of a training run: its lock file, its config, and the checkpoint to resume from.
 
 This module imports no heavy package, so that a run that cannot start fails before a model is loaded.
 """
@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def steps(root: Path) -> list[int]:
-    """Returns the step numbers of the finished checkpoints under `root`, ascending."""
+    """Returns the training steps for which the folder `root` has a complete checkpoint, ascending."""
     if not root.is_dir():
         return []
     matches = (_NAME.fullmatch(p.name) for p in root.iterdir() if (p / CONFIG_FILE).is_file())
@@ -37,7 +37,7 @@ def steps(root: Path) -> list[int]:
 
 
 def step_folder(root: Path, step: int) -> Path:
-    """Returns the folder of the checkpoint of `step` under `root`."""
+    """Returns the path under `root` of the checkpoint that is made after training step `step`."""
     return root / f"step_{step}"
 
 
@@ -72,9 +72,9 @@ def start_from(config: RunConfig) -> Path | None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Context manager: creates a run's folder, and keeps other runs out of it during the `with` block.
+    """Context manager: creates a run's folder and locks it, so that no other run uses it at the same time.
 
-    At the end the lock is released, and the folder is removed if it is empty.
+    At the end of the `with` block the lock is released, and the folder is removed if it is empty.
 
     Raises:
         UsageError: another process has locked the folder, or the folder cannot be written.
@@ -101,7 +101,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write_config(folder: Path, text: str) -> None:
-    """Replaces the run's `config.json` by `text` atomically, so a failed write leaves the old file intact.
+    """Writes `text` to `config.json` in the run's folder `folder`.
+
+    An existing file is replaced atomically, so it stays intact if the writing fails.
 
     Raises:
         UsageError: the file cannot be written.
@@ -116,7 +118,7 @@ def write_config(folder: Path, text: str) -> None:
 
 
 def _lock(folder: Path) -> int:
-    """Creates and locks the lock file in `folder`; returns its open file descriptor."""
+    """Creates the lock file of the run's folder `folder` and locks it; returns its open file descriptor."""
     path = folder / _LOCK_FILE
     # Retries: another run that ends at this moment removes the file, and the folder if it is empty.
     for remaining in reversed(range(100)):
@@ -142,7 +144,10 @@ def _lock(folder: Path) -> int:
 
 
 def _is(path: Path, file: int) -> bool:
-    """Whether the file descriptor `file` is the file at `path`; false if `path` was removed or replaced."""
+    """Whether the open file descriptor `file` belongs to the file that is now at `path`.
+
+    It does not if that file was removed or replaced in the meantime.
+    """
     try:
         return os.path.samestat(path.stat(), os.fstat(file))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Makes training samples from groups of episodes, with an advantage for every sampled token."""
+"""Makes training samples (token sequences) from groups of episodes, with an advantage for each token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True)
 class Part:
-    """Part of an episode: messages of one trace (verifiers' record of a conversation) with one reward."""
+    """The part of an episode that gets one reward: messages of one trace.
+
+    A trace is verifiers' record of a conversation.
+    """
 
     trace: Any
     nodes: frozenset[int]
@@ -28,17 +31,20 @@ class Part:
 
 
 def parts_of(rollout: Rollout, *, by_turn: bool) -> list[Part]:
-    """Returns the separately rewarded parts of an episode: its turns if `by_turn`, otherwise its traces."""
+    """Returns the parts of an episode that have a reward of their own.
+
+    These are the turns if `by_turn`, otherwise the traces (verifiers' records of conversations).
+    """
     if by_turn:
         return [part for trace in rollout.traces for part in turns(trace)]
     return [Part(t, frozenset(range(len(t.nodes))), float(t.reward)) for t in rollout.traces]
 
 
 def turns(trace: Any) -> list[Part]:
-    """Returns one part for each reply of a trace; its reward was paid between this reply and the next one.
+    """Returns one part for each reply of a trace. A reply earns the rewards given before the next reply.
 
-    The trace lists these payments in `info["air"]["paid"]`. Reward of the trace that is not listed there
-    belongs to the last reply.
+    A trace is verifiers' record of a conversation; its `info["air"]["paid"]` lists these rewards. If their
+    sum is not the trace's whole reward, the last reply gets the difference.
     """
     replies = [index for index, node in enumerate(trace.nodes) if node.sampled]
     if not replies:
@@ -61,16 +67,19 @@ def samples(
     by_turn: bool = False,
     shuffle: random.Random | None = None,
 ) -> list[Sample]:
-    """Returns one training sample for each branch of the episodes' traces; sets each rollout's `advantage`.
+    """Computes advantages, and returns one training sample for each branch of the episodes' traces.
 
     A trace is verifiers' record of a conversation, and a branch is one linear conversation in it.
-    Failed episodes, and branches whose advantages are all 0, give no sample.
+    Failed episodes, and branches whose advantages are all 0, give no sample. The function also sets
+    `advantage` of each rollout.
 
     Args:
+        estimator: computes the advantages from the rewards of a group.
         temperature: the sampling temperature of the replies.
-        by_turn: give each turn an advantage of its own, from the sum of its reward and all later rewards.
-            Otherwise each trace gets one, from its reward.
-        shuffle: random generator that shuffles the parts' rewards within their group (a control experiment).
+        by_turn: give each turn its own advantage, from the sum of its reward and all later rewards.
+            Otherwise each trace gets one advantage, from its reward.
+        shuffle: a random generator that shuffles the rewards within each group, for a control experiment.
+            None leaves the rewards as they are.
     """
     result: list[Sample] = []
     for group in groups:
@@ -108,9 +117,14 @@ def _of_episode(
 
 
 def _of_trace(trace: Any, by_node: dict[int, float], temperature: float) -> Iterator[Sample]:
-    """Yields one sample per branch of a trace; a reply that several branches share is trained only once.
+    """Yields one sample per branch of a trace. A reply in several branches is trained only in the first.
 
-    `by_node` maps the `id()` of a message to the advantage of its tokens.
+    A branch without a trained token that has an advantage gives no sample.
+
+    Args:
+        trace: verifiers' record of a conversation.
+        by_node: the advantage of each message's tokens, by the Python `id()` of the message.
+        temperature: the sampling temperature of the replies.
     """
     trained: set[int] = set()
     for branch in trace.branches:

@@ -25,14 +25,17 @@ from air.train.model.policy import Policy
 
 @dataclass(frozen=True)
 class Sample:
-    """One token sequence to train on, with the exact tokens of a rollout; all lists have the same length."""
+    """One token sequence to train on, with exactly the tokens of an episode.
+
+    All lists have one element per token.
+    """
 
     token_ids: list[int]
     """The tokens of prompts and replies, as the model saw them."""
     mask: list[bool]
     """True for tokens that the policy sampled and that are trained; false elsewhere, also at position 0."""
     logprobs: list[float]
-    """The sampler's log-probability of each sampled token; any number elsewhere."""
+    """The log-probability of each sampled token at the time of sampling; other elements are ignored."""
     advantage: float | list[float]
     """One advantage for all sampled tokens, or a list with one per token, used only where `mask` is true."""
     temperature: float
@@ -56,16 +59,16 @@ class Sample:
 
 
 class Trainer:
-    """Trains a policy's weights in place, by one update per `step`.
+    """Trains a policy's weights in place. Each call of `step` makes one update.
 
     Tokens with advantage 0 are not trained, and the mean loss does not count them, as in prime-rl.
 
     Args:
         policy: the policy; its weights change in place.
         optim, scheduler, loss: settings of the optimiser, of the learning rate's schedule and of the loss.
-        max_steps: number of the run's steps, which schedules with a decaying learning rate need.
-        micro_batch_tokens: most tokens (rows x longest row) in one forward and backward pass. It bounds
-            the memory use and does not change the result.
+        max_steps: number of the run's training steps. A schedule that lowers the learning rate needs it.
+        micro_batch_tokens: most tokens (number of samples x longest sample) in one forward and backward
+            pass. This limits the memory use and does not change the result.
     """
 
     def __init__(
@@ -89,16 +92,17 @@ class Trainer:
         self.steps = 0
 
     def step(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Updates the weights once with these samples; returns the metrics of the update by name.
+        """Updates the weights once with these samples, and returns the metrics of the update by name.
 
-        If all advantages are 0, the weights do not change (`updated` is 0), but the learning
-        rate's schedule counts the step.
+        If all advantages are 0, the weights do not change. The learning rate's schedule counts such a
+        step, too.
 
         Returns:
-            `loss`, `grad_norm`, `lr`, `entropy` and `mismatch_kl` (nats per trained token),
-            `is_masked`, `is_masked_high`, `is_masked_low` (shares of trained tokens), `tokens`
-            (trained), `train_tokens` (all that were passed forward), `samples`, `updated`,
-            `train_seconds`.
+            `loss`, `grad_norm` and `lr`; `entropy` and `mismatch_kl` (in nats per trained token);
+            `is_masked`, `is_masked_high` and `is_masked_low` (shares of trained tokens that the first term
+            of the loss leaves out); `tokens` (number of trained tokens), `train_tokens` (number of all
+            tokens in the forward passes), `samples` (number of samples with an advantage), `updated` (1 if
+            the weights changed, otherwise 0) and `train_seconds`.
 
         Raises:
             InfrastructureError: the gradients are not finite; no update was made.
@@ -142,10 +146,10 @@ class Trainer:
         return {**metrics, "loss": float(loss.detach()), "entropy": float(entropy[mask].sum())}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the trainer's state, which a checkpoint needs besides the policy's weights."""
+        """Returns the optimiser's state and the number of steps, for a checkpoint."""
         return {"steps": self.steps, "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores the trainer's state from a value that `state_dict` returned."""
+        """Restores the optimiser's state and the number of steps from a result of `state_dict`."""
         self.steps = int(state["steps"])
         self.optimizer.load_state_dict(state["optimizer"])

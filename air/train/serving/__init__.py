@@ -1,1 +1,1 @@
-"""Inference servers of a training run: air's own (sampler, scheduler, HTTP server) and vLLM."""
+"""Inference servers, from which a training run gets the policy's replies: air's own server, and vLLM."""

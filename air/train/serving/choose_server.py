@@ -27,7 +27,7 @@ class Server(Protocol):
         """The root address (URL) of the server."""
 
     def start(self) -> None:
-        """Starts the server; blocks until it answers requests."""
+        """Starts the server, and returns when it answers requests."""
 
     def stop(self) -> None:
         """Ends the server and its processes."""
@@ -40,10 +40,16 @@ class Server(Protocol):
         """
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Context manager: during the `with` block the server does not use the policy's weights."""
+        """Context manager: keeps the server from using the policy's weights during the `with` block.
+
+        So the block can change the weights in place.
+        """
 
     def update_weights(self) -> int:
-        """Makes the server use the policy's present weights, waits for that, and returns their version."""
+        """Makes the server use the policy's present weights, and returns the number of their version.
+
+        Returns when the server has the weights.
+        """
 
 
 class Choice:
@@ -60,7 +66,10 @@ class Choice:
 
     @property
     def name(self) -> Literal["vllm", "transformers"]:
-        """The chosen server as a value of the setting `embedded.inference`."""
+        """The chosen server's name, as in the setting `embedded.inference`.
+
+        It is `transformers` for air's own server.
+        """
         return "transformers" if self.vllm is None else "vllm"
 
     def __str__(self) -> str:
@@ -74,14 +83,14 @@ class Choice:
 
 
 def choose(setting: Inference, wanted: Sequence[str] = ()) -> Choice:
-    """Returns the inference server that a run uses.
+    """Returns which inference server a run uses. Does not start the server.
 
     For the setting `auto` this is vLLM if it is installed and can use a GPU, otherwise air's own server.
 
     Args:
-        setting: the value of `embedded.inference`.
-        wanted: the GPUs that the run file names for inference; vLLM gets the first of them. If empty,
-            vLLM gets the first visible GPU.
+        setting: the value of `embedded.inference` in the run file (TOML).
+        wanted: the GPUs that the run file names for inference. vLLM gets the first of them, or the first
+            visible GPU if the run file names none.
 
     Raises:
         MissingError: the setting is vLLM, which is not installed, or `AIR_VLLM_PYTHON` is wrong.
@@ -136,12 +145,14 @@ def server(
     folder: Path,
     say: Callable[[str], None],
 ) -> Server:
-    """Returns the chosen inference server for `policy`; the server is not started.
+    """Returns a new inference server of the chosen kind for `policy`. Call its method `start` to start it.
 
     Args:
-        max_model_len: longest prompt and reply together, in tokens.
+        choice: the result of `choose`.
+        config: the section `[embedded]` of the run file (TOML).
+        max_model_len: the largest number of tokens of a prompt and its reply together.
         folder: the folder for vLLM's log and its copy of the weights.
-        say: called with a message of one line when vLLM is restarted.
+        say: a function that gets a message of one line when vLLM is restarted.
     """
     if choice.vllm is None:
         return InferenceServer(

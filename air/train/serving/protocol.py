@@ -1,8 +1,9 @@
-"""Reads requests to air's own inference server and builds its answers, in the format of vLLM.
+"""Checks requests to air's own inference server and builds the answers, in the format of vLLM.
 
-A request with an unsupported field that would change the sampled distribution is refused; the error names
-the field. Fields that concern only vLLM's internals are ignored. The fields are those of vLLM's
-OpenAI-compatible server, and of its token endpoint as `renderers` 0.1.12 (`renderers/client.py`) calls it.
+A request is refused if it has an unsupported field that would change the sampled distribution; the error
+names the field. Fields that concern only vLLM's internals are ignored. The fields are those of vLLM's
+OpenAI-compatible server and of its token endpoint. The package `renderers` 0.1.12 (`renderers/client.py`) is
+the client of the token endpoint.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "typical_p": (1,),
     "functions": ([],),
 }
-"""Request fields that are not supported, each with the values that have no effect and so are accepted."""
+"""Unsupported fields of requests, each with the values that are accepted because they have no effect."""
 
 
 class BadRequest(AirError):
-    """A request that cannot be served; the exception's text becomes the error message in the answer."""
+    """Raised for a request that cannot be served. Its text becomes the error message in the answer."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -59,7 +60,7 @@ class Limits:
     """Limits of the served model, which every request must respect."""
 
     max_model_len: int
-    """Longest prompt and reply together, in tokens."""
+    """The largest number of tokens of a prompt and its reply together."""
     vocab_size: int
     """Number of tokens in the vocabulary; valid token ids are 0 to `vocab_size` - 1."""
     eos_ids: frozenset[int]
@@ -69,9 +70,15 @@ class Limits:
 def sampling_params(
     fields: Mapping[str, Any], prompt: Sequence[int], limits: Limits
 ) -> SamplingParams:
-    """Checks the prompt and the sampling fields of a request; returns the sampling parameters.
+    """Checks the prompt and the sampling fields of a request, and returns its sampling parameters.
 
-    `max_tokens` is limited to the space that the prompt leaves in the context, which is also its default.
+    The returned `max_tokens` is at most the number of tokens that fit after the prompt. This number is also
+    the default.
+
+    Args:
+        fields: the JSON fields of the request.
+        prompt: the token ids of the prompt.
+        limits: the limits of the served model.
 
     Raises:
         BadRequest: a field is wrong or not supported, or the prompt is too long.
@@ -132,7 +139,10 @@ def error_body(message: str, status: int) -> dict[str, Any]:
 
 
 def models_body(name: str, max_model_len: int, version: int) -> dict[str, Any]:
-    """Returns the JSON body of the answer to `GET /v1/models`; only air has its field `weights_version`."""
+    """Returns the JSON body of the answer to `GET /v1/models`.
+
+    Its field `weights_version` is air's own addition to the format.
+    """
     card = {
         "id": name,
         "object": "model",
@@ -147,7 +157,7 @@ def models_body(name: str, max_model_len: int, version: int) -> dict[str, Any]:
 
 
 def usage_body(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    """Returns the `usage` field of an answer: its token counts."""
+    """Returns the content of an answer's field `usage`: the numbers of tokens."""
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
@@ -156,7 +166,10 @@ def usage_body(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
 
 
 def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[dict[str, Any]]:
-    """Returns one entry per sampled token, with its name and log-probability, in the format of OpenAI."""
+    """Returns one dict per sampled token, with the token's name and log-probability, in OpenAI's format.
+
+    `tokens` are the names of the tokens.
+    """
     return [
         {"token": token, "logprob": value, "bytes": list(token.encode()), "top_logprobs": []}
         for token, value in zip(tokens, logprobs, strict=True)
@@ -164,7 +177,10 @@ def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[di
 
 
 def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -> dict[str, Any]:
-    """Returns the JSON body of the answer to `/inference/v1/generate`; it names token N `token_id:N`."""
+    """Returns the JSON body of the answer to `POST /inference/v1/generate`.
+
+    In the body, the token with id N has the name `token_id:N`.
+    """
     names = [f"token_id:{token}" for token in completion.token_ids]
     return {
         "request_id": request_id,
@@ -183,9 +199,9 @@ def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -
 
 
 def chat_message(parsed: Any) -> dict[str, Any]:
-    """Returns a reply as an assistant message in the format of OpenAI.
+    """Returns a model's reply as an assistant message in OpenAI's format.
 
-    `parsed` is the result of `parse_response` of a renderer, which turns messages into token ids and back.
+    `parsed` is a result of the method `parse_response` of a renderer (an object of the package `renderers`).
     """
     message: dict[str, Any] = {"role": "assistant", "content": parsed.content or ""}
     if parsed.reasoning_content:

@@ -1,16 +1,17 @@
-"""Samples many requests at once, with a key-value cache to which rows can be added at any time.
+"""Samples replies to many requests at once; new requests can join the batch at any time.
 
-Every running request has one row of the cache, filled from the left; n requests use rows 0…n-1. When a
-request ends, the last row is moved into its row. So finished requests cost nothing, and new requests may join
-at any step. Each request has its own random generator: a token is drawn by inverting the cumulative
-distribution at a uniform random number. So the tokens that a seed gives do not depend on the rest of the
-batch, except through the last digits of the logits.
+Every running request has one row of the key-value cache, filled from the left; n requests use the rows
+0…n-1. When a request ends, the last row is moved into its row. So finished requests cost nothing, and a new
+request can join at any step. Each request has its own random generator, and a token is drawn by inverting
+the cumulative distribution at a uniform random number. So a request with a seed gets the same tokens whatever
+else is in the batch, apart from differences in the last digits of the logits.
 
-The reported log-probabilities are those of the distribution that was sampled from: logits divided by the
-temperature, then cut by top_k and top_p. With top_p = 1 and top_k = -1 they equal those of
-`air.train.algorithms.loss.token_logprobs`. At temperature 0 (greedy) they are those of temperature 1.
+The reported log-probabilities are those of the distribution from which the token was sampled: the logits
+are divided by the temperature and then restricted by top_k and top_p. With top_p = 1 and top_k = -1 they
+equal those of `air.train.algorithms.loss.token_logprobs`. At temperature 0 (greedy), the log-probabilities
+are those of temperature 1.
 
-Not thread-safe: one `Sampler` belongs to one thread. The cache of a prompt is not reused by other requests.
+A `Sampler` is not thread-safe, so only one thread may use it. Requests with the same prompt share no cache.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from air.train.model.policy import Policy
 
 FinishReason = Literal["stop", "length"]
 _COLUMNS = 256
-"""The cache grows by this many columns (tokens) at a time."""
+"""The key-value cache grows in units of this many columns (tokens)."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,13 @@ class SamplingParams:
     """The sampling parameters of one reply."""
 
     temperature: float = 1.0
-    """Divides the logits; with 0 the likeliest token is taken."""
+    """The number by which the logits are divided. With 0, the most likely token is always taken."""
     top_p: float = 1.0
-    """Sample from the likeliest tokens whose probabilities reach this sum; 1 keeps all tokens."""
+    """Sample only from the most likely tokens that together reach this probability; 1 allows all tokens."""
     top_k: int = -1
-    """Sample from this many likeliest tokens; -1 (or 0) keeps all tokens."""
+    """Sample only from this number of most likely tokens; -1 or 0 allows all tokens."""
     max_tokens: int = 256
-    """The most tokens to sample."""
+    """The largest number of tokens to sample."""
     stop_token_ids: frozenset[int] = frozenset()
     """Each of these tokens ends the reply. The token that ends it is part of the reply."""
     seed: int | None = None
@@ -51,19 +52,19 @@ class SamplingParams:
 
 @dataclass(frozen=True)
 class Completion:
-    """One sampled reply."""
+    """One sampled reply: its tokens, their log-probabilities, and the reason why it ended."""
 
     token_ids: list[int]
     """The sampled tokens, the stop token included."""
     logprobs: list[float]
-    """The sampled tokens' log-probabilities under the distribution that was sampled from, in nats."""
+    """For each sampled token, its log-probability in the distribution from which it was sampled, in nats."""
     finish_reason: FinishReason
     """What ended the reply: a stop token (`stop`), or `max_tokens` or the context length (`length`)."""
 
 
 @dataclass(eq=False)
 class Row:
-    """One request that is being sampled; it uses one row of the cache."""
+    """One request for which a reply is being sampled. It occupies one row of the key-value cache."""
 
     prompt: list[int]
     """The token ids of the prompt; at least one."""
@@ -82,20 +83,21 @@ class Row:
 
     @property
     def length(self) -> int:
-        """Number of the row's tokens so far: prompt and sampled tokens."""
+        """Number of tokens of the request so far: prompt and sampled tokens."""
         return len(self.prompt) + len(self.token_ids)
 
     def completion(self) -> Completion:
-        """Returns the reply; the row must have ended."""
+        """Returns the complete reply. Call this only after the reply has ended."""
         assert self.finish_reason is not None
         return Completion(self.token_ids, self.logprobs, self.finish_reason)
 
 
 class RowCache(Cache):
-    """Key-value cache of all running requests: per layer two tensors [rows, kv_heads, columns, head_dim].
+    """The key-value cache of all running requests.
 
-    A row holds one request, a column one token. `update` writes one token per active row (row in use), each
-    at its row's own position.
+    Each layer has two tensors of shape [rows, kv_heads, columns, head_dim]. A row belongs to one request, and
+    a column to one token. `update` writes one token into each active row (a row in use), at the position
+    that `aim` has set for that row.
     """
 
     def __init__(self) -> None:
@@ -107,7 +109,10 @@ class RowCache(Cache):
         self.columns = 0
 
     def aim(self, positions: Tensor) -> None:
-        """Sets for each active row the column at which the next `update` writes: a tensor [active rows]."""
+        """Sets the column of each active row into which the next `update` writes a token.
+
+        `positions` is a tensor with one column number per active row.
+        """
         self.positions = positions
         self.index = torch.arange(len(positions), device=positions.device)
         self.columns = int(positions.max()) + 1
@@ -116,9 +121,10 @@ class RowCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Stores one new token per active row; returns the keys and values of all tokens of the active rows.
+        """Stores keys and values of one new token per active row in the layer `layer_idx`.
 
-        `key_states` and `value_states` have the shape [active rows, kv_heads, 1, head_dim].
+        Returns the layer's keys and values of all tokens in the active rows. `key_states` and
+        `value_states` have the shape [active rows, kv_heads, 1, head_dim].
         """
         rows = len(self.index)
         in_use = []
@@ -129,7 +135,7 @@ class RowCache(Cache):
         return in_use[0], in_use[1]
 
     def fill(self, row: int, source: Any, source_row: int, length: int) -> None:
-        """Copies a prompt of `length` tokens from row `source_row` of the cache `source` into row `row`."""
+        """Fills row `row` with a prompt of `length` tokens: row `source_row` of another cache, `source`."""
         for layer in source.layers[len(self.keys) :]:
             self.keys.append(layer.keys[:0, :, :0].clone())
             self.values.append(layer.values[:0, :, :0].clone())
@@ -139,13 +145,13 @@ class RowCache(Cache):
             self.values[number][row, :, :length] = layer.values[source_row, :, -length:]
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Copies the first `length` columns of row `source` over row `target`."""
+        """Copies the first `length` columns (tokens) of row `source` into row `target`."""
         for store in (self.keys, self.values):
             for buffer in store:
                 buffer[target, :, :length] = buffer[source, :, :length]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Returns the number of columns (tokens) in use."""
+        """Returns the number of columns in use, which is the token count of the longest request."""
         return self.columns
 
     def _reserve(self, rows: int, columns: int) -> None:
@@ -162,13 +168,14 @@ class RowCache(Cache):
 
 
 class Sampler:
-    """Samples up to `max_batch` requests at a time, one token each per `step`.
+    """Samples the replies to at most `max_batch` requests at a time, one token of each per `step`.
 
     Args:
-        policy: the model; its weights may change between two calls, while no row is active.
-        max_batch: most requests (rows) that are sampled at a time.
-        max_model_len: longest prompt and reply together, in tokens.
-        prefill_tokens: most tokens of prompts (rows x longest prompt) that one forward pass reads.
+        policy: the model. Its weights may change only while no request is being sampled.
+        max_batch: the largest number of requests that are sampled at the same time.
+        max_model_len: the largest number of tokens of a prompt and its reply together.
+        prefill_tokens: the largest number of prompt tokens (number of prompts x longest prompt) that one
+            forward pass reads.
     """
 
     def __init__(
@@ -184,12 +191,12 @@ class Sampler:
 
     @property
     def room(self) -> int:
-        """The number of further requests that may be added."""
+        """The number of further requests that can be added now."""
         return self.max_batch - len(self.rows)
 
     @torch.inference_mode()
     def add(self, rows: Sequence[Row]) -> list[Row]:
-        """Adds requests and samples their first tokens; returns those requests that ended with this token.
+        """Adds requests and samples the first token of each; returns the requests that have ended with it.
 
         Raises:
             ValueError: there is no room, or a prompt is empty or not shorter than `max_model_len`.
@@ -211,7 +218,7 @@ class Sampler:
 
     @torch.inference_mode()
     def step(self) -> list[Row]:
-        """Samples one token for every active row; returns the rows that ended."""
+        """Samples one token for every running request; returns the requests that have ended with it."""
         if not self.rows:
             return []
         device = self.model.device
@@ -231,11 +238,11 @@ class Sampler:
         return self._sweep()
 
     def drop(self, row: Row) -> None:
-        """Removes an active row, whose client no longer waits for the reply."""
+        """Removes a running request before its reply has ended, because no client waits for the reply."""
         self._remove(self.rows.index(row))
 
     def clear(self) -> None:
-        """Removes all rows and frees the cache."""
+        """Removes all running requests and frees the key-value cache."""
         self.rows = []
         self.cache = RowCache()
 
@@ -289,15 +296,15 @@ class Sampler:
 def sample(
     logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """Draws one token per row by inverting the row's cumulative distribution.
+    """Draws the next token of each request (row) by inverting the cumulative distribution of its tokens.
 
     Args:
-        logits: [rows, vocab].
-        params: the sampling parameters, one per row.
-        uniforms: one random number in [0, 1) per row.
+        logits: the model's logits, a tensor of shape [rows, vocabulary size].
+        params: the sampling parameters of each row.
+        uniforms: one uniform random number between 0 and 1 for each row.
 
     Returns:
-        Token ids [rows] and their log-probabilities [rows] in nats.
+        Two lists with one element per row: the token ids, and their log-probabilities in nats.
     """
     device = logits.device
     greedy = torch.tensor([p.temperature == 0 for p in params], device=device)
@@ -313,7 +320,10 @@ def sample(
 
 
 def _cut(scaled: Tensor, params: Sequence[SamplingParams]) -> Tensor:
-    """Returns the logits [rows, vocab] with -inf for every token that top_k or top_p excludes."""
+    """Returns the logits `scaled` [rows, vocabulary size], but -inf for tokens that top_k or top_p excludes.
+
+    `params` has one element per row. The logits are already divided by the temperature.
+    """
     if all(p.top_p >= 1 and p.top_k <= 0 for p in params):
         return scaled
     device, vocab = scaled.device, scaled.shape[-1]
@@ -336,7 +346,15 @@ def generate(
     max_batch: int = 32,
     max_model_len: int | None = None,
 ) -> list[Completion]:
-    """Samples and returns one reply per prompt, in the order of the prompts.
+    """Samples one reply to each prompt, and returns the replies in the order of the prompts.
+
+    Args:
+        policy: the model.
+        prompts: the token ids of each prompt.
+        params: the sampling parameters of all replies, or a list with those of each reply.
+        max_batch: the largest number of replies that are sampled at the same time.
+        max_model_len: the largest number of tokens of a prompt and its reply together; None: the model's own
+            limit.
 
     Raises:
         ValueError: a prompt is empty or leaves no room for a reply.

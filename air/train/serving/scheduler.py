@@ -1,8 +1,8 @@
-"""The scheduler of air's own inference server: a worker thread that samples many requests at once.
+"""The scheduler of air's own inference server: a worker thread that samples many replies at once.
 
-Requests may be submitted from any thread. A new request joins the running ones at the next token. An idle
-worker that gets a request first waits a few milliseconds for further ones. The weights change only while no
-request runs, so each reply is sampled by one version of the weights.
+Any thread may submit requests. A new request joins the running ones at the next token. An idle worker that
+gets a request first waits a few milliseconds for further requests. The weights change only while no request
+is running, so each reply is sampled with a single version of the weights.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from air.train.serving.sampler import Completion, Row, Sampler, SamplingParams
 
 @dataclass(frozen=True)
 class Reply:
-    """A sampled reply, with the version of its weights and its timings."""
+    """A sampled reply, with the version of the weights that sampled it, and its timings."""
 
     completion: Completion
-    """The sampled tokens."""
+    """The sampled tokens, their log-probabilities, and the reason why the reply ended."""
     version: int
-    """The version of the weights that sampled it."""
+    """The number of the version of the weights that sampled the reply."""
     queue_seconds: float
-    """Time from the submission of the request to its first forward pass."""
+    """Seconds from the submission of the request to its first forward pass."""
     seconds: float
-    """Time from the submission of the request to its end."""
+    """Seconds from the submission of the request to the end of its reply."""
 
 
 @dataclass
 class Metrics:
-    """Counters of the scheduler since its start."""
+    """The scheduler's counters since it started: requests, tokens and times."""
 
     requests: int = 0
-    """Number of requests that ended well."""
+    """Number of requests that were answered without an error."""
     failed: int = 0
-    """Number of requests that ended in an infrastructure failure."""
+    """Number of requests that failed because sampling raised an exception."""
     prompt_tokens: int = 0
-    """Number of prompt tokens of requests that ended well."""
+    """Number of prompt tokens in the answered requests."""
     completion_tokens: int = 0
-    """Number of sampled tokens of requests that ended well."""
+    """Number of sampled tokens in the answers."""
     busy_seconds: float = 0.0
-    """Wall time in which the model ran."""
+    """Seconds (wall time) in which the worker thread sampled."""
     queue_seconds: float = 0.0
-    """Time from submission to the first forward pass, summed over requests."""
+    """Sum of the seconds that the answered requests waited for their first forward pass."""
 
 
 @dataclass(eq=False)
@@ -60,11 +60,11 @@ class _Job:
 
 
 class Batcher:
-    """Scheduler: a worker thread that runs a `Sampler` for requests from any thread.
+    """The scheduler: a worker thread that samples the replies to requests from any thread.
 
     Args:
-        sampler: the sampler, which only the worker thread may use from now on.
-        window: seconds to wait for further requests when one arrives at an idle worker.
+        sampler: samples the tokens. From now on only the worker thread may use this object.
+        window: seconds that an idle worker, when a request arrives, waits for further requests.
     """
 
     def __init__(self, sampler: Sampler, *, window: float = 0.003) -> None:
@@ -85,7 +85,7 @@ class Batcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the worker thread after the current token; unfinished requests fail with InferenceError."""
+        """Ends the worker thread after the current token. Unfinished requests fail with InferenceError."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -97,7 +97,9 @@ class Batcher:
         self._running.clear()
 
     def submit(self, prompt: Sequence[int], params: SamplingParams) -> Future[Reply]:
-        """Queues a request and returns a future for its reply; cancelling the future cancels the request.
+        """Queues a request and returns a future for its reply. Cancelling the future cancels the request.
+
+        `prompt` contains the token ids of the prompt.
 
         Raises:
             InferenceError: the worker has been stopped.
@@ -112,9 +114,9 @@ class Batcher:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Context manager: waits until no request runs, and lets no new one start during the `with` block.
+        """Context manager: waits until no request is running, and starts none during the `with` block.
 
-        So the block can change the weights.
+        So the block can change the weights. Requests that arrive meanwhile wait until the block ends.
         """
         with self._changed:
             self._paused += 1
@@ -148,7 +150,7 @@ class Batcher:
                 self._changed.notify_all()
 
     def _await_work(self) -> bool:
-        """Waits until a request can be sampled; returns whether the worker continues (False after `stop`)."""
+        """Waits until a request can be sampled, and returns True; returns False after a call of `stop`."""
         with self._changed:
             while not (self._stopping or self._running or (self._waiting and not self._paused)):
                 self._changed.wait()
@@ -160,9 +162,9 @@ class Batcher:
             return not self._stopping
 
     def _advance(self) -> list[Row]:
-        """Adds waiting requests if there are any, otherwise samples one token per running request.
+        """Adds waiting requests to the batch; if there are none, samples one token per running request.
 
-        Returns the rows whose request has ended.
+        Returns the requests that have ended.
         """
         for row, job in list(self._running.items()):
             if job.future.cancelled():

@@ -1,17 +1,16 @@
-"""Air's own inference server: serves a policy in vLLM's protocol, in a thread of this process.
+"""Air's own inference server: serves a policy over vLLM's HTTP interface, in a thread of this process.
 
-It answers `GET /health`, `/version`, `/metrics` and `/v1/models`, `POST /v1/chat/completions` (messages in,
-text out; messages become token ids as in rollouts) and `POST /inference/v1/generate` (token ids in; token ids
-and log-probabilities out). It has no authentication: keep it on the loopback interface.
+It answers `GET /health`, `/version`, `/metrics` and `/v1/models`; `POST /v1/chat/completions`, which takes
+messages and returns text; and `POST /inference/v1/generate`, which takes token ids and returns token ids and
+log-probabilities. It has no authentication, so do not let it listen outside the loopback interface.
 
-The server uses the policy's weights without a copy. Code that changes them in place does so inside
-`exclusive()` and then calls `update_weights()`. The header `x-weights-version` of each answer names
-the version of the weights. Streaming, stop strings, penalties, several choices and guided decoding
-are refused, not ignored.
+The server uses the policy's weights without a copy. Code that changes the weights in place must do so
+inside `exclusive()` and then call `update_weights()`. The header `x-weights-version` of each answer names
+the version of the weights. A request for streaming, stop strings, penalties, several choices or guided
+decoding is refused.
 
-The caller sets the number of torch's threads before the first request. If boxes use the same few
-cores, set one thread, because with two threads, which wait for each other, a small model samples ten times
-slower.
+The caller sets the number of torch's threads before the first request. If boxes use the same few cores, set
+one thread: threads wait for each other, so with two of them a small model samples ten times slower.
 """
 
 from __future__ import annotations
@@ -44,20 +43,23 @@ from air.train.serving.scheduler import Batcher, Metrics, Reply
 
 VERSION_HEADER = "x-weights-version"
 _POLL_SECONDS = 0.25
-"""Seconds between two checks whether the client of an unfinished request has disconnected."""
+"""Seconds between two checks whether a client has disconnected before its answer is ready."""
 _START_SECONDS = 30.0
 
 
 class InferenceServer:
-    """An HTTP server for one policy. Call `start` and `stop`, or use it as a context manager, which does so.
+    """An HTTP server that samples replies from one policy.
+
+    As a context manager, it starts and stops itself. Otherwise call `start` and `stop`.
 
     Args:
         policy: the policy to serve; its model is not copied.
-        host, port: the address to listen on; port 0 takes a free one.
-        max_model_len: longest prompt and reply together, in tokens; None: the model's own limit.
-        max_batch: most requests that are sampled at a time.
+        host, port: the address to listen on; port 0 selects a free port.
+        max_model_len: the largest number of tokens of a prompt and its reply together; None: the model's own
+            limit.
+        max_batch: the largest number of requests that are sampled at the same time.
         name: the model's name in requests; None: the policy's name.
-        window: seconds to wait for further requests when one arrives at an idle server.
+        window: seconds that the idle server, when a request arrives, waits for further requests.
     """
 
     def __init__(
@@ -87,17 +89,17 @@ class InferenceServer:
 
     @property
     def url(self) -> str:
-        """The root address (URL) of the server; OpenAI clients need this plus `/v1`."""
+        """The root address (URL) of the server. An OpenAI client needs this address with `/v1` at its end."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
     @property
     def version(self) -> int:
-        """The number of times that the weights have changed."""
+        """The number of the weights' version: 0 at first, and 1 more after each `update_weights`."""
         return self._batcher.version
 
     def start(self) -> None:
-        """Starts the server; blocks until it answers requests.
+        """Starts the server, and returns when it answers requests.
 
         Raises:
             UsageError: the address or port cannot be used.
@@ -129,7 +131,7 @@ class InferenceServer:
             time.sleep(0.005)
 
     def stop(self) -> None:
-        """Ends the server; unfinished requests are answered with an error."""
+        """Ends the server. Unfinished requests are answered with an error."""
         self._batcher.stop()
         if self._server is not None:
             self._server.should_exit = True
@@ -153,14 +155,18 @@ class InferenceServer:
             raise InferenceError("the inference server has ended")
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Context manager: waits until no request is sampled; new ones wait until the `with` block ends."""
+        """Context manager: waits until no request is running, and starts none during the `with` block.
+
+        So the block can change the weights. Requests that arrive meanwhile wait until the block ends.
+        """
         return self._batcher.exclusive()
 
     def update_weights(self, state: Mapping[str, torch.Tensor] | None = None) -> int:
-        """Gives the policy's weights a new version number once no request runs, and returns the number.
+        """Waits until no request is running, then gives the weights a new version number and returns it.
 
         Args:
-            state: weights to load first; None: the model's weights were already changed in place.
+            state: weights that are loaded into the model first. None if the model's weights were already
+                changed in place.
         """
         with self.exclusive():
             if state is not None:

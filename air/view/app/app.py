@@ -1,6 +1,6 @@
-"""The Streamlit app: the bar at the top, the choice of run and page, and live updates.
+"""The frame of the trajectory viewer's Streamlit app: the bar at the top, the chosen page, live updates.
 
-`air view` starts it; the command line names the folders in which it finds runs.
+`air view` starts the app. The command line names the folders in which the app looks for training runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from air.view.render.markup import CSS, text
 
 LIVE_SECONDS = 2
 LIVE_FOR = 120
-"""Live updates are on at first if the run's files have changed within the last `LIVE_FOR` seconds."""
+"""When the app opens, live updates are on if the run's files changed in the last `LIVE_FOR` seconds."""
 SHOW = {
     "Runs": runs.show,
     "Run": run.show,
@@ -32,7 +32,10 @@ SHOW = {
 
 
 def main(argv: Sequence[str]) -> None:
-    """Renders the app once; `argv` lists folders, each a run's folder or a folder that contains runs."""
+    """Renders the app's present page once. Streamlit runs this again after every action of the user.
+
+    Each element of `argv` is the folder of a run, or a folder that contains such folders.
+    """
     st.set_page_config(page_title="air view", layout="wide")
     look = (path.read_text(encoding="utf-8") for path in (CSS, Path(__file__).with_name("app.css")))
     st.html(f"<style>{''.join(look)}</style>")
@@ -55,7 +58,10 @@ def _show(found: Sequence[Run]) -> None:
 
 
 def _bar(found: Sequence[Run]) -> Run:
-    """Shows the bar at the top, which selects run, page and live updates; returns the chosen run."""
+    """Shows the bar at the top, in which the user selects run, page and live updates.
+
+    Returns that run of `found` which the user has selected.
+    """
     names = [run.name for run in found]
     wanted = url_state.get("run")
     at = names.index(wanted) if wanted in names else 0
@@ -89,7 +95,7 @@ def _bar(found: Sequence[Run]) -> Run:
 
 
 def _refresh(index: RunIndex) -> None:
-    """Adds new lines of the run's files to the index; shows a progress bar if many files have changed."""
+    """Reads new lines of the run's files into the index. Shows a progress bar if many files have changed."""
     place = st.empty()
 
     def progress(done: int, of: int) -> None:
@@ -102,6 +108,9 @@ def _refresh(index: RunIndex) -> None:
 
 @st.fragment(run_every=LIVE_SECONDS)
 def _watch(index: RunIndex) -> None:
-    """Refreshes the index every `LIVE_SECONDS` seconds; if the index has changed, renders the app again."""
+    """Reads new lines of the run's files every `LIVE_SECONDS` seconds.
+
+    If there are any, renders the app again.
+    """
     if index.refresh():
         st.rerun()

@@ -20,13 +20,16 @@ Points = Sequence[tuple[int, float]]
 TIME_COLOURS = ["#4c7dea", "#2fa874", "#e0962f", "#9aa3b2"]
 HEIGHT = 210
 _ORDER = alt.EncodingSortField("order", op="min", order="ascending")
-"""Makes a chart keep its curves in the order in which they were given."""
+"""The setting with which a chart keeps its curves in the given order instead of sorting them by name."""
 
 
 def lines(named: Mapping[str, Points], *, height: int = HEIGHT, smoothed: bool = True) -> Any:
-    """Returns a chart of named curves by training step.
+    """Returns a line chart with the training step on the horizontal axis.
 
-    If `smoothed`, long curves are drawn faint, with their running mean on top.
+    Args:
+        named: the points (step, value) of each curve, by the curve's name.
+        height: the height in pixels.
+        smoothed: draw long curves faint, with their running mean on top.
     """
     long = smoothed and max((len(points) for points in named.values()), default=0) > 8
     strong = {name: smooth(points) if long else points for name, points in named.items()}
@@ -50,7 +53,10 @@ def lines(named: Mapping[str, Points], *, height: int = HEIGHT, smoothed: bool =
 
 
 def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> Any:
-    """Returns a bar chart of the seconds that each step's episodes spent on each activity (`TIMES`)."""
+    """Returns a bar chart of how the episodes of each training step spent their time, in seconds.
+
+    Each bar is divided by activity (`TIMES`), such as grading. `rows` are lines of `metrics.jsonl`.
+    """
     data = [
         {"step": row["step"], "name": name, "value": float(row.get(f"seconds_{name}") or 0)}
         for row in rows

@@ -1,6 +1,6 @@
-"""Stores the app's navigation state in the address (URL) of its page, and shares the open indices of runs.
+"""Stores in the address (URL) of the viewer's page what the user has selected there, such as run and episode.
 
-Because the state is in the address, a person can reload the page or send the address to others.
+So the user can reload the page or send its address to others. The module also opens the indices of runs.
 """
 
 from __future__ import annotations
@@ -17,20 +17,23 @@ PAGE_WIDGET = "page-widget"
 
 
 def get(name: str, default: str = "") -> str:
-    """Returns a query parameter of the page's address (URL), or `default` if the parameter is absent."""
+    """Returns the query parameter `name` of the page's address (URL), or `default` if it is absent."""
     return str(st.query_params.get(name, default))
 
 
 def whole(name: str) -> int | None:
-    """Returns a query parameter of the address as an integer, or None if it is no non-negative integer."""
+    """Returns the query parameter `name` of the page's address (URL) as a non-negative integer.
+
+    Returns None if the parameter is absent or is something else.
+    """
     text = get(name)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def go(**parts: Any) -> None:
-    """Sets query parameters of the page's address (URL); the value None removes a parameter.
+    """Sets query parameters of the page's address (URL), so the app shows another page or episode.
 
-    Call this only from the callback of a Streamlit widget.
+    The value None removes a parameter. Call this only from the callback of a Streamlit widget.
     """
     for name, value in parts.items():
         if value is None:
@@ -42,12 +45,12 @@ def go(**parts: Any) -> None:
 
 
 def page() -> str:
-    """Returns the name of the page to show: the one that the address names, otherwise `Run`."""
+    """Returns the name of the viewer's page that the address (URL) selects, or `Run` if it selects none."""
     given = get("page", "Run")
     return given if given in PAGES else "Run"
 
 
 @st.cache_resource(show_spinner=False)
 def index_of(folder: str) -> RunIndex:
-    """Returns the index of the run in `folder`; all browser sessions share this object."""
+    """Opens the index of the run in `folder` and returns it. All browser sessions share this object."""
     return RunIndex(Path(folder))

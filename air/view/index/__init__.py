@@ -1,1 +1,1 @@
-"""Finds runs on disk and keeps an index of the episodes of each."""
+"""Finds training runs on disk, and keeps an index file of each run's episodes up to date."""

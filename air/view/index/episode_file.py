@@ -1,4 +1,4 @@
-"""Reads one trajectory file without an index, once from start to end."""
+"""Reads a single trajectory file from start to end, for a view that has no index of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from air.view.index.tail import Mark, Tail, load
 
 @dataclass(frozen=True)
 class Single:
-    """One trajectory file: the facts about its episode, and the `Place` (position) of each line."""
+    """One trajectory file that was read: the facts about its episode, and the `Place` of each line.
+
+    A `Place` is the position of a line in the file, with facts about the line.
+    """
 
     path: Path
     facts: Facts
@@ -24,9 +27,9 @@ class Single:
     """Number of lines that could not be read."""
 
     def head(self) -> dict[str, dict[str, Any]]:
-        """Returns the lines that belong to no item, by their type: the `start` and the `end` line.
+        """Returns the lines that belong to no turn, such as `start` and `end`, in a dict by their type.
 
-        If the file lacks one of the two, its value is an empty dict.
+        If the file lacks one of these two lines, its value is an empty dict.
         """
         lines = self._load([place for place in self.places if place.item < 0])
         return {"start": {}, "end": {}} | {line["type"]: line for line in lines}
@@ -42,7 +45,9 @@ class Single:
 
 
 def scan(path: Path) -> Single:
-    """Reads a whole trajectory file; returns the facts about its episode and the `Place` of each line.
+    """Reads a whole trajectory file. Returns the facts about its episode, and the `Place` of each line.
+
+    A `Place` is the position of a line in the file, with facts about the line.
 
     Raises:
         UsageError: the file cannot be read.

@@ -1,6 +1,6 @@
-"""Extracts facts about an episode from its trajectory's lines, with the `Place` of each line in the file.
+"""Extracts facts about an episode from the lines of its trajectory, and the `Place` of each line.
 
-Any JSON object is accepted as a line: a field that is absent or has an unexpected type counts as None.
+Any JSON object is accepted as a line. A field that is absent or has an unexpected type counts as None.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ from dataclasses import dataclass
 from typing import Any
 
 KEPT_SCORES = 60
-"""Most scores of an episode that the index stores: those of its last validates (gradings)."""
+"""The index stores the scores of at most this number of an episode's last validates (gradings)."""
 
 
 @dataclass
 class Facts:
-    """Facts about one episode, from the lines of its trajectory so far; unrecorded facts are None."""
+    """Facts about one episode, from those lines of its trajectory that were read so far.
+
+    A fact that is not recorded is None.
+    """
 
     episode: str | None = None
     task: str | None = None
     model: str | None = None
     metric: str | None = None
     direction: str | None = None
-    """`higher` or `lower`: which scores are better."""
+    """Which scores are better: `higher` or `lower`."""
     baseline: float | None = None
     isolation: str | None = None
     started: float | None = None
@@ -31,32 +34,33 @@ class Facts:
     ended: float | None = None
     """The time of the `end` line, in seconds since the epoch."""
     how: str = "unfinished"
-    """`well`, `failed` (infrastructure failure) or `unfinished` (it still runs, or its run was killed)."""
+    """How the episode ended: `well` (without an error), `failed` (by an infrastructure failure), or
+    `unfinished` (it is still running, or its run was killed)."""
     why: str | None = None
     """The reason why the episode ended, from the `end` line."""
     error: str | None = None
     reward: float | None = None
     score: float | None = None
-    """The score of the last validate that has one."""
+    """The score of the last validate (grading) that has a score."""
     best: float | None = None
     test: float | None = None
     turns: int = 0
     validates: int = 0
     errors: int = 0
-    """Number of turns with a failed command or without an action, and of failed validates."""
+    """Number of turns with a failed command or without an action, plus number of failed validates."""
     seconds: float = 0.0
-    """Time from the first line of the trajectory to the last."""
+    """Seconds from the first line of the trajectory to the last."""
     seconds_model: float = 0.0
     seconds_exec: float = 0.0
     seconds_grading: float = 0.0
     seconds_queue: float = 0.0
     scores: str = "[]"
-    """The scores of the last `KEPT_SCORES` validates, as a JSON list; null if a validate has no score."""
+    """The scores of the last `KEPT_SCORES` validates, as a JSON list. A validate without a score has null."""
     lines: int = 0
     items: int = 0
     """Number of items. An item is a turn with its validates, or validates without a recorded turn."""
     turn: int | None = None
-    """The turn number of the last step or validate."""
+    """The turn number in the last `step` or `validate` line."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +84,16 @@ class Place:
 
 
 def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> Place | None:
-    """Updates `facts` with one line of a trajectory; returns the line's `Place` (position and stored facts).
+    """Adds the content of one line of a trajectory to `facts`, and returns the line's `Place`.
 
-    Returns None if the line has no `type`, because then it is no trajectory line.
+    A `Place` is the line's position in the file, with facts about the line. Returns None if the line has
+    no `type`, because then it is not a line of a trajectory.
+
+    Args:
+        facts: the facts about the episode so far; they are changed in place.
+        line: the JSON object in the line.
+        offset: where the line starts in the file, in bytes.
+        length: length of the line, in bytes.
     """
     kind = text(line.get("type"))
     if kind is None:

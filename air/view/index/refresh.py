@@ -1,7 +1,7 @@
-"""Keeps the index of a run up to date by reading only the lines that were appended to its files.
+"""Keeps the index of a training run up to date: reads only the lines that were appended to the run's files.
 
-Lines that cannot be used (not JSON, or without a required field) are skipped and counted as problems of
-their file, so a bad file does not hide the others. Several processes may refresh one index at once.
+A line that cannot be used (it is not JSON, or lacks a required field) is skipped and counted as a problem of
+its file. So a bad file does not hide the others. Several processes can refresh one index at the same time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from air.view.index.tables import FACTS, PLACES, file_of, opened, translated
 from air.view.index.tail import Mark, Tail, changed
 
 BATCH_FILES = 200
-"""Number of files that are read in one transaction."""
+"""Number of trajectory files that are read in one transaction of the index's database."""
 SUFFIX = ".jsonl"
 LOGS = ("metrics", "groups")
 NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
-"""Names (without `SUFFIX`) of JSON-lines files that may lie beside trajectories but hold no trajectory."""
+"""Names (without `.jsonl`) of files that can be in the same folder as trajectories but are none."""
 Progress = Callable[[int, int], None]
 """A callback that receives the number of files read so far and the number of all changed files."""
 
@@ -36,7 +36,7 @@ def no_progress(done: int, total: int) -> None:
 
 
 class Refresher:
-    """Owns the index file of the run in `folder` (a SQLite file in the cache) and keeps it up to date.
+    """Opens a training run's index (a SQLite file in the cache folder) and keeps it up to date.
 
     Args:
         folder: a run's folder with `trajectories/` in it, or a folder that holds trajectories directly.
@@ -64,10 +64,10 @@ class Refresher:
             self._db.close()
 
     def refresh(self, progress: Progress = no_progress) -> bool:
-        """Adds new lines of the run's files to the index; returns whether the index has changed.
+        """Reads new lines of the run's files into the index; returns whether the index has changed.
 
         Raises:
-            UsageError: the run or the index cannot be read or written.
+            UsageError: a file of the run cannot be read, or the index cannot be written.
         """
         inner = self.folder / "trajectories"  # the run may have created it since
         self.trajectories = inner if inner.is_dir() else self.folder
@@ -86,7 +86,10 @@ class Refresher:
             return bool(read or logs or gone)
 
     def refresh_logs(self) -> bool:
-        """Like `refresh` for only `metrics.jsonl` and `groups.jsonl`; returns whether they had changed."""
+        """Reads new lines of `metrics.jsonl` and `groups.jsonl`, but not of trajectories, into the index.
+
+        Returns whether one of the two files had changed.
+        """
         with self._lock, translated(self.folder):
             marks = self.marks()
             new = [
@@ -101,14 +104,17 @@ class Refresher:
             return bool(new)
 
     def _files(self) -> dict[str, os.DirEntry[str]]:
-        """Returns the trajectory files on disk, by file name without suffix."""
+        """Returns the run's trajectory files on disk, by file name without suffix."""
         omitted = NOT_TRAJECTORIES if self.trajectories == self.folder else ()
         with os.scandir(self.trajectories) as entries:
             entries_by_name = {e.name[: -len(SUFFIX)]: e for e in entries if _may_be_read(e)}
         return {name: entry for name, entry in entries_by_name.items() if name not in omitted}
 
     def _read_or_mark(self, path: Path) -> bool:
-        """Reads a trajectory's new lines or marks it as unreadable; returns whether the index has changed."""
+        """Reads the new lines of a trajectory file into the index, or marks the file as unreadable there.
+
+        Returns whether the index has changed.
+        """
         self._db.execute("SAVEPOINT one")
         try:
             self._read_trajectory(path)
@@ -120,9 +126,10 @@ class Refresher:
             self._db.execute("RELEASE one")
 
     def _mark_unreadable(self, name: str) -> bool:
-        """Adds an unreadable file to the index, with one problem; returns whether the index has changed.
+        """Records in the index that a trajectory file is unreadable; returns whether the index has changed.
 
-        The file gets the size -1 in the index, so that every refresh tries to read it again.
+        `name` is the file's name without suffix. The file gets the size -1 in the index, so that every
+        refresh tries to read it again.
         """
         row = self._db.execute("SELECT id, size FROM files WHERE name = ?", [name]).fetchone()
         if row is not None and row["size"] < 0:
@@ -141,17 +148,21 @@ class Refresher:
         return True
 
     def marks(self) -> dict[str, Mark]:
-        """Returns for each indexed file how far it was read, by the file's name without suffix.
+        """Returns a dict from the name of each indexed file to a `Mark`: how far the file was read.
 
-        `metrics.jsonl` and `groups.jsonl` have the names `/metrics` and `/groups`.
+        Names are without suffix; `metrics.jsonl` and `groups.jsonl` have the names `/metrics` and `/groups`.
         """
         rows = self.ask("SELECT name, size, mtime_ns, offset, seal FROM files")
         return {row[0]: Mark(*row[1:]) for row in rows}
 
     def _forget(self, marks: Mapping[str, Mark], there: Collection[str]) -> bool:
-        """Removes from the index what came from files that no longer exist; returns whether there were any.
+        """Removes from the index the content of files that were deleted from the run's folder.
 
-        `there` are the names of the existing trajectory files.
+        Returns whether there were such files.
+
+        Args:
+            marks: the reading positions of the indexed files, by file name without suffix.
+            there: the names, without suffix, of the trajectory files that exist.
         """
         logs = {f"/{kind}" for kind in LOGS if (self.folder / f"{kind}.jsonl").is_file()}
         gone = [name for name in marks if name not in there and name not in logs]
@@ -173,7 +184,10 @@ class Refresher:
             self._db.execute(f"DELETE FROM {table} WHERE file = ?", [file])
 
     def _opened_tail(self, name: str, path: Path) -> tuple[Tail, int, int]:
-        """Returns a file's new lines, its id in the index, and the number of its unusable lines so far."""
+        """Returns the new lines of the file at `path`, its id in the index, and its number of unusable lines.
+
+        A new file gets an id. If the file was rewritten, its old content is removed from the index.
+        """
         row = self._db.execute("SELECT * FROM files WHERE name = ?", [name]).fetchone()
         mark = Mark(*row[2:6]) if row else Mark()
         tail = Tail(path, mark)
@@ -251,7 +265,10 @@ class Refresher:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Context manager: runs the `with` block as one transaction, in which no other process can write."""
+        """Context manager: runs the `with` block as one transaction of the index's database.
+
+        Meanwhile no other process can write to the index. If the block raises, its changes are undone.
+        """
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -262,7 +279,7 @@ class Refresher:
 
 
 def _may_be_read(entry: os.DirEntry[str]) -> bool:
-    """Whether a directory entry is a regular `.jsonl` file, not hidden, whose name is valid text."""
+    """Whether a directory entry is a regular, not hidden `.jsonl` file whose name is valid text."""
     if not entry.name.endswith(SUFFIX) or entry.name.startswith("."):
         return False
     try:

@@ -1,8 +1,8 @@
-"""The index of one run: lists, filters, sorts and opens its episodes without reading whole trajectories.
+"""The index of one training run, with which views find episodes without reading whole trajectories.
 
-The index is a SQLite file in the cache folder. It holds facts about every episode, and the `Place`
-(position in the file and stored facts) of every line of its trajectory. `refresh` reads only appended lines.
-The index file can be deleted at any time, because `refresh` creates its content again.
+The index is a SQLite file in the cache folder. It holds facts about every episode, and a `Place` for every
+line of its trajectory: the line's position in the file, with facts about the line. `refresh` reads only lines
+that were appended. The index file can be deleted at any time, because its content is made again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
 
 
 class RunIndex:
-    """Answers queries about the episodes of one run; call `refresh` first.
+    """The index of one training run, which answers queries about its episodes. Call `refresh` first.
 
     Args:
         folder: a run's folder with `trajectories/` in it, or a folder that holds trajectories directly.
@@ -56,15 +56,21 @@ class RunIndex:
         self._refresher.close()
 
     def refresh(self, progress: Progress = no_progress) -> bool:
-        """Adds new lines of the run's files to the index; returns whether the index has changed."""
+        """Reads new lines of the run's files into the index; returns whether the index has changed.
+
+        `progress` is called with the numbers of files that are done and of all changed files.
+        """
         return self._refresher.refresh(progress)
 
     def refresh_logs(self) -> bool:
-        """Like `refresh` for only `metrics.jsonl` and `groups.jsonl`; returns whether they had changed."""
+        """Reads new lines of `metrics.jsonl` and `groups.jsonl`, but not of trajectories, into the index.
+
+        Returns whether one of the two files had changed.
+        """
         return self._refresher.refresh_logs()
 
     def count(self, wanted: Filter | None = None) -> int:
-        """Returns the number of episodes that pass the filter, or of all episodes without a filter."""
+        """Returns the number of episodes that meet the filter `wanted`; None counts all episodes."""
         where, values = condition(wanted or Filter())
         found = self._ask(f"SELECT count(*) FROM {JOINED} WHERE {where}", values)
         return int(found[0][0])
@@ -77,7 +83,14 @@ class RunIndex:
         offset: int = 0,
         limit: int = 100,
     ) -> list[Episode]:
-        """Returns at most `limit` of the episodes that pass the filter, in the order `sort` (see `SORTS`)."""
+        """Returns a part of the sorted list of episodes that meet a filter.
+
+        Args:
+            wanted: the filter; None accepts all episodes.
+            sort: the sort order, one of the names in `SORTS`.
+            offset: the number of episodes to leave out at the start of the sorted list.
+            limit: the largest number of episodes to return.
+        """
         where, values = condition(wanted or Filter())
         found = self._ask(
             f"SELECT {COLUMNS} FROM {JOINED} WHERE {where} ORDER BY {SORTS[sort]}, f.name "
@@ -87,34 +100,38 @@ class RunIndex:
         return [episode_of(row) for row in found]
 
     def episode(self, name: str) -> Episode | None:
-        """Returns the episode whose id, or file name without suffix, is `name`; None if there is none."""
+        """Returns the episode with the id `name` or the file name `name` (without suffix), or None."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE f.name = ? OR e.episode = ? LIMIT 1"
         found = self._ask(query, [name, name])
         return episode_of(found[0]) if found else None
 
     def group(self, step: int, number: int) -> list[Episode]:
-        """Returns those episodes of a step's group `number` that have a trajectory, in the group's order."""
+        """Returns the episodes in group `number` of training step `step`, in the group's order.
+
+        Episodes without a trajectory file are left out.
+        """
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE m.step = ? AND m.grp = ? ORDER BY m.rowid"
         return [episode_of(row) for row in self._ask(query, [step, number])]
 
     def groups(self) -> list[dict[str, Any]]:
-        """Returns the rows of `groups.jsonl`, oldest first."""
+        """Returns the lines of the run's `groups.jsonl` as dicts, oldest first."""
         return self._log("groups")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Returns the rows of `metrics.jsonl`, oldest first."""
+        """Returns the lines of the run's `metrics.jsonl` as dicts, oldest first."""
         return self._log("metrics")
 
     def tasks(self) -> list[str]:
-        """Returns the ids of the tasks that were played, sorted."""
+        """Returns the ids of the tasks that the run's episodes played, sorted."""
         query = "SELECT DISTINCT task FROM episodes WHERE task IS NOT NULL ORDER BY task"
         return [row[0] for row in self._ask(query)]
 
     def totals(self) -> dict[str, Any]:
-        """Returns numbers over all episodes, by name.
+        """Returns a dict of numbers about all episodes of the run together.
 
-        These are counts, the mean reward, sums of turns and times, and the times of the first start and the
-        last end, in seconds since the epoch.
+        It holds the numbers of episodes by how they ended, the mean reward, the sums of turns and of
+        seconds by activity, and when the first episode started and the last one ended (seconds since the
+        epoch).
         """
         names = [*(f"seconds_{name}" for name in TIMES), "turns"]
         sums = ", ".join(f"sum({name}) AS {name}" for name in names)
@@ -126,9 +143,10 @@ class RunIndex:
         return dict(self._ask(query)[0])
 
     def by_task(self) -> list[dict[str, Any]]:
-        """Returns one row per task: its metric and baseline, the number of episodes, and their results.
+        """Returns one dict per task, with the task's metric and baseline and the results of its episodes.
 
-        The results are the mean reward, the mean last score, the best score and the mean test score.
+        The results are the number of episodes, the mean reward, the mean of the episodes' last scores, the
+        best score and the mean test score.
         """
         query = (
             "SELECT task, max(metric) AS metric, max(direction) AS direction, max(baseline) AS baseline, "
@@ -139,7 +157,7 @@ class RunIndex:
         return [dict(row) for row in self._ask(query)]
 
     def problems(self) -> list[tuple[str, int]]:
-        """Returns pairs of file name and number of unreadable lines, for files that have such lines."""
+        """Returns pairs (file name without suffix, number of unreadable lines) for files with such lines."""
         found = self._ask("SELECT name, problems FROM files WHERE problems > 0 ORDER BY name")
         return [(row[0], row[1]) for row in found]
 
@@ -149,26 +167,30 @@ class RunIndex:
         return 0 if found[0][0] is None else int(found[0][0]) + 1
 
     def curve(self, episode: Episode) -> list[Place]:
-        """Returns the `Place` (position and facts) of each `validate` line of an episode, oldest first."""
+        """Returns the `Place` (position and facts) of each `validate` line in an episode's trajectory."""
         return self._places("file = ? AND kind = 'validate'", [episode.file])
 
     def places(self, episode: Episode, first: int, count: int) -> list[Place]:
-        """Returns the `Place` of each line of `count` items of an episode, beginning with item `first`."""
+        """Returns the `Place` (position and facts) of each line in `count` items, from item `first` on.
+
+        An item is a turn of the episode with its validates (gradings).
+        """
         where = "file = ? AND item >= ? AND item < ?"
         return self._places(where, [episode.file, first, first + count])
 
     def head(self, episode: Episode) -> list[Place]:
-        """Returns the `Place` of each line that belongs to no item, such as the `start` or the `end` line."""
+        """Returns the `Place` (position and facts) of each line that belongs to no turn, such as `start`."""
         return self._places("file = ? AND item = -1", [episode.file])
 
     def jump(self, episode: Episode, item: int, what: str, *, back: bool = False) -> int | None:
-        """Returns the number of the nearest item after `item` that has a validate or an error.
+        """Returns the number of the next item that has a validate or an error, or None if there is none.
 
-        Returns None if there is no such item.
+        An item is a turn of the episode with its validates (gradings).
 
         Args:
-            what: `validate` or `error`: what the item must have.
-            back: look for an item before `item` instead.
+            item: the number of the item after which the search begins.
+            what: what the item must have: `validate` or `error`.
+            back: search backwards.
         """
         which = {"validate": "kind = 'validate'", "error": "bad = 1"}[what]
         compare, pick = ("<", "max") if back else (">", "min")
@@ -177,7 +199,9 @@ class RunIndex:
         return None if found is None or found < 0 else int(found)
 
     def load(self, episode: Episode, places: Sequence[Place]) -> list[dict[str, Any]]:
-        """Reads and returns those lines of the episode's trajectory file that `places` name.
+        """Reads the lines at the positions `places` from the episode's trajectory file.
+
+        Returns the lines as dicts.
 
         Raises:
             ConfigError: the file has changed since it was indexed.

@@ -1,4 +1,4 @@
-"""Finds runs on disk and reads their `config.json`."""
+"""Finds the folders of training runs on disk and reads their `config.json`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from air.view.index.tail import parsed
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of a run, and the name under which the viewer lists it."""
+    """The folder of a training run, and the name under which the viewer lists the run."""
 
     name: str
     """The run's name; unique among the runs that `discover` found together."""
@@ -44,19 +44,19 @@ class Run:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is the folder of a run, or holds trajectories directly."""
+    """Whether a folder is the folder of a training run, or holds trajectory files directly."""
     if (folder / "trajectories").is_dir() or (folder / "metrics.jsonl").is_file():
         return True
     return any(_begins_like_a_trajectory(path) for path in sorted(folder.glob("*.jsonl"))[:3])
 
 
 def discover(paths: Sequence[Path]) -> list[Run]:
-    """Returns the runs in `paths`, most recently changed first.
+    """Returns the training runs in the folders `paths`, most recently changed first.
 
-    Each path is the folder of a run or a folder that contains such folders.
+    Each path is the folder of a run, or a folder that directly contains folders of runs.
 
     Raises:
-        MissingError: a folder does not exist, or has no run in it.
+        MissingError: a folder does not exist, or contains no run.
     """
     folders: list[Path] = []
     for path in paths:
@@ -78,7 +78,7 @@ def discover(paths: Sequence[Path]) -> list[Run]:
 
 
 def look_up(config: Mapping[str, Any], *path: str) -> Any:
-    """Returns `config[path[0]][path[1]]…`, or None if a key is absent."""
+    """Returns the value `config[path[0]][path[1]]…` of a nested config, or None if a key is absent."""
     value: Any = config
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -86,7 +86,10 @@ def look_up(config: Mapping[str, Any], *path: str) -> Any:
 
 
 def flat(config: object, prefix: str = "") -> dict[str, str]:
-    """Returns the values of a nested config as JSON text, by dotted keys such as `model.name`."""
+    """Returns a nested config as a flat dict from dotted keys, such as `model.name`, to values as JSON text.
+
+    `prefix` is put in front of all keys.
+    """
     if isinstance(config, Mapping) and config:
         pairs = [(str(key), value) for key, value in config.items()]
     elif isinstance(config, list) and any(isinstance(one, Mapping) for one in config):

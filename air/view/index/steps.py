@@ -26,7 +26,10 @@ class Item:
 
 
 def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
-    """Returns the items that the lines form, in order; `places[i]` must be the `Place` of `lines[i]`."""
+    """Returns the items (turns with their validates) that the given trajectory lines form, in order.
+
+    `places[i]` must be the `Place` of `lines[i]`; it holds the number of the line's item.
+    """
     found: dict[int, Item] = {}
     for place, line in zip(places, lines, strict=True):
         item = found.setdefault(place.item, Item(place.item))
@@ -41,7 +44,10 @@ def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
 
 
 def thought(step: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns two texts of a turn's reply: before and after the action, without the action's code fence."""
+    """Returns what the model wrote in a turn before its action, and what it wrote after it.
+
+    Neither text includes the code fence around the action. `step` is the turn's `step` line.
+    """
     reply, action = step.get("reply"), step.get("action")
     if not isinstance(reply, str):
         return "", ""
@@ -56,9 +62,10 @@ def thought(step: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns two texts of a turn: the world's observation, and what the model saw if that differs (or "").
+    """Returns a turn's observation from the world, and the text that the model saw in its place.
 
-    Trajectories of version 1 record no observation, so for them the first text is what the model saw.
+    The second text is empty if the model saw the observation itself. Trajectories of version 1 record only
+    what the model saw, so there this is the first text. `step` is the turn's `step` line.
     """
     world, shown = step.get("observation"), step.get("shown")
     world, shown = world or "", shown or ""
@@ -68,10 +75,10 @@ def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def diff_of(step: Mapping[str, Any] | None) -> tuple[list[Line], str, str]:
-    """Returns how a turn changed the workspace.
+    """Returns how a turn changed the workspace: the changed files, their unified diff, and a problem.
 
-    The result is a tuple: the changed files, their unified diff, and why the diff is incomplete ("" if it is
-    complete).
+    The problem is the reason why the diff is incomplete, or an empty string if it is complete. `step` is the
+    turn's `step` line.
     """
     diff = (step or {}).get("diff")
     if not isinstance(diff, dict):

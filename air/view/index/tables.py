@@ -16,7 +16,7 @@ from air.errors import ConfigError, InfrastructureError, MissingError, UsageErro
 from air.view.index.facts import Facts, Place
 
 VERSION = 1
-"""Version of the tables. It is part of the index file's name, so files of other versions stay unchanged."""
+"""Version of the tables' layout. The index file's name contains it, so another version has its own file."""
 FACTS = list(Facts.__dataclass_fields__)
 PLACES = list(Place.__dataclass_fields__)
 _TABLES = f"""
@@ -43,43 +43,43 @@ SORTS = {
     "slowest": "seconds DESC",
     "task": "task ASC, reward DESC",
 }
-"""Sort orders of episodes: the name that users see, and the SQL that sorts."""
+"""Sort orders for lists of episodes: the name that users see, and the SQL expression that sorts."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions that an episode must meet; a condition with its default value is not applied."""
+    """Conditions that an episode must meet to be listed. A field with its default value is no condition."""
 
     task: str | None = None
     how: str | None = None
-    """How the episode ended: `well`, `failed` or `unfinished`."""
+    """How the episode ended: `well` (without an error), `failed` or `unfinished`."""
     errors: bool = False
-    """Only episodes with a command that failed, a reply that was no action, or a failed validate."""
+    """Whether the episode must have a failed command, a reply without an action, or a failed validate."""
     text: str = ""
-    """Text that occurs in the trajectory's name, the model's name or the error; letter case is ignored."""
+    """A text that the trajectory's name, the model's name or the error must contain, in any letter case."""
     reward: tuple[float, float] | None = None
-    """Lowest and highest reward, both included."""
+    """The lowest and the highest reward that the episode may have."""
     turns: tuple[int, int] | None = None
-    """Lowest and highest number of turns, both included."""
+    """The lowest and the highest number of turns that the episode may have."""
     step: int | None = None
     """The training step in which the episode was played."""
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One episode of the index: its trajectory file, its facts, and its group in the training."""
+    """One episode in the index of a run: its trajectory file, its facts, and its group in training."""
 
     file: int
-    """The id of its trajectory file in the index."""
+    """The id that the episode's trajectory file has in the index."""
     name: str
-    """The name of its trajectory file, without suffix."""
+    """The name of the episode's trajectory file, without suffix."""
     problems: int
-    """Number of lines of its file that could not be read."""
+    """Number of lines in the episode's trajectory file that could not be read."""
     facts: Facts
     step: int | None
-    """The training step, or None if `groups.jsonl` does not list the episode."""
+    """The number of the episode's training step, or None if `groups.jsonl` does not list the episode."""
     group: int | None
-    """The number of its group within the step."""
+    """The number of the episode's group within the step, from 0, or None if `step` is None."""
     advantage: float | None
 
 
@@ -90,12 +90,12 @@ JOINED = "episodes e JOIN files f ON f.id = e.file LEFT JOIN members m ON m.epis
 
 
 def episode_of(row: sqlite3.Row) -> Episode:
-    """Returns the episode in a row of an SQL result with the columns `COLUMNS`."""
+    """Returns the row of an SQL result as an `Episode`. The row must have the columns `COLUMNS`."""
     return Episode(row[0], row[1], row[2], Facts(*row[6:]), row[3], row[4], row[5])
 
 
 def check_sort(name: str) -> None:
-    """Checks that `name` is the name of a sort order.
+    """Raises an error unless `name` is the name of a sort order of episodes.
 
     Raises:
         ConfigError: `SORTS` has no such name.
@@ -106,7 +106,7 @@ def check_sort(name: str) -> None:
 
 
 def where(wanted: Filter) -> tuple[str, list[Any]]:
-    """Returns a filter as an SQL condition, and the values for the condition's question marks."""
+    """Returns a filter of episodes as an SQL condition, and the values for its placeholders (`?`)."""
     parts: list[str] = ["1"]
     values: list[Any] = []
     for column, value in (("e.task", wanted.task), ("e.how", wanted.how), ("m.step", wanted.step)):
@@ -128,15 +128,15 @@ def where(wanted: Filter) -> tuple[str, list[Any]]:
 
 
 def file_of(folder: Path) -> Path:
-    """Returns the path of the index file of the run in `folder`."""
+    """Returns the path, in the cache folder, of the index file for the run in `folder`."""
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     return paths.cache() / "view" / f"{folder.name[:40]}-{digest}.v{VERSION}.sqlite"
 
 
 def opened(file: Path) -> sqlite3.Connection:
-    """Opens an index file and returns the SQLite connection.
+    """Opens the index file `file` of a run, and returns the SQLite connection to it.
 
-    An absent file is created, and a damaged file is replaced.
+    If the file is absent or damaged, a new, empty index file is created.
 
     Raises:
         UsageError: the file cannot be written.
@@ -173,12 +173,12 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 @contextmanager
 def translated(place: Path) -> Iterator[None]:
-    """Context manager: turns errors of the disk and of SQLite in the `with` block into errors of air.
+    """Context manager: turns an `OSError` or SQLite error in the `with` block into one of air's exceptions.
 
-    `place` is the file or run that the error messages name.
+    `place` is the file or the run's folder that the error message names.
 
     Raises:
-        MissingError: a file is gone.
+        MissingError: a file no longer exists.
         UsageError: a file cannot be read.
         InfrastructureError: SQLite failed.
     """

@@ -1,4 +1,4 @@
-"""Reads only the lines that were appended to a JSON-lines file since its last reading."""
+"""Reads only those lines of a JSON-lines file that were appended since it was last read."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 from air.errors import ConfigError
 
 SEAL_BYTES = 64
-"""Number of bytes before its offset that a `Mark` stores; if they differ from the file, it was rewritten."""
+"""A `Mark` stores this number of bytes before its offset. If the file has others, it was rewritten."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Reading position in a file: how far the file was read, and the file's state at that time."""
+    """A reading position in a file: how far the file was read, and which state the file then had."""
 
     size: int = 0
-    """The file's size at that time, in bytes, including an incomplete last line."""
+    """The file's size when it was read, in bytes, including an incomplete last line."""
     mtime_ns: int = 0
-    """The file's modification time at that time, in nanoseconds."""
+    """The file's modification time when it was read, in nanoseconds."""
     offset: int = 0
     """Where the first unread line starts, in bytes."""
     seal: bytes = b""
-    """The file's last bytes before `offset`, at most `SEAL_BYTES`; they show whether it was rewritten."""
+    """The last bytes before `offset`, at most `SEAL_BYTES`. If they change, the file was rewritten."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +38,20 @@ class Line:
     length: int
     """Length of the line in bytes, with its newline."""
     data: dict[str, Any] | None
-    """The line's JSON object, or None if it holds none."""
+    """The JSON object in the line, or None if the line holds none."""
 
 
 @dataclass
 class Tail:
-    """The complete lines of a file after the position `mark`, as an iterable.
+    """An iterable over the complete lines of the file `path` after the reading position `mark`.
 
-    Iterate only once; at the end `mark` is the new position.
+    Iterate only once. After the iteration, `mark` is the new reading position.
     """
 
     path: Path
     mark: Mark
     anew: bool = False
-    """Whether reading starts at the first line, because the file is new or was rewritten."""
+    """Whether the iteration starts at the file's first line, because the file is new or was rewritten."""
 
     def __post_init__(self) -> None:
         stat = self.path.stat()
@@ -81,10 +81,10 @@ class Tail:
 
 
 def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:
-    """Whether a file must be read again.
+    """Whether a file must be read again, because its size or modification time differs from `mark`.
 
-    That is so if it has no mark, if its size or modification time differs from the mark, or if it has just
-    been removed.
+    `mark` is the file's last reading position. Without a mark, and for a file that was just removed, the
+    result is True.
     """
     try:
         stat = entry.stat()
@@ -94,7 +94,7 @@ def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:
 
 
 def parsed(text: bytes) -> dict[str, Any] | None:
-    """Returns the JSON object that a line holds, or None if it holds none."""
+    """Returns the JSON object in a line of a file, or None if the line holds no JSON object."""
     try:
         value = json.loads(text.decode("utf-8", errors="replace"))
     except (ValueError, RecursionError):
@@ -103,10 +103,12 @@ def parsed(text: bytes) -> dict[str, Any] | None:
 
 
 def load(path: Path, spans: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Reads the lines at these (offset, length) positions, in bytes, and returns their JSON objects.
+    """Reads some lines of the JSON-lines file at `path` and returns their JSON objects.
+
+    `spans` contains the position of each line as a pair (offset, length), in bytes.
 
     Raises:
-        ConfigError: the file has changed, so that a position holds no JSON object.
+        ConfigError: the file has changed, so there is no JSON object at a position.
         OSError: the file cannot be read.
     """
     lines = []

@@ -2,7 +2,8 @@
 
 Escape sequences are removed. Carriage returns and backspaces overwrite text as on a terminal, so that only
 the last state of a progress bar stays. Every other control character, and every character that has no width
-or changes the direction of text, becomes its name in angle brackets. Takes linear time for any text.
+or changes the direction of text, is replaced by its name in angle brackets. The time grows only linearly with
+the length of the text.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NAMES = {
 
 
 def clean(text: str) -> str:
-    """Returns the text as a terminal without colours would show it; newlines stay."""
+    """Returns the text as a terminal without colours would show it, with its line breaks."""
     if "\r" in text or "\b" in text:
         text = "\n".join(map(_overwritten, text.replace("\r\n", "\n").split("\n")))
     if "\x1b" in text or _HIDDEN.search(text):
@@ -40,15 +41,18 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str, width: int) -> str:
-    """Returns a text cleaned, with single spaces as white space, and cut to at most `width` characters."""
+    """Returns the cleaned text as one line of at most `width` characters.
+
+    Each sequence of spaces and line breaks becomes a single space.
+    """
     text = " ".join(clean(text[: 8 * width]).split())
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def cut(text: str, limit: int) -> tuple[str, int]:
-    """Returns a text of about `limit` characters at most, and the number of characters that were removed.
+    """Removes the middle of a text that is longer than `limit` characters.
 
-    A longer text loses its middle.
+    Returns the new text, which has about `limit` characters at most, and the number of removed characters.
     """
     if len(text) <= limit:
         return text, 0
@@ -58,7 +62,7 @@ def cut(text: str, limit: int) -> tuple[str, int]:
 
 
 def clean_cut(text: str, limit: int) -> str:
-    """Returns a text cleaned, and without its middle if it is longer than `limit` characters.
+    """Cleans a text and, if it is longer than `limit` characters, removes its middle; returns the result.
 
     To save time, only the two ends of a very long text are cleaned.
     """
@@ -75,7 +79,7 @@ def _named(found: re.Match[str]) -> str:
 
 
 def _overwritten(line: str) -> str:
-    """Returns one line as a terminal shows it after its carriage returns, backspaces and erase sequences."""
+    """Returns the line that a terminal shows after the carriage returns, backspaces and erase sequences."""
     if not _MOVES.search(line):
         return line
     cells: list[str] = []

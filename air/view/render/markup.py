@@ -1,8 +1,8 @@
 """Renders episodes as HTML for the app and the exported page. All text is cleaned and escaped.
 
-The functions return HTML whose tags and classes come only from this module and which has no links; an
-agent's words appear only as text. A text longer than its limit loses its middle, and a remark in its
-place states how many characters are missing.
+The tags and classes in the HTML come only from this module, and there are no links. An agent's words appear
+only as text. If a text is longer than its limit, a remark replaces its middle and states how many characters
+are missing.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from air.view.render.clean import clean, clean_cut, cut, one_line
 CSS = Path(__file__).with_name("style.css")
 """The style sheet of this HTML, for light and dark mode."""
 SHOWN_CHARACTERS = 20_000
-"""Most characters that are shown of one text; a longer text loses its middle."""
+"""The largest number of characters that are shown of one text. A longer text is shown without its middle."""
 OPEN_LINES = 14
-"""Most lines of an output that is shown expanded; a longer output is collapsed until it is clicked."""
+"""A command's output with at most this number of lines is expanded. A longer one opens after a click."""
 
 
 def text(value: object, limit: int = SHOWN_CHARACTERS) -> str:
-    """Returns a value as cleaned text, escaped for HTML, of about `limit` characters at most."""
+    """Returns a value as cleaned text that is escaped for HTML, with about `limit` characters at most."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False)
     return _escape(clean_cut(value, limit), quote=True)
 
 
 def line(value: object, width: int) -> str:
-    """Returns a value as one line of cleaned text, escaped for HTML, of at most `width` characters."""
+    """Returns a value as one line of cleaned text with at most `width` characters, escaped for HTML."""
     return _escape(one_line(value if isinstance(value, str) else json.dumps(value), width))
 
 
@@ -57,12 +57,15 @@ def seconds(value: float | None) -> str:
 
 
 def chip(label: str, kind: str = "") -> str:
-    """Returns the HTML of a small label. `label` is plain text; `kind` is a CSS class, such as a colour."""
+    """Returns the HTML of a small label with the plain text `label`.
+
+    `kind` is a CSS class, such as the name of a colour.
+    """
     return f'<span class="chip {kind}">{line(label, 60)}</span>'
 
 
 def tiles(values: Sequence[tuple[str, str, str]]) -> str:
-    """Returns the HTML of tiles side by side; each tile shows a tuple (name, value, remark)."""
+    """Returns the HTML of tiles (small boxes) side by side; each shows one tuple (name, value, remark)."""
     cells = (
         f'<div class="tile"><div class="name">{line(name, 40)}</div>'
         f'<div class="value">{line(value, 60)}</div><div class="note">{line(note, 80)}</div></div>'
@@ -72,7 +75,10 @@ def tiles(values: Sequence[tuple[str, str, str]]) -> str:
 
 
 def split(times: Mapping[str, float | None]) -> str:
-    """Returns the HTML of a bar with legend that shows how time was spent; `times`: seconds by activity."""
+    """Returns the HTML of a bar with a legend that shows how an episode's or a run's time was spent.
+
+    `times` holds the seconds spent on each activity, by the activity's name.
+    """
     parts = {name: value for name, value in times.items() if value}
     total = sum(parts.values())
     if not total:
@@ -90,9 +96,12 @@ def split(times: Mapping[str, float | None]) -> str:
 
 
 def item(one: Item, *, is_open: bool = False, here: bool = False) -> str:
-    """Returns the HTML of one item: a turn with its validates (gradings).
+    """Returns the HTML of one item of an episode: a turn with its validates (gradings).
 
-    It is collapsed unless `is_open`; `here` marks it as the chosen item.
+    Args:
+        one: the item.
+        is_open: show the item expanded; otherwise it opens after a click.
+        here: mark the item as the one that the user has chosen.
     """
     classes = " ".join(["air", "step", *(["bad"] if one.bad else []), *(["here"] if here else [])])
     parts = [_said(one), _diff(one), *(_grade(line) for line in one.validates), _rest(one)]
@@ -178,7 +187,10 @@ def _diff(one: Item) -> str:
 
 
 def _file(change: Mapping[str, Any]) -> str:
-    """Returns the HTML of one changed file: path, status, and numbers of added and removed lines."""
+    """Returns the HTML of one file in a turn's diff: its path, its status, and how many lines changed.
+
+    `change` is the file's entry in the trajectory's `step` line.
+    """
     added, removed = number(change.get("added")) or 0, number(change.get("removed")) or 0
     counts = f"+{added:.0f} −{removed:.0f}" if added or removed else ""
     said = " ".join(str(change.get(key) or "") for key in ("status", "note"))
@@ -216,7 +228,10 @@ def _grade(graded: Mapping[str, Any]) -> str:
 
 
 def _rest(one: Item) -> str:
-    """Returns the HTML of an item's lines whose type this version of air does not know, as JSON."""
+    """Returns the HTML of those trajectory lines of an item whose type this version of air does not know.
+
+    The lines are shown as JSON.
+    """
     return "".join(
         _folded(
             str(row.get("type")),
@@ -229,7 +244,10 @@ def _rest(one: Item) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> str:
-    """Returns the HTML of a table of plain values; all but the first `left` columns are right-aligned."""
+    """Returns the HTML of a table with the headings `heads` and the values `rows`.
+
+    The first `left` columns are left-aligned, and the others are right-aligned.
+    """
     head = "".join(f"<th{_side(i, left)}>{line(name, 60)}</th>" for i, name in enumerate(heads))
     body = "".join(
         "<tr>"
@@ -253,7 +271,10 @@ def _cell(value: object) -> str:
 
 
 def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the HTML of the table of tasks; `rows` come from `RunIndex.by_task`."""
+    """Returns the HTML of a table with the results of each task.
+
+    `rows` is the result of `RunIndex.by_task`.
+    """
     heads = ("task", "metric", "episodes", "reward", "baseline", "mean last", "best", "mean test")
     shown = [
         (
@@ -269,7 +290,10 @@ def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def opening(start: Mapping[str, Any]) -> str:
-    """Returns the HTML of an episode's prompts and settings, collapsed; `start` is its `start` line."""
+    """Returns the HTML of an episode's prompts and settings, which open after a click.
+
+    `start` is the trajectory's `start` line.
+    """
     folds = "".join(
         _folded(name, str(start[key]), "", is_open=False)
         for name, key in (("task prompt", "prompt"), ("system prompt", "system"))

@@ -1,4 +1,4 @@
-"""Extracts numbers from the rows of `metrics.jsonl` for tables and charts."""
+"""Extracts numbers from the lines of a run's `metrics.jsonl` for tables and charts."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from air.view.index.facts import number
 Row = Mapping[str, Any]
 SMOOTH = 5
 TIMES = ("model", "exec", "grading", "queue")
-"""The activities on which an episode spends its time."""
+"""The activities on which an episode spends its time; `exec` means commands in the box."""
 
 
 def series(rows: Sequence[Row], name: str) -> list[tuple[int, float]]:
-    """Returns the values of the metric `name` as (step, value) pairs; steps without it are left out."""
+    """Returns the pairs (step, value) of the metric `name`. Steps without the metric are left out.
+
+    `rows` are lines of `metrics.jsonl`.
+    """
     return [(int(row["step"]), v) for row in rows if (v := number(row.get(name))) is not None]
 
 
 def smooth(points: Sequence[tuple[int, float]], width: int = SMOOTH) -> list[tuple[int, float]]:
-    """Returns the points (step, value), each value replaced by the mean of it and the `width` - 1 before."""
+    """Returns the running mean of a curve.
+
+    The value of each point (step, value) is replaced by the mean of the last `width` values up to it.
+    """
     values = [value for _, value in points]
     return [
         (step, fmean(values[max(0, i + 1 - width) : i + 1])) for i, (step, _) in enumerate(points)
@@ -28,9 +34,10 @@ def smooth(points: Sequence[tuple[int, float]], width: int = SMOOTH) -> list[tup
 
 
 def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None]:
-    """Returns the means of a metric over the first and over the last quarter of the steps that have it.
+    """Returns two means of the metric `name`: over the first and over the last quarter of the steps.
 
-    Both are None if no step has the metric.
+    Steps without the metric are left out. Both means are None if no step has it. `rows` are lines of
+    `metrics.jsonl`.
     """
     values = [value for _, value in series(rows, name)]
     if not values:
@@ -40,7 +47,10 @@ def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None
 
 
 def names(rows: Sequence[Row]) -> list[str]:
-    """Returns the names of all metrics that are numbers (without `step`), in order of appearance."""
+    """Returns the names of all metrics in `rows` (lines of `metrics.jsonl`) that are numbers.
+
+    The names are in order of appearance; `step` is left out.
+    """
     found: dict[str, None] = {}
     for row in rows:
         found |= dict.fromkeys(name for name, v in row.items() if number(v) is not None)
@@ -48,7 +58,10 @@ def names(rows: Sequence[Row]) -> list[str]:
 
 
 def task_series(rows: Sequence[Row], name: str = "reward") -> dict[str, list[tuple[int, float]]]:
-    """Returns, by task id, the values of the metric `name` of that task as (step, value) pairs."""
+    """Returns a dict from task id to the pairs (step, value) of the task's metric `name`.
+
+    `rows` are lines of `metrics.jsonl`.
+    """
     found: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         tasks = row.get("tasks")
@@ -60,7 +73,7 @@ def task_series(rows: Sequence[Row], name: str = "reward") -> dict[str, list[tup
 
 
 def times(row: Row) -> dict[str, float | None]:
-    """Returns the seconds that episodes spent on each activity (`TIMES`), by activity.
+    """Returns a dict from each activity in `TIMES` to the seconds that episodes spent on it.
 
     `row` is a line of `metrics.jsonl` or the result of `RunIndex.totals`.
     """

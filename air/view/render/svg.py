@@ -16,7 +16,7 @@ COLOURS = ("#2f6fde", "#e0862f", "#2fa874", "#b259c9", "#d9534a", "#17a2b8", "#8
 
 
 def curves(named: Mapping[str, Points], *, smoothed: bool = True, step: bool = False) -> str:
-    """Returns the HTML of a chart: curves as SVG, with a legend.
+    """Returns the HTML of a chart with the given curves (as SVG) and a legend.
 
     Args:
         named: the points (x, y) of each curve, by name.
@@ -92,7 +92,10 @@ def _y(value: float, box: _Box) -> float:
 
 
 def _ticks(low: float, high: float, about: int, *, whole: bool = False) -> list[float]:
-    """Returns about `about` round axis values that cover the range `low` to `high`; integers if `whole`."""
+    """Returns round numbers for the marks on an axis of a chart; they cover the range `low` to `high`.
+
+    There are about `about` numbers. If `whole`, they are integers.
+    """
     span = (high - low) or abs(high) or 1.0
     rough = span / about
     power = 10.0 ** math.floor(math.log10(rough))

@@ -1,1 +1,1 @@
-"""Runs vLLM as a separate process that serves the policy."""
+"""Finds an installed vLLM and runs it as a separate process that serves the policy."""

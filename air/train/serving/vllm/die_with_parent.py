@@ -29,9 +29,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command in `argv` (GRACE, FOLDER, COMMAND…).
+    """Runs the command in `argv` (GRACE, FOLDER, COMMAND…) until it ends or standard input closes.
 
-    Returns the command's exit code, or 0 if this process ended the command.
+    Returns the command's exit code, or 0 if this script ended the command.
     """
     grace, folder, command = float(argv[0]), argv[1], argv[2:]
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -62,15 +62,19 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _child() -> None:
-    """Prepares the command's process: makes it end together with this script, and restores SIGINT."""
+    """Runs in the new process just before the command starts there.
+
+    Makes the process end when this script ends, and restores the default effect of SIGINT.
+    """
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end_all(grace: float) -> None:
-    """Ends every descendant of this process: SIGTERM first, SIGKILL after `grace` seconds.
+    """Ends every descendant of this process: with SIGTERM, and after `grace` seconds with SIGKILL.
 
-    Orphaned descendants become children of this process. So all descendants have ended when no child is left.
+    Returns when all have ended. Orphaned descendants become children of this process, so this is the case
+    when no child remains.
     """
     deadline = time.monotonic() + grace
     _send(signal.SIGTERM)

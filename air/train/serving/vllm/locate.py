@@ -34,13 +34,13 @@ print(json.dumps(found if importlib.util.find_spec("vllm") else {}))
 
 @dataclass(frozen=True)
 class Vllm:
-    """One installation of vLLM."""
+    """One installation of vLLM: its Python interpreter, its version and its kind."""
 
     python: Path
     """The Python interpreter that can import vLLM."""
     version: str
     cpu: bool
-    """Whether this is the build for CPUs; the ordinary build needs an NVIDIA GPU."""
+    """Whether this is vLLM's build for CPUs. The ordinary build needs an NVIDIA GPU."""
 
     def __str__(self) -> str:
         return f"vLLM {self.version}{' (CPU build)' if self.cpu else ''}"
@@ -93,14 +93,17 @@ class Launch:
     name: str
     """The model's name in requests."""
     max_model_len: int
-    """Longest prompt and reply together, in tokens."""
+    """The largest number of tokens of a prompt and its reply together."""
     max_batch: int
-    """Most requests that are sampled at a time."""
+    """The largest number of requests that are sampled at the same time."""
     threads: int
     """Number of CPU threads, if vLLM runs on the CPU."""
 
     def command(self, model: Path, port: int) -> list[str]:
-        """Returns the command line that serves the model in folder `model` on the loopback interface."""
+        """Returns the command line of a vLLM server for the model in the folder `model`.
+
+        The server listens on `port` of the loopback interface.
+        """
         return [
             str(self.vllm.python),
             *("-m", "vllm.entrypoints.openai.api_server"),
@@ -119,17 +122,17 @@ class Launch:
         ]
 
     def _device_flags(self) -> list[str]:
-        """Returns those flags of vLLM's command line that depend on the device.
+        """Returns the flags of vLLM's command line that differ between CPU and GPU.
 
-        A CPU uses float32, like the policy. A GPU uses bfloat16; the loss's importance ratios correct for
-        the rounding.
+        On a CPU, vLLM uses float32, like the policy. On a GPU it uses bfloat16, and the importance ratios in
+        the loss correct for the rounding.
         """
         if self.gpu is None:
             return ["--enforce-eager", "--dtype", "float32"]
         return ["--dtype", "bfloat16"]
 
     def environment(self) -> dict[str, str]:
-        """Returns the server's environment variables: those of this process, with changes that vLLM needs."""
+        """Returns the environment variables for the server: those of this process, changed as vLLM needs."""
         ours = {
             name: value
             for name, value in os.environ.items()

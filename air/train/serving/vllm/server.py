@@ -47,16 +47,17 @@ _ERROR = re.compile(r"(?:^|[\s(])(\w*(?:Error|Exception): .+)$")
 
 
 class VllmServer:
-    """A vLLM server for one policy. Use it once: `start`, then `stop`.
+    """A vLLM server for one policy. Call `start` once, and `stop` at the end.
 
     Args:
         policy: the policy to serve; its weights are copied at the start and at each `update_weights`.
         launch: the settings with which vLLM is started.
-        folder: the folder for the log (`vllm.log`) and, while the server runs, for the weights; must exist.
-        port: the port on the loopback interface; 0 takes a free one.
-        start_seconds: longest time until the server is ready.
-        unhealthy_seconds: longest time without an answer of `/health`.
-        say: called with a message of one line when the server is restarted.
+        folder: an existing folder for the log (`vllm.log`) and for vLLM's copy of the weights.
+        port: the port on the loopback interface; 0 selects a free port.
+        start_seconds: the longest time until the server must be ready, in seconds.
+        unhealthy_seconds: the longest time without an answer to `GET /health`, in seconds. After it the
+            server counts as failed.
+        say: a function that gets a message of one line when the server is restarted.
     """
 
     def __init__(
@@ -87,11 +88,11 @@ class VllmServer:
 
     @property
     def url(self) -> str:
-        """The root address (URL) of the server; OpenAI clients need this plus `/v1`."""
+        """The root address (URL) of the server. An OpenAI client needs this address with `/v1` at its end."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Starts the server; blocks until it answers requests.
+        """Starts the server, and returns when it answers requests.
 
         Raises:
             UsageError: the port cannot be used, or the disk is full.
@@ -111,7 +112,7 @@ class VllmServer:
         self._watcher.start()
 
     def stop(self) -> None:
-        """Ends the server and removes its copy of the weights; the log stays. Any thread may call this."""
+        """Ends the server and removes its copy of the weights, but not its log. Any thread may call this."""
         with self._lock:
             self._stopping.set()
         if self._watcher.is_alive():
@@ -140,9 +141,10 @@ class VllmServer:
         return nullcontext()
 
     def update_weights(self) -> int:
-        """Makes the server load the policy's present weights; returns their version, which counts from 1.
+        """Writes the policy's present weights to disk and makes the server load them.
 
-        Running requests are aborted. A server that fails during the update is restarted with the new weights.
+        Returns the number of the weights' version, which counts from 1. Requests that are running are
+        aborted. If the server fails during the update, it is restarted with the new weights.
 
         Raises:
             UsageError: the weights could not be written (disk full).
@@ -180,10 +182,14 @@ class VllmServer:
             return http.request(method, f"{self.url}{path}", json=body).raise_for_status()
 
     def _await_restart(self, starts: int, error: Exception) -> None:
-        """Waits until the watcher thread has restarted the server or has given up.
+        """Waits until the watcher thread has restarted the server, or has decided not to restart it.
+
+        Args:
+            starts: how often the server had been started before it failed.
+            error: the error of the failed request to the server.
 
         Raises:
-            InferenceError: neither happened in time.
+            InferenceError: the watcher thread did neither in time.
         """
         deadline = time.monotonic() + 2 * self._unhealthy_seconds
         while self._starts == starts and not self._lost and not self._stopping.is_set():
@@ -197,7 +203,10 @@ class VllmServer:
         self._model = checkpoint.save(self._weights, self.version, self.policy, keep_last=2)
 
     def _spawn(self) -> None:
-        """Starts vLLM with the newest weights, by `die_with_parent.py`, which ends vLLM with this process."""
+        """Starts a vLLM process with the newest weights.
+
+        The script `die_with_parent.py` runs the process, and ends it when this process ends.
+        """
         with self._lock, self.log.open("ab") as log:
             if self._stopping.is_set():
                 raise InferenceError("the inference server was stopped")
@@ -240,10 +249,10 @@ class VllmServer:
         self._check_answers()
 
     def _check_answers(self) -> None:
-        """Checks that vLLM's answers name sampled tokens in the form that the package `renderers` reads.
+        """Samples one token, to check that vLLM names tokens in the form that the package `renderers` reads.
 
         Raises:
-            InferenceError: they do not.
+            InferenceError: vLLM uses another form, or does not answer.
         """
         token = min(self.policy.eos_ids, default=0)
         sampling = {"max_tokens": 1, "logprobs": 1, "temperature": 1.0}
@@ -270,7 +279,7 @@ class VllmServer:
         return True
 
     def _watch(self) -> None:
-        """Waits until the server fails, and restarts it once; the watcher thread runs this."""
+        """Waits until the server fails, and restarts it once. This is the watcher thread's main function."""
         while problem := self._next_problem():
             self._serving.clear()
             if self._starts > 1:
@@ -287,7 +296,7 @@ class VllmServer:
             self._serving.set()
 
     def _next_problem(self) -> str:
-        """Waits until the server fails and returns the reason, or returns an empty string after `stop`."""
+        """Waits until the server fails, and returns the reason, or an empty string after a call of `stop`."""
         healthy = time.monotonic()
         checked = healthy
         while not self._stopping.wait(_POLL_SECONDS):
@@ -304,7 +313,10 @@ class VllmServer:
         return ""
 
     def _end(self, *, keep_weights: bool = False) -> None:
-        """Ends vLLM and its descendants; its copy of the weights is removed unless `keep_weights`."""
+        """Ends vLLM's process and all its descendants, and removes vLLM's copy of the weights.
+
+        With `keep_weights` the copy stays.
+        """
         process = self._process
         if process is None:
             return
@@ -322,7 +334,7 @@ class VllmServer:
         process.stdin.close()
 
     def _last_words(self) -> str:
-        """Returns why vLLM ended: its exit code, and the last informative error in its log, if any."""
+        """Returns why vLLM's process ended: its exit code, and the last informative error in its log."""
         assert self._process is not None
         with self.log.open("rb") as file:
             file.seek(self._log_offset)
@@ -334,7 +346,7 @@ class VllmServer:
 
 
 def _free_port(port: int) -> int:
-    """Returns `port`, or a free port if it is 0.
+    """Returns `port` if this process can listen on it. If `port` is 0, returns a free port.
 
     Raises:
         UsageError: another process listens on the port, or this user is not allowed to listen on it.

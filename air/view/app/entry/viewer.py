@@ -1,7 +1,7 @@
 """Starts the Streamlit app; `streamlit run` executes this script.
 
-Streamlit puts the script's folder first on the import path, so the folder holds no other module, which could
-hide a package of the same name.
+Streamlit puts the script's folder first on the import path. Therefore this folder holds no other module,
+because such a module could hide an installed package of the same name.
 """
 
 import sys

@@ -1,4 +1,5 @@
-"""The app's pages. Each module has `show(runs, run, index)`, which renders its page.
+"""The pages of the trajectory viewer. Each page's module has a function `show(runs, run, index)`.
 
-`runs` are all runs, `run` is the chosen run, and `index` is the index of its episodes.
+The function renders the page. `runs` are all training runs, `run` is the run that the user chose, and `index`
+is the index of that run's episodes.
 """

@@ -26,7 +26,7 @@ TURNS = 12
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page with the groups of the chosen run (`index`)."""
+    """Renders the page with the groups of episodes of the chosen run; `index` is the run's index."""
     del runs, run
     groups = list(reversed(index.groups()))
     if not groups:
@@ -44,7 +44,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
 
 def _table(groups: Sequence[Mapping[str, Any]]) -> int:
-    """Shows the list of groups; returns the position of the chosen group in `groups`."""
+    """Shows a table of the groups; returns the position in `groups` of the group that the user chose."""
     shown = groups[:PAGE]
     keys = [f"{group['step']}.{group['group']}" for group in shown]
     rewards = [[number(one.get("reward")) for one in group["episodes"]] for group in shown]

@@ -28,13 +28,13 @@ def grid(
     config: Mapping[str, Any] | None = None,
     height: int | None = None,
 ) -> None:
-    """Shows a table whose rows can be clicked.
+    """Shows a table in which the user can click a row.
 
     Args:
-        columns: the values of each column, by name.
-        key: the widget's key in Streamlit's session state.
-        pick: called with the number of a clicked row, before the app is rendered again.
-        config: Streamlit's settings for columns, by name.
+        columns: the values of each column, by the column's name.
+        key: the table's key in Streamlit's session state.
+        pick: called with the number of the clicked row, before the app is rendered again.
+        config: Streamlit's settings for columns, by the column's name.
         height: the height in pixels; None fits the height to the number of rows, up to a limit.
     """
     count = len(next(iter(columns.values()), ()))
