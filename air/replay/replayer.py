@@ -1,8 +1,8 @@
 """Replays recorded episodes: repeats every action in a fresh box, without a model.
 
 The results are compared with the record (`air.replay.comparison`): observations, the texts that the model is
-shown, exit codes, and scores. Every artefact is graded again; stored grades of earlier runs are not used.
-A replay needs no network, unless the task itself allows its agent some hosts.
+shown, exit codes, and scores. Every artefact is graded again, so grades that an earlier run stored are not
+used. A replay needs no network, unless the task allows its agent to reach some network hosts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from air.trajectories import Start, Trajectory
 
 
 class Replayer:
-    """An object that replays recorded episodes, and compares each result with the record.
+    """Replays recorded episodes in boxes, and compares each result with the record.
 
     Async context manager: `async with` opens the pools of boxes and yields this object.
 
@@ -51,7 +51,7 @@ class Replayer:
         self._graders: dict[Provider, Grader] = {}
 
     async def __aenter__(self) -> Replayer:
-        """Opens the pools of boxes, and returns this object.
+        """Opens the pools, which start boxes; returns this object.
 
         Raises:
             BoxStartError: the service that makes snapshots of boxes did not start.
@@ -103,7 +103,8 @@ class Replayer:
     def grader_of(self, trajectory: Trajectory) -> Grader:
         """Returns a grader for the artefacts of a trajectory.
 
-        Its boxes are of the kind that the options name, or else of the recorded kind.
+        The grader's boxes are of the kind (`docker` or `process`) that the options name. If the options name
+        none, they are of the recorded kind.
 
         Raises:
             ConfigError: air did not record the trajectory.
@@ -120,9 +121,9 @@ class Replayer:
         skip: int,
         stack: AsyncExitStack,
     ) -> Play:
-        """Repeats the first `skip` steps of a recorded episode, without comparison.
+        """Starts a box, and repeats the first `skip` steps of a recorded episode in it, without comparison.
 
-        Returns the episode in the state after these steps, in a box that `stack` closes.
+        Returns the episode in the state after these steps. The object `stack` later closes the box.
         """
         spec = task.box_spec(provider)
         if image := self._options.image or start.image:
