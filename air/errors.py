@@ -22,11 +22,11 @@ from contextlib import contextmanager
 
 
 class AirError(Exception):
-    """The base class of all errors that air raises on purpose. The text is one line for the user."""
+    """The base class of all errors that air raises on purpose. The error's text is one line for the user."""
 
 
 class UsageError(AirError):
-    """The user's input is wrong. The text names the place, the problem and the remedy.
+    """The user's input is wrong. The error's text names the place, the problem and the remedy.
 
     Args:
         message: the problem.
@@ -46,11 +46,11 @@ class ConfigError(UsageError):
 
 
 class MissingError(UsageError):
-    """A task, model, file, image or program that the user needs does not exist on this machine."""
+    """A task, model, file, image or program that is needed does not exist on this machine."""
 
 
 class InfrastructureError(AirError):
-    """A failure of air or the machine, not of the agent's work."""
+    """Air or the machine failed. The agent did not cause the failure."""
 
 
 class BoxStartError(InfrastructureError):
@@ -58,7 +58,10 @@ class BoxStartError(InfrastructureError):
 
 
 class BoxDiedError(InfrastructureError):
-    """A box in use ended, or air's program in it (the guest), or the container engine."""
+    """A box ended while it was in use.
+
+    The cause may also be that the guest (air's program in the box) or the container engine ended.
+    """
 
 
 class GradingError(InfrastructureError):
@@ -76,17 +79,21 @@ class BoxFileError(AirError):
 
 
 class ArtefactError(AirError):
-    """The agent's artefact (its graded files) is missing or malformed. The agent is shown the text."""
+    """The agent's artefact (its graded files) is missing or malformed.
+
+    The agent is shown the error's text.
+    """
 
 
 @contextmanager
 def boundary(kind: type[Exception], doing: str, *foreign: type[Exception]) -> Iterator[None]:
-    """Context manager: if the `with` block raises one of the exceptions `foreign`, raises `kind` instead.
+    """Context manager: replaces an exception of a type in `foreign` that the `with` block raises by an
+    exception of the type `kind`.
 
     Args:
         kind: the type of the new exception.
-        doing: what the `with` block does. The text of the new exception is `doing`, a colon, and the original
-            text.
+        doing: a description of what the `with` block does. The text of the new exception is this description,
+            a colon, and the text of the old exception.
         foreign: the types of exceptions to replace; all others pass unchanged.
     """
     try:

@@ -49,7 +49,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._kept = recording.store(config)
 
     async def start(self) -> None:
-        """Checks Docker, images and GPUs; prepares the tasks' data; then opens the pools, which start boxes.
+        """Checks Docker, images and GPUs; prepares the tasks' data; then opens the pools of boxes.
 
         Grader boxes have their own pool, because an agent keeps its own box while it waits for a grade.
 

@@ -51,7 +51,7 @@ class Replayer:
         self._graders: dict[Provider, Grader] = {}
 
     async def __aenter__(self) -> Replayer:
-        """Opens the pools, which start boxes; returns this object.
+        """Opens the pools from which boxes are taken; returns this object.
 
         Raises:
             BoxStartError: the service that makes snapshots of boxes did not start.
