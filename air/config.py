@@ -19,8 +19,9 @@ from air.errors import ConfigError, MissingError
 
 
 class BaseConfig(BaseModel):
-    """The base class of all settings classes (configs): an immutable pydantic model that refuses unknown
-    keys.
+    """The base class of all configs (classes of settings): an immutable pydantic model.
+
+    A config refuses unknown keys.
 
     The docstrings below the fields of a subclass become the descriptions of these fields.
     """

@@ -1,15 +1,15 @@
 """The exceptions that air raises on purpose.
 
 AirError
-├── UsageError               the user's input is wrong: one line, exit code 2
-│   ├── ConfigError          a key of a run file or a flag
-│   └── MissingError         a task, model, file, image or program that is not there
-├── InfrastructureError      air or the machine failed: never a reward, never an observation
+├── UsageError               the user's input is wrong; the exit code is 2
+│   ├── ConfigError          a key of a run file, or a flag, is wrong
+│   └── MissingError         a task, model, file, image or program does not exist
+├── InfrastructureError      air or the machine failed; the agent did not cause it
 │   ├── BoxStartError        a box could not start
 │   ├── BoxDiedError         a box ended while it was in use
 │   ├── GradingError         the grader failed, not the artefact
 │   └── InferenceError       the model server did not answer
-├── BoxFileError             a path in a box is absent, of the wrong kind, or outside its root
+├── BoxFileError             a file in a box is absent, of the wrong kind, or in a forbidden place
 └── ArtefactError            the agent's artefact is missing or malformed; shown to the agent
 
 A failed command is not an error: its exit code is data (`ExecResult`).
@@ -60,7 +60,7 @@ class BoxStartError(InfrastructureError):
 class BoxDiedError(InfrastructureError):
     """A box ended while it was in use.
 
-    The cause may also be that the guest (air's program in the box) or the container engine ended.
+    The guest (air's program in the box) or the container engine may have ended instead of the box.
     """
 
 
@@ -73,8 +73,9 @@ class InferenceError(InfrastructureError):
 
 
 class BoxFileError(AirError):
-    """A file in a box cannot be used, because it is absent, of the wrong kind, too large, or outside the
-    folder in which it must be.
+    """A file in a box cannot be used.
+
+    The file is absent, of the wrong kind, too large, or outside the folder in which it must be.
     """
 
 
@@ -87,8 +88,7 @@ class ArtefactError(AirError):
 
 @contextmanager
 def boundary(kind: type[Exception], doing: str, *foreign: type[Exception]) -> Iterator[None]:
-    """Context manager: replaces an exception of a type in `foreign` that the `with` block raises by an
-    exception of the type `kind`.
+    """Context manager: if the `with` block raises an exception of a type in `foreign`, raises `kind` instead.
 
     Args:
         kind: the type of the new exception.

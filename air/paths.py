@@ -1,6 +1,4 @@
-"""Finds the folders that come with air and the user's cache folder, and locks files so that only one process
-uses them.
-"""
+"""Finds the folders that come with air and the user's cache folder, and locks files."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: str) -> None:
-    """Adds the flag `--runtime docker|subprocess`, which chooses the kind of box, to a command's parser.
+    """Adds the flag `--runtime docker|subprocess`, which chooses the kind of box, to `parser`.
 
     Args:
         default: the value if the flag is absent.
@@ -29,7 +29,7 @@ def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: s
 
 
 def add_task_root(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--task-root DIR` to a command's parser. It names a folder of tasks.
+    """Adds the flag `--task-root DIR`, which names a folder of tasks, to `parser`.
 
     Users can give the flag several times.
     """
@@ -44,14 +44,14 @@ def add_task_root(parser: argparse.ArgumentParser) -> None:
 
 
 def add_mlgym_root(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--mlgym-root DIR` to a command's parser. It names the folder of an MLGym checkout."""
+    """Adds the flag `--mlgym-root DIR`, which names the folder of an MLGym checkout, to `parser`."""
     parser.add_argument(
         "--mlgym-root", type=Path, metavar="DIR", help="a checkout of MLGym, for tasks mlgym:NAME"
     )
 
 
 def add_gpus(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--gpus auto|IDS` to a command's parser. It names the GPUs that boxes may use."""
+    """Adds the flag `--gpus auto|IDS`, which names the GPUs that boxes may use, to `parser`."""
     parser.add_argument(
         "--gpus",
         type=_gpus,

@@ -1,5 +1,4 @@
-"""The entry points of the programs `air`, `rl` and `sft`. They run a command, print errors, and return an
-exit code.
+"""The entry points of the programs `air`, `rl` and `sft`, which run a command and print errors.
 
 The exit codes are 0 (success), 1 (failure or mismatch), 2 (wrong input from the user) and 130 (interrupted).
 """

@@ -104,11 +104,10 @@ class AirHarnessConfig(vf.HarnessConfig):
         )
 
     def check_history(self) -> None:
-        """Checks, before training starts, that these settings do not leave old observations out of the
-        prompt.
+        """Checks, before training starts, that no observations will be left out of the prompt.
 
         Raises:
-            ConfigError: `history` is set.
+            ConfigError: the setting `history`, which leaves old observations out, is set.
         """
         if self.history is not None:
             raise ConfigError(
@@ -160,12 +159,13 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """The largest artefact (the agent's graded files), in MiB, that is stored beside the trajectories. A
     stored artefact can be graded again later. 0: no artefact is stored."""
     record_artefacts_total_mb: float = Field(2048.0, ge=0, allow_inf_nan=False)
-    """The largest total size, compressed and in MiB, of the artefacts stored in one `record_dir`."""
+    """The upper limit, in MiB, on the total compressed size of the artefacts that are stored in one
+    `record_dir`."""
     max_boxes: int = Field(32, ge=1)
-    """The most agents' boxes that run at once in this process."""
+    """The highest number of agents' boxes that run at the same time in this process."""
     warm_boxes: int = Field(0, ge=0)
-    """For each kind of box, the number of boxes that are started in advance, so that episodes need not wait.
-    """
+    """For each kind of box, the number of boxes that are started in advance, so that episodes do not wait for
+    them."""
     gpus: Literal["auto"] | list[str] = Field(default_factory=list)
     """The GPUs that boxes may use: a list of the indices that `nvidia-smi` shows (`["7"]`), of UUIDs, or of
     beginnings of UUIDs. `auto`: all GPUs in the environment variable `CUDA_VISIBLE_DEVICES`, except
@@ -188,11 +188,10 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """The number of boxes that may share one GPU; its memory is not divided among them. 1: no sharing."""
     max_failures: int = Field(100, ge=0)
     """The number of consecutive episodes that may fail because of the infrastructure (not because of the
-    agent) before the run is stopped. All worker processes count together. Set the number higher than the
-    number of episodes that run at once, because one outage may end all of them. 0: the run is never stopped.
-    """
+    agent) before the run is stopped. All worker processes count together. Set this number higher than the
+    number of episodes that run at once, since one outage may end all of them. 0: the run is never stopped."""
     grader_boxes: int = Field(2, ge=1)
-    """The most grader boxes that run at once in this process."""
+    """The highest number of grader boxes that run at the same time in this process."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -230,16 +229,15 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
     @property
     def provider(self) -> Provider:
-        """The kind of the agent's box, `docker` or `process`, which follows from `agent.runtime.type`."""
+        """The kind of the agent's box, `docker` or `process`; the setting `agent.runtime.type` decides it."""
         return OF_RUNTIME[self.agent.runtime.type].provider
 
 
 def check_history(env: vf.EnvConfig) -> None:
-    """Checks, before training starts, that this environment does not leave old observations out of the
-    prompt.
+    """Checks, before training starts, that no observations will be left out of the prompt.
 
     Raises:
-        ConfigError: the harness's `history` is set.
+        ConfigError: the harness's setting `history`, which leaves old observations out, is set.
     """
     harness = env.agent.harness if isinstance(env, ResearchEnvConfig) else None
     if isinstance(harness, AirHarnessConfig):

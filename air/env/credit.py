@@ -46,8 +46,10 @@ Only the last trace holds the episode's own values, so that a mean over traces c
 
 @dataclass
 class Ledger:
-    """The list of payments of a running episode: which part of the reward arose at which position of the
-    trace."""
+    """The list of payments of a running episode.
+
+    It shows which part of the reward arose at which position of the trace.
+    """
 
     payments: list[Payment] = field(default_factory=list)
     _so_far: dict[str, float] = field(default_factory=dict)

@@ -73,8 +73,7 @@ class Episode:
         self.world.on_validated = lambda: self._note(ends=True)
 
     def system(self, given: str | None) -> str:
-        """Returns the system prompt of the episode: the text `given`, then the instructions of the action
-        format.
+        """Returns the system prompt: the text `given`, then the instructions of the action format.
 
         Args:
             given: the system prompt from the settings; None: there is none.
@@ -98,8 +97,7 @@ class Episode:
         return given + self.format.opening(self.world.standing(max_turns))
 
     def note_call(self, seconds: float, tokens: TokenRef) -> None:
-        """Stores the duration and the token counts of a model call; `write_step` later writes them to the
-        trajectory."""
+        """Stores the duration and the token counts of a model call, for the next line of the trajectory."""
         self.model_call = {
             "model_seconds": round(seconds, 4),
             "tokens": tokens.model_dump(mode="json"),
@@ -150,8 +148,9 @@ class Episode:
     def write_step(
         self, reply: str, action: str | None, step: Step | None, shown: str, **more: Any
     ) -> None:
-        """Writes one turn to the trajectory. Unlike `record_step`, does not look for changes in the
-        workspace.
+        """Writes one turn to the trajectory.
+
+        Unlike `record_step`, this method does not look for changes in the workspace.
 
         Args:
             reply: the model's message.

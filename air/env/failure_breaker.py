@@ -53,8 +53,10 @@ class Breaker:
 
     @classmethod
     def of_run(cls, limit: int) -> Breaker:
-        """Returns a breaker that counts in the file named by the environment variable `AIR_BREAKER_FILE`, if
-        set.
+        """Returns the breaker of the run to which this process belongs.
+
+        Its file is the one that the environment variable `AIR_BREAKER_FILE` names. If the variable is not
+        set, this process counts alone.
 
         Args:
             limit: the number of consecutive failures that opens the breaker; 0: it never opens.

@@ -70,10 +70,9 @@ def config_hash(config: ResearchEnvConfig) -> str:
 
 
 def started(episode: Episode) -> dict[str, Any]:
-    """Returns the part of a trajectory's first line that air knows without verifiers, as a dict of fields.
+    """Returns those fields of a trajectory's first line that do not come from verifiers, as a dict.
 
-    The caller adds the fields that come from verifiers, e.g. the model's name. `air.trajectories.Start`
-    explains each field.
+    The caller adds the other fields, such as the model's name. `air.trajectories.Start` explains each field.
     """
     world, config = episode.world, episode.config
     task, box = world.task, world.box

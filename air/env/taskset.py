@@ -45,8 +45,7 @@ class ResearchTask(vf.Task[ResearchData]):
     serialised."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Begins an episode: puts the task's files into the box, then writes the first line of the
-        trajectory."""
+        """Puts the task's files into the box, then writes the first line of the trajectory."""
         if trace.agent.name in verifiers_owned.COMMANDS and not hasattr(runtime, "episode"):
             spec = self.spec or tasks.load(self.data.task_id)
             runtime.episode = await verifiers_owned.open_episode(spec, runtime)
@@ -93,11 +92,10 @@ class ResearchTask(vf.Task[ResearchData]):
         trace.info["air"] = episode.summary()
 
     async def validate(self, runtime: vf.Runtime) -> bool:
-        """Runs the task's first and last reference solutions; returns whether both reach their recorded
-        scores.
+        """Runs the task's first and last reference solutions in the runtime, for the command `vf-validate`.
 
-        The first solution is the baseline, and the last one must be better. The command `vf-validate` calls
-        this method.
+        Returns whether both reach their recorded scores, and the last is better than the first (the
+        baseline).
 
         Raises:
             UsageError: the runtime is a box from `ResearchEnv`, in which an agent plays an episode.
@@ -113,8 +111,9 @@ class ResearchTask(vf.Task[ResearchData]):
     async def terms(
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
-        """Returns the terms of the episode's reward by name. verifiers computes their sum, which is the
-        reward.
+        """Returns the terms of the episode's reward by name.
+
+        verifiers adds up the terms; the sum is the reward.
 
         If `runtime` is None (in the command `vf-replay`), returns the terms that are stored in the trace.
         """
@@ -155,8 +154,10 @@ def _harness_id(trace: vf.Trace[Any, Any, Any]) -> str:
 
 
 class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):
-    """The list of prompts that the settings define: each task `examples_per_task` times, with different
-    seeds."""
+    """The list of prompts that the settings define.
+
+    Each task is used for `examples_per_task` prompts, which have different seeds.
+    """
 
     def load(self) -> Iterable[ResearchTask]:
         """Yields one object for each prompt. The tasks take turns, each time with the next seed.

@@ -47,7 +47,7 @@ from air.trajectories import Step, TokenRef, Trajectory
 from air.worlds.research.world import ResearchWorld, describe
 
 MOST_POINTS = 50
-"""The most steps that can be undone; older steps cannot."""
+"""The highest number of steps that can be undone. Older steps cannot be undone."""
 T = TypeVar("T")
 
 
@@ -133,8 +133,9 @@ class ManualEpisode:
         replay of the saved trajectory may have other results than the record."""
 
     async def __aenter__(self) -> ManualEpisode:
-        """Takes a box from the pool, puts the task's files into it, and repeats the steps of `origin`, if
-        any.
+        """Starts the episode: takes a box from the pool, and puts the task's files into it.
+
+        If `origin` was given, repeats the first steps of that recorded episode.
 
         Returns this object.
 
@@ -239,8 +240,7 @@ class ManualEpisode:
         )
 
     async def _go(self, play: Play) -> None:
-        """Repeats the first steps of a recorded episode in the box, and copies their lines into the new
-        trajectory."""
+        """Repeats the first steps of a recorded episode, and copies their lines to the new trajectory."""
         assert self._origin is not None
         trajectory, steps = self._origin
         await play.go(steps)
@@ -293,8 +293,8 @@ class ManualEpisode:
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
         """Plays one turn with a person's reply; returns the lines that the turn added to the trajectory.
 
-        If this method raises Interrupted or InfrastructureError, it has undone the turn. If it could not undo
-        the turn, the text of the error gives the reason.
+        If the turn is interrupted, or fails because of the infrastructure, this method undoes the turn before
+        it raises the error. The error's text tells whether the undo succeeded.
 
         Args:
             reply: the person's reply, which is handled like the reply of a model.
@@ -369,8 +369,9 @@ class ManualEpisode:
         return await self._back()
 
     async def bash(self, command: str) -> ExecResult:
-        """Runs a command in the box. The command is not a step of the episode, and the trajectory does not
-        contain it.
+        """Runs a command in the box.
+
+        The command is not a step of the episode, and the trajectory does not contain it.
 
         Returns the command's result. The next call starts in the working directory in which this command
         ended, with the environment variables that the command exported.

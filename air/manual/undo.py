@@ -1,5 +1,6 @@
-"""Stores the state of an episode before each reply, with a copy of the workspace, so that a step can be
-undone.
+"""Stores the state of an episode before each reply, so that a step can be undone.
+
+Such a stored state is called an undo point. It contains a copy of the workspace.
 
 A command in the box makes the copy while the box's other processes continue; a `Box.snapshot` would end them.
 The copy preserves links, modes and times of files. The box's image must have GNU tar and gzip.

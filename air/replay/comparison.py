@@ -54,7 +54,7 @@ class Replayed:
 
 
 class Comparison:
-    """A comparison of one replayed episode with its record: repeats each action and compares the result.
+    """Repeats the actions of one recorded episode in a box, and compares the results with the record.
 
     Args:
         play: the recorded episode, with a world that runs in a box.
@@ -179,7 +179,7 @@ class Comparison:
         self._done.differs(values(step.turn, "shown", step.shown, ""))
 
     def _problem(self, step: Step, problem: str) -> None:
-        """Compares the recorded reason why a reply was not an action with `problem`.
+        """Compares `problem` with the recorded reason why a reply was not an action.
 
         Trajectories of version 1 do not contain this reason, so for them nothing is compared.
         """
@@ -189,7 +189,7 @@ class Comparison:
     def _parsed(self, step: Step, action: Action) -> None:
         """Parses the recorded reply again, and compares the result with the recorded action.
 
-        Both texts must be exactly equal.
+        The texts of both actions must be exactly equal.
 
         Args:
             step: the recorded step.

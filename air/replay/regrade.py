@@ -1,11 +1,8 @@
-"""Grades recorded artefacts (the agent's graded files) again, and computes the episode's reward from the new
-scores.
+"""Grades recorded artefacts (the agent's graded files) again, and computes the reward from the new scores.
 
-The reward settings can be changed.
-
-The artefacts are stored in files beside the trajectory, so the agent's actions are not repeated and need no
-box. The graders measure all scores again. The terms of the reward are computed from these scores, from the
-recorded counts and times, and from the settings.
+The reward settings can be changed. The artefacts are stored in files beside the trajectory, so the agent's
+actions are not repeated, and no agent's box is needed. The graders measure all scores again. The terms of the
+reward are computed from these scores, from the recorded counts and times, and from the settings.
 """
 
 from __future__ import annotations

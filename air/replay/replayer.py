@@ -33,7 +33,8 @@ class Replayer:
 
     Args:
         options: the kind of box, the image, and how strictly results are compared.
-        at_once: the most agents' boxes, and the most grader boxes, that run at the same time.
+        at_once: the highest number of agents' boxes that run at the same time. The same limit applies to
+            grader boxes.
         gpus: the GPUs for agents' boxes and for grader boxes, as `air.replay.restore.gpu_pools` returns them.
     """
 

@@ -1,6 +1,4 @@
-"""Restores the state that a recorded episode had after any of its steps, by repeating its actions in a new
-box.
-"""
+"""Restores the state of a recorded episode after any of its steps, by repeating its actions in a box."""
 
 from __future__ import annotations
 
@@ -43,8 +41,7 @@ class ReplayOptions:
     """True: recorded and new texts must be equal, except for the paths of the box's folders. False: parts
     that differ in every run, such as times, may also differ."""
     changed_task: bool = False
-    """Whether the episode is replayed even if the task's files have changed since the episode was recorded.
-    """
+    """Whether the episode is replayed even if the task's files have changed since it was recorded."""
     tolerance: float = 0.0
     """The largest difference with which two scores still count as equal."""
     task_roots: tuple[Path, ...] = ()
@@ -112,8 +109,7 @@ class Play:
 async def begin(
     trajectory: Trajectory, start: Start, task: TaskSpec, box: Box, grader: Grader
 ) -> Play:
-    """Puts the task's files into the new box `box`; returns the recorded episode in the state before its
-    first step.
+    """Puts the task's files into the new box `box`; returns the episode before its first step.
 
     Raises:
         ConfigError: the action format is unknown, or a recorded setting has a value that cannot be used.
@@ -154,8 +150,7 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
 def gpu_pools(
     wanted: Wanted, files: Iterable[Path], options: ReplayOptions, *, boxes: bool
 ) -> tuple[GpuPool, GpuPool]:
-    """Returns a pool of GPUs for agents' boxes and a second one for grader boxes, to replay recorded
-    episodes.
+    """Returns two pools of GPUs for replays: one for agents' boxes and one for grader boxes.
 
     Args:
         wanted: the GPUs, as the flag `--gpus` names them.

@@ -20,8 +20,7 @@ _POLL_SECONDS = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the subcommands of `air box` to the parser: `ls`, `logs NAME [-f]`, `exec [-i] NAME -- CMD …` and
-    `gc`."""
+    """Adds the subcommands of `air box` (`ls`, `logs`, `exec` and `gc`) to the parser."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ls|logs|exec|gc")
     actions.add_parser("ls", help="list every box: provider, state, expiry, owner")
     actions.add_parser("gc", help="remove boxes that have expired or whose owner is dead")
@@ -123,7 +122,7 @@ def _logs(args: argparse.Namespace) -> int:
 
 
 def _show(file: Path, *, follow: bool) -> None:
-    """Prints the command log in `file`. If `follow` is true, prints new lines until the box has ended."""
+    """Prints the command log in `file`. If `follow` is true, also prints each new line until the box ends."""
     from air.sandbox.contract import ownership
     from air.sandbox.ops import command_log
 

@@ -127,8 +127,7 @@ def _privileged() -> bool:
 
 
 def _start() -> str:
-    """Starts Docker, which is already installed: through systemd if this machine uses systemd, otherwise
-    directly.
+    """Starts Docker through systemd, or directly if this machine does not use systemd.
 
     Returns Docker's version.
 

@@ -30,8 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays the tasks with scripted agents, and writes trajectories and demonstrations; returns the exit code
-    0."""
+    """Plays the tasks with scripted agents, and writes trajectories and demonstrations.
+
+    Returns the exit code 0.
+    """
     write(args.out, args.tasks, args.episodes, seed=args.seed, runtime=args.runtime)
     return 0
 

@@ -126,7 +126,7 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
 def _stamp(*settings: object) -> str:
     """Returns a digest (hex) of all settings, tasks and source code that determine the warm-started model.
 
-    If the digest differs from the stored one, the cached model is out of date.
+    If the digest has changed since the model was cached, the cached model is out of date.
     """
     from air import actions, tasks
     from air.env.chat import harness

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints a report that compares the runs, and an error for each run that cannot be read.
+    """Prints a report that compares the runs, and an error message for each run that cannot be read.
 
     Returns the exit code: 2 if a run cannot be read, else 0.
     """

@@ -187,8 +187,10 @@ def _baselines(config: RunConfig) -> dict[str, float]:
 
 
 def _log_to(path: Path, early: MemoryHandler) -> None:
-    """Writes all log messages from now on to the file `path`, which first gets the messages that are stored
-    in `early`."""
+    """Writes all log messages from now on to the file `path`.
+
+    First writes the messages that are stored in `early` to this file.
+    """
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     early.setTarget(handler)

@@ -45,8 +45,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def train(config: SFTRunConfig) -> Path:
-    """Trains a model on demonstrations, with the settings in `config`; returns the folder of the trained
-    model.
+    """Trains a model on demonstrations, with the settings in `config`.
+
+    Returns the folder of the trained model.
 
     Raises:
         UsageError: the model, the demonstrations or the output folder cannot be used.

@@ -71,8 +71,8 @@ class Gateway:
     def __init__(self, box: Box, episode: Episode) -> None:
         self.box, self.episode = box, episode
         self.failure: Exception | None = None
-        """The infrastructure failure that broke off a grading, or None. After such a failure the episode is
-        not used for training."""
+        """The infrastructure failure that stopped a grading, or None if there was none. After such a failure
+        the episode is not used for training."""
         self._trace: vf.Trace[Any, Any, Any] | None = None
         self._turns: Transcript | None = None
         self._model: tuple[str, int] | None = None
@@ -84,8 +84,7 @@ class Gateway:
         self._began = time.monotonic()
 
     async def open(self) -> None:
-        """Opens two loopback ports in the box, and writes the executables `validate` and `submit` into the
-        box.
+        """Opens two loopback ports in the box, and writes the executables `validate` and `submit` into it.
 
         Raises:
             BoxStartError: a port cannot be opened.
@@ -126,8 +125,7 @@ class Gateway:
         return parts._replace(netloc=f"127.0.0.1:{self._model_port}").geturl()
 
     def command(self, argv: list[str]) -> list[str]:
-        """Returns a command that runs the command `argv` with the executables `validate` and `submit` on its
-        PATH."""
+        """Returns a command that runs `argv` with the folder of `validate` and `submit` on its PATH."""
         script = 'export PATH="$1:$PATH"; shift; exec "$@"'
         return ["sh", "-c", script, "air", self.box.path(FOLDER), *argv]
 
@@ -180,8 +178,9 @@ class Gateway:
     def _why_dead(self, code: int) -> str:
         """Returns the reason why the program failed: `context` or `killed`.
 
-        `context` means that the prompt became too long; `killed` means that the agent's commands ended the
-        program. Returns "" if the infrastructure may have caused the failure.
+        `context` means that the prompt became too long. `killed` means that the agent ended the program, or
+        used so much memory that the kernel ended it. Returns "" if the infrastructure may have caused the
+        failure.
 
         Args:
             code: the program's exit code.

@@ -56,8 +56,9 @@ def requirements(script: str) -> list[str]:
 
 
 async def interpreter(box: Box, wanted: list[str]) -> str:
-    """Runs a search in `box`; returns the path of the first Python interpreter that has all packages in
-    `wanted`.
+    """Searches `box` for a Python interpreter that has all packages in `wanted`.
+
+    Returns the path of the first such interpreter.
 
     Raises:
         MissingError: no Python interpreter in the box has these packages.

@@ -33,7 +33,7 @@ class Transcript:
         self.write()
 
     def write(self, *, all_of_them: bool = False) -> None:
-        """Writes those finished turns to the trajectory that are not in it yet.
+        """Writes to the trajectory all finished turns that it does not contain yet.
 
         Args:
             all_of_them: whether the last turn is also written. True only if the program has ended.

@@ -1,5 +1,4 @@
-"""Passes a box of air to verifiers as a verifiers `Runtime`, which is the place where verifiers runs
-commands.
+"""Passes a box of air to verifiers as a `Runtime`, the place where verifiers runs commands.
 
 Such a runtime is called a lent runtime. verifiers accepts only its own types of runtimes, so this module has
 a subclass for each type that air uses. A lent runtime only passes calls on to its box. It neither starts nor
@@ -45,8 +44,11 @@ class _Lent:
         """Does nothing, because the box is already running."""
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs the command `argv` in the box, with the environment variables `env`; returns its exit code and
-        output.
+        """Runs a command in the box; returns its exit code and its output.
+
+        Args:
+            argv: the command and its arguments.
+            env: the environment variables of the command.
 
         Raises:
             SandboxError: the box is gone.
@@ -135,8 +137,9 @@ class LentProcess(_Lent, SubprocessRuntime):
 
 
 def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
-    """Returns a verifiers runtime that runs its commands in `box`. The runtime's attribute `episode` is
-    `episode`.
+    """Returns a verifiers runtime that runs its commands in `box`.
+
+    The runtime's attribute `episode` is the argument `episode`.
 
     Args:
         gateway: connects a program that plays the agent in the box to the model and to the grader. None if

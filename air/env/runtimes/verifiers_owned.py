@@ -165,8 +165,7 @@ class VerifiersBox(Box):
             raise BoxFileError(f"{path!r}: {result.stderr.strip()[:300]}")
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Always raises ConfigError, because only air's guest program relays ports, and it does not run in a
-        runtime of verifiers."""
+        """Always raises ConfigError, because ports of a runtime of verifiers cannot be relayed."""
         raise ConfigError("a runtime of verifiers' own has no ports that the host answers")
 
     async def snapshot(self) -> Snapshot:
