@@ -1,7 +1,7 @@
 """air: train language-model agents, by reinforcement learning, to do machine-learning research.
 
-As a plugin of verifiers, the package offers exactly one Taskset, one Env and one Harness. Each of these three
-classes is imported when it is first used.
+The package is a plugin of the library verifiers, so it exports exactly one Taskset, one Env and one Harness.
+Each of these three classes is imported only when it is first used.
 """
 
 from __future__ import annotations

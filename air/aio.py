@@ -1,4 +1,4 @@
-"""Functions that wait for asynchronous work, and leave none of it running after a cancellation."""
+"""Functions that wait for asynchronous work. If the caller is cancelled, none of the work is left running."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ T = TypeVar("T")
 async def to_the_end(work: Awaitable[T]) -> T:
     """Waits for `work` and returns its result.
 
-    If the caller is cancelled meanwhile, `work` still runs to its end; CancelledError is raised only then.
+    If the caller is cancelled during this time, `work` still runs to its end. Only then CancelledError is
+    raised.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -31,10 +32,11 @@ async def to_the_end(work: Awaitable[T]) -> T:
 async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None = None) -> list[T]:
     """Runs all coroutines in `works` at the same time; returns their results in the order of `works`.
 
-    If one of them raises an error, the others are cancelled. The error is raised after all have ended.
+    If one coroutine raises an error, the others are cancelled. After all of them have ended, this function
+    raises the error.
 
     Args:
-        at_once: the most coroutines that run at the same time; None: all of them.
+        at_once: the highest number of coroutines that run at the same time; None: no limit.
     """
     gate = asyncio.Semaphore(at_once or max(1, len(works)))
 

@@ -1,7 +1,6 @@
-"""Reads and validates configs, explains validation errors, and imports plugins by name.
+"""Reads and validates settings (configs), explains validation errors, and imports plugins by name.
 
-Every config class derives from `BaseConfig`. Each field of a config class is followed by
-its docstring.
+Every config class derives from `BaseConfig`. Each field of a config class is followed by its docstring.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ from air.errors import ConfigError, MissingError
 
 
 class BaseConfig(BaseModel):
-    """The base class of all configs: an immutable pydantic model that refuses unknown keys.
+    """The base class of all configs (classes of settings): an immutable pydantic model.
+
+    A config refuses unknown keys.
 
     The docstrings below the fields of a subclass become the descriptions of these fields.
     """
@@ -32,7 +33,7 @@ class BaseConfig(BaseModel):
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 TOP_LEVEL = "(top level)"
-"""The text in an error message, in place of a key, if the error concerns the whole config."""
+"""The text that an error message contains instead of a key, if the error concerns the whole config."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -40,7 +41,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
     Raises:
         MissingError: the file does not exist.
-        ConfigError: the file cannot be read, is not valid TOML or JSON, or holds no table.
+        ConfigError: the file cannot be read, is not valid TOML or JSON, or does not contain a table (dict) at
+            its top level.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -57,7 +59,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> ConfigT:
-    """Checks `data`, and returns it as a config object of the class `kind`.
+    """Checks the settings in `data`, and returns them as an object of the config class `kind`.
 
     Args:
         where: the file or setting from which the data comes, for the error message.
@@ -75,10 +77,10 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
 
 
 def plugin(path: str) -> Any:
-    """Imports and returns the object that a setting names as `module:name`.
+    """Imports the object that `path` names in the form `module:name`, and returns the object.
 
     Raises:
-        MissingError: the module cannot be imported, or has no such name.
+        MissingError: the module cannot be imported, or does not contain this name.
         ConfigError: `path` does not have the form `module:name`.
     """
     module, colon, name = path.partition(":")
@@ -96,21 +98,21 @@ def plugin(path: str) -> Any:
 
 @dataclass(frozen=True)
 class BadKey:
-    """One error of a pydantic validation: the key at fault, and the text for an error message."""
+    """One error that pydantic found in a config: the wrong key, and a text for the error message."""
 
     path: tuple[str, ...]
-    """The parts of the key at fault, from the outermost table inwards; empty if the error concerns the whole
-    config."""
+    """The parts of the wrong key, from the outermost TOML table to the innermost. Empty if the error concerns
+    the whole config."""
     unknown: bool
-    """Whether the error is that the config has no such key."""
+    """Whether the key is wrong because the config class has no such key."""
     message: str
     """One line of text: the dotted key, and what is wrong with its value."""
     more: str
-    """The text ` (and N more)` if the validation found N further errors, else empty."""
+    """The text ` (and N more)` if pydantic found N further errors, else an empty string."""
 
     @property
     def name(self) -> str:
-        """The key at fault, with dots between its parts, or `(top level)` for the whole config."""
+        """The wrong key with dots between its parts; `(top level)` if the error concerns the whole config."""
         return ".".join(self.path) or TOP_LEVEL
 
 
@@ -119,7 +121,7 @@ def first_bad_key(error: ValidationError, data: Any) -> BadKey:
 
     Args:
         error: pydantic's exception, which holds all errors.
-        data: the validated data.
+        data: the data that pydantic validated.
     """
     first, count = error.errors()[0], error.error_count()
     path = tuple(_keys(first["loc"], data))
@@ -132,7 +134,7 @@ def first_bad_key(error: ValidationError, data: Any) -> BadKey:
 
 
 def _keys(location: Sequence[int | str], data: Any) -> Iterator[str]:
-    """Yields the parts of an error's location that are keys of `data`, and always the last part.
+    """Yields those parts of an error's location that are keys or indices in `data`, and always the last part.
 
     The location comes from pydantic. It also contains the names of union members, which are not keys.
     """

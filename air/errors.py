@@ -1,15 +1,15 @@
 """The exceptions that air raises on purpose.
 
 AirError
-├── UsageError               the user's input is wrong: one line, exit code 2
-│   ├── ConfigError          a key of a run file or a flag
-│   └── MissingError         a task, model, file, image or program that is not there
-├── InfrastructureError      air or the machine failed: never a reward, never an observation
+├── UsageError               the user's input is wrong; the exit code is 2
+│   ├── ConfigError          a key of a run file, or a flag, is wrong
+│   └── MissingError         a task, model, file, image or program does not exist
+├── InfrastructureError      air or the machine failed; the agent did not cause it
 │   ├── BoxStartError        a box could not start
 │   ├── BoxDiedError         a box ended while it was in use
 │   ├── GradingError         the grader failed, not the artefact
 │   └── InferenceError       the model server did not answer
-├── BoxFileError             a path in a box is absent, of the wrong kind, or outside its root
+├── BoxFileError             a file in a box is absent, of the wrong kind, or in a forbidden place
 └── ArtefactError            the agent's artefact is missing or malformed; shown to the agent
 
 A failed command is not an error: its exit code is data (`ExecResult`).
@@ -22,11 +22,11 @@ from contextlib import contextmanager
 
 
 class AirError(Exception):
-    """The base class of all errors that air raises on purpose. The text is one line for the user."""
+    """The base class of all errors that air raises on purpose. The error's text is one line for the user."""
 
 
 class UsageError(AirError):
-    """The user's input is wrong. The text names the place, the problem and the remedy.
+    """The user's input is wrong. The error's text names the place, the problem and the remedy.
 
     Args:
         message: the problem.
@@ -46,11 +46,11 @@ class ConfigError(UsageError):
 
 
 class MissingError(UsageError):
-    """A task, model, file, image or program that the user needs does not exist on this machine."""
+    """A task, model, file, image or program that is needed does not exist on this machine."""
 
 
 class InfrastructureError(AirError):
-    """A failure of air or the machine, not of the agent's work."""
+    """Air or the machine failed. The agent did not cause the failure."""
 
 
 class BoxStartError(InfrastructureError):
@@ -58,7 +58,10 @@ class BoxStartError(InfrastructureError):
 
 
 class BoxDiedError(InfrastructureError):
-    """A box in use ended, or air's program in it (the guest), or the container engine."""
+    """A box ended while it was in use.
+
+    The guest (air's program in the box) or the container engine may have ended instead of the box.
+    """
 
 
 class GradingError(InfrastructureError):
@@ -70,23 +73,27 @@ class InferenceError(InfrastructureError):
 
 
 class BoxFileError(AirError):
-    """A file in a box cannot be used, because it is absent, of the wrong kind, too large, or outside the
-    folder in which it must be.
+    """A file in a box cannot be used.
+
+    The file is absent, of the wrong kind, too large, or outside the folder in which it must be.
     """
 
 
 class ArtefactError(AirError):
-    """The agent's artefact (its graded files) is missing or malformed. The agent is shown the text."""
+    """The agent's artefact (its graded files) is missing or malformed.
+
+    The agent is shown the error's text.
+    """
 
 
 @contextmanager
 def boundary(kind: type[Exception], doing: str, *foreign: type[Exception]) -> Iterator[None]:
-    """Context manager: if the `with` block raises one of the exceptions `foreign`, raises `kind` instead.
+    """Context manager: if the `with` block raises an exception of a type in `foreign`, raises `kind` instead.
 
     Args:
         kind: the type of the new exception.
-        doing: what the `with` block does. The text of the new exception is `doing`, a colon, and the original
-            text.
+        doing: a description of what the `with` block does. The text of the new exception is this description,
+            a colon, and the text of the old exception.
         foreign: the types of exceptions to replace; all others pass unchanged.
     """
     try:

@@ -1,4 +1,4 @@
-"""Finds the folders that come with air and the user's cache folder, and locks files between processes."""
+"""Finds the folders that come with air and the user's cache folder, and locks files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def shipped(name: str) -> Path:
 def cache() -> Path:
     """Returns the path of the user's cache folder, without creating the folder.
 
-    The path is `$AIR_CACHE` if set, else `$XDG_CACHE_HOME/air` if set, else `~/.cache/air`.
+    The path is the value of the environment variable `AIR_CACHE`. If it is not set, the path is
+    `$XDG_CACHE_HOME/air`, or `~/.cache/air` if that variable is not set either.
 
     Raises:
         MissingError: this user has no home folder.
@@ -44,9 +45,10 @@ def cache() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Context manager: locks the file `path` for this process alone while the `with` block runs.
+    """Context manager: while the `with` block runs, no other process can lock the file `path`.
 
-    Waits until no other process holds the lock. Creates the file and its folder if necessary. Yields nothing.
+    Waits until no other process holds the lock. Creates the file and its folder if necessary. Yields no
+    value.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:

@@ -2,7 +2,7 @@
 
 `ScriptedServer` is a real HTTP server that supports the chat-completions protocol and, with a tokenizer, the
 vLLM protocol for token ids that training uses. A Python function makes each reply from the conversation so
-far. Everything between the server and the box is the same as with a real model.
+far. All other code runs as it does with a real model.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any
 
 Message = dict[str, Any]
 Script = Callable[[Sequence[Message]], str | Message]
-"""A function that takes the conversation so far and returns the next reply.
+"""The type of functions that take the messages of a conversation and return the next reply.
 
-The reply is a text, or an assistant's message with tool calls."""
+The reply is a text, or an assistant's message with tool calls.
+"""
 GENERATE = "/inference/v1/generate"
 _CHATML = re.compile(
     r"<\|im_start\|>(\w+)\n(?:<think>\n\n</think>\n\n)?(.*?)<\|im_end\|>", re.DOTALL
@@ -30,12 +31,13 @@ _CHATML = re.compile(
 class ScriptedServer:
     """An HTTP server on loopback that gives scripted replies in place of a model.
 
-    Context manager: the server runs during the `with` block, which gets this object.
+    Context manager: the server runs while the `with` block runs. Yields this object.
 
     Args:
         script: the function that returns the next reply for a conversation; several threads call it.
-        tokenizer: the tokenizer of a ChatML model, such as Qwen. With it the server also supports vLLM's
-            protocol for token ids, and ends every such reply with the end-of-sequence token.
+        tokenizer: the tokenizer of a ChatML model, such as Qwen. If it is given, the server also supports
+            vLLM's protocol for token ids, and ends every reply in this protocol with the end-of-sequence
+            token.
     """
 
     def __init__(self, script: Script, tokenizer: Any = None) -> None:
@@ -68,7 +70,10 @@ class _Server(ThreadingHTTPServer):
 
 
 def replies(*texts: str) -> Script:
-    """Returns a script for `ScriptedServer` that gives these replies in order, then repeats the last one."""
+    """Returns a script for `ScriptedServer` that gives the replies `texts` in order.
+
+    After the last text, the script repeats it.
+    """
 
     def script(conversation: Sequence[Message]) -> str:
         spoken = sum(1 for message in conversation if message["role"] == "assistant")
@@ -78,9 +83,10 @@ def replies(*texts: str) -> Script:
 
 
 def tool_calls(*commands: str, tool: str = "bash", closing: str = "Done.") -> Script:
-    """Returns a script for `ScriptedServer` that calls the tool `tool` with one of the commands in each turn.
+    """Returns a script for `ScriptedServer` whose replies are calls of the tool `tool`.
 
-    After the last command it gives the reply `closing`.
+    Each reply calls the tool with the next of the commands. After the last command, the script gives the
+    reply `closing`.
     """
 
     def script(conversation: Sequence[Message]) -> str | Message:
@@ -157,7 +163,7 @@ def _completion(model: str, reply: str | Message, prompt_tokens: int) -> dict[st
 
 
 def _events(completion: dict[str, Any]) -> bytes:
-    """Returns the bytes of a streamed completion: three server-sent events and the end mark.
+    """Returns a chat completion in its streamed form: the bytes of three server-sent events and an end mark.
 
     The events hold the whole reply, the finish reason, and the token counts.
     """

@@ -1,1 +1,1 @@
-"""The command-line programs `air`, `rl` and `sft`; each command has its own file."""
+"""The command-line programs `air`, `rl` and `sft`; each command has its own Python file."""

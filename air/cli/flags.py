@@ -1,4 +1,4 @@
-"""Adds the command-line flags that several commands share, and reads `KEY=VALUE` arguments."""
+"""Adds the command-line flags that several commands share, and reads arguments of the form `KEY=VALUE`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: str) -> None:
-    """Adds the flag `--runtime docker|subprocess`, which chooses the kind of box, to a command's parser.
+    """Adds the flag `--runtime docker|subprocess`, which chooses the kind of box, to `parser`.
 
     Args:
         default: the value if the flag is absent.
-        note: a description of the default, for the help text.
+        note: a description of the default value, which the help text shows.
     """
     parser.add_argument(
         "--runtime",
@@ -29,7 +29,10 @@ def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: s
 
 
 def add_task_root(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--task-root DIR`, which names a folder of tasks. It may be given several times."""
+    """Adds the flag `--task-root DIR`, which names a folder of tasks, to `parser`.
+
+    Users can give the flag several times.
+    """
     parser.add_argument(
         "--task-root",
         type=Path,
@@ -41,14 +44,14 @@ def add_task_root(parser: argparse.ArgumentParser) -> None:
 
 
 def add_mlgym_root(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--mlgym-root DIR`, which names the folder of an MLGym checkout."""
+    """Adds the flag `--mlgym-root DIR`, which names the folder of an MLGym checkout, to `parser`."""
     parser.add_argument(
         "--mlgym-root", type=Path, metavar="DIR", help="a checkout of MLGym, for tasks mlgym:NAME"
     )
 
 
 def add_gpus(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--gpus auto|IDS`, which names the GPUs for boxes of tasks that need GPUs."""
+    """Adds the flag `--gpus auto|IDS`, which names the GPUs that boxes may use, to `parser`."""
     parser.add_argument(
         "--gpus",
         type=_gpus,
@@ -62,12 +65,13 @@ def _gpus(text: str) -> Wanted:
 
 
 def key_value(text: str, flag: str) -> tuple[str, Any]:
-    """Splits the argument `KEY=VALUE` of a flag; returns the key and the value.
+    """Splits an argument of the form `KEY=VALUE`; returns the key and the value.
 
     The value is parsed as TOML; text that is not valid TOML is returned as a string.
 
     Raises:
-        ConfigError: the argument has no `=`; the message names `flag`.
+        ConfigError: the argument has no `=`; the message names `flag`, the flag to which the argument
+            belongs.
     """
     name, equals, value = text.partition("=")
     if not equals:

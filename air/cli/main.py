@@ -1,6 +1,6 @@
-"""The entry points of the programs `air`, `rl` and `sft`: run a command, print errors, return an exit code.
+"""The entry points of the programs `air`, `rl` and `sft`, which run a command and print errors.
 
-Exit codes: 0 success; 1 failure or mismatch; 2 wrong input of the user; 130 interrupted.
+The exit codes are 0 (success), 1 (failure or mismatch), 2 (wrong input from the user) and 130 (interrupted).
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ COMMANDS = {
     "doctor": "air.cli.boxes.doctor",
     "gpus": "air.cli.boxes.gpus",
 }
-"""The module of each command, by the command's name.
+"""A dict from the name of each command to the Python module that implements it.
 
-Each module has a help text `HELP`, `add_arguments(parser)`, and `run(args)`, which returns the exit code."""
+Each module has a help text `HELP`, `add_arguments(parser)`, and `run(args)`, which returns the exit code.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program `air COMMAND …`; returns its exit code.
 
     Args:
-        argv: the arguments after `air`; None: those of this process.
+        argv: the arguments after `air`; None: the arguments of this process (`sys.argv`).
     """
     args = list(sys.argv[1:] if argv is None else argv)
     own = (
@@ -99,7 +100,7 @@ def _run(args: list[str]) -> int:
 
 
 def _spare_loopback_from_proxies() -> None:
-    """Sets `NO_PROXY` so that requests to loopback addresses use no HTTP proxy.
+    """Sets the environment variable `NO_PROXY`, so that requests to loopback addresses use no HTTP proxy.
 
     air's own servers listen on loopback, where a proxy cannot reach them.
     """

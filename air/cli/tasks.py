@@ -1,8 +1,8 @@
 """The command `air tasks`: lists tasks, and checks, records, creates or downloads them.
 
-Subcommands: `check` runs the tasks' reference solutions and compares their scores with the recorded scores;
-`record` runs the reference solutions and writes the new scores into the task's files; `new` makes the folder
-of a new task; `fetch` downloads the sources of a task's data.
+The subcommand `check` runs the reference solutions of tasks, and compares their scores with the recorded
+scores. `record` runs the reference solutions, and writes the new scores into the files of the task. `new`
+makes the folder of a new task. `fetch` downloads the files from which a task's data is made.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EVALUATOR_CAVEAT = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `air tasks` and of its subcommands `check`, `new`, `record` and `fetch`."""
+    """Adds the flags and the subcommands (`check`, `new`, `record`, `fetch`) of `air tasks` to the parser."""
     parser.add_argument(
         "--root",
         type=Path,
@@ -82,7 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the subcommand, or lists the tasks; returns 1 if `check` found a mismatch, else 0."""
+    """Runs the subcommand, or lists the tasks if there is no subcommand.
+
+    Returns the exit code: 1 if `check` found a wrong score, else 0.
+    """
     if args.action == "check":
         return asyncio.run(_check(args))
     if args.action == "record":
@@ -126,7 +129,7 @@ def _fetch(ids: Sequence[str], roots: Sequence[Path]) -> int:
 
 
 def _list_mlgym(checkout: Checkout) -> None:
-    """Prints the tasks of an MLGym checkout with their status, then warnings about their scores."""
+    """Prints the tasks of an MLGym checkout with their status, then prints warnings about their scores."""
     statuses = [checkout.status(name) for name in checkout.names()]
     print()
     _table(
@@ -193,7 +196,10 @@ async def _check(args: argparse.Namespace) -> int:
 
 
 def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns a pool of GPUs for agents' boxes and one for grader boxes, or None twice without `--gpus`."""
+    """Returns a pool of GPUs for agents' boxes and a second one for grader boxes.
+
+    Returns None in place of both pools if the flag `--gpus` is absent.
+    """
     from air.sandbox.pool.gpu_leases import divided
     from air.sandbox.pool.gpus import plan
 
@@ -205,7 +211,10 @@ def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | Non
 
 
 def _without_missing(specs: Sequence[TaskSpec], provider: Provider) -> list[TaskSpec]:
-    """Returns the tasks that can run on this machine; prints the other tasks with what each needs."""
+    """Returns the tasks that can run on this machine.
+
+    Prints the other tasks, each with what is missing on this machine.
+    """
     from air.tasks.missing import missing
 
     playable = []
@@ -277,7 +286,7 @@ def _row(task: TaskSpec, row: Checked) -> tuple[str, ...]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table: with borders on a terminal, else as lines with two spaces between columns."""
+    """Prints a table. It has borders on a terminal; otherwise its columns are only separated by spaces."""
     from rich.console import Console
     from rich.table import Table
 

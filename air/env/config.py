@@ -1,6 +1,6 @@
 """The settings of the research environment, in which an agent works on a machine-learning task.
 
-In a run file they are the keys under `[orchestrator.train.source.env]`.
+In a run file (TOML) these settings are the keys under `[orchestrator.train.source.env]`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from air.worlds.research.tools import ToolSettings
 
 
 class AirTasksetConfig(vf.TasksetConfig):
-    """Settings that choose the tasks of a run: the keys under `[….env.taskset]`."""
+    """Settings that choose the tasks of a run: the keys under `[….env.taskset]` in a run file (TOML)."""
 
     id: str = "air"
     """The name of the verifiers plugin that supplies the tasks; `air` is this package."""
@@ -30,8 +30,8 @@ class AirTasksetConfig(vf.TasksetConfig):
     """Folders that are searched for tasks, in this order. If any is given, the tasks that come with air
     are not used."""
     mlgym_root: Path | None = None
-    """The folder of an MLGym checkout, which is needed for tasks named `mlgym:…`. None: the folder is taken
-    from the environment variable `AIR_MLGYM_ROOT`."""
+    """The folder of an MLGym checkout, which is needed for tasks whose id begins with `mlgym:`. None: the
+    environment variable `AIR_MLGYM_ROOT` names the folder."""
     examples_per_task: int = Field(1, ge=1)
     """The number of prompts made from each task; each prompt has its own seed."""
 
@@ -39,7 +39,7 @@ class AirTasksetConfig(vf.TasksetConfig):
 class AirHarnessConfig(vf.HarnessConfig):
     """Settings of air's own harness, the loop that calls the model and runs its actions.
 
-    In a run file they are the keys under `[….env.agent.harness]`.
+    In a run file (TOML) these settings are the keys under `[….env.agent.harness]`.
     """
 
     id: str = "air"
@@ -63,46 +63,51 @@ class AirHarnessConfig(vf.HarnessConfig):
     (`mlgym`: 2; `fenced`: no limit)."""
     window: int = Field(1000, ge=1)
     """The number of lines of an open file that the tools of the format `mlgym` show at once. If these lines
-    have more than `max_observation_tokens` tokens, the middle of the text is still cut out."""
+    together have more than `max_observation_tokens` tokens, the middle of the text is still cut out."""
     overlap: int = Field(2, ge=0)
-    """The number of lines that stay visible when the agent scrolls in a file. Only with the format
-    `mlgym`."""
+    """The number of lines that are shown both before and after the agent scrolls to the next part of a file.
+    Only the format `mlgym` uses this setting."""
     memory: bool = False
-    """Whether the agent has tools to keep notes during its episode. Only with the format `mlgym`."""
+    """Whether the agent has tools to keep notes during its episode. Only the format `mlgym` uses this
+    setting."""
     history: int | None = Field(None, ge=1)
-    """The number of latest observations that are sent to the model. Older observations are replaced by a
-    short note. None: all are sent. Use it only for evaluation, because it changes earlier parts of the prompt
-    from call to call, so that an episode is no longer one training sample."""
+    """How many observations, counted from the latest, are sent to the model. Older observations are replaced
+    by a short note. None: all are sent. Use it only for evaluation, because it changes earlier parts of the
+    prompt from call to call, so that an episode is no longer one training sample."""
     max_observation_tokens: int = Field(1024, ge=16)
-    """The most tokens of one observation. The middle of a longer observation is cut out; a mark in the text
-    shows the cut, and the metric `cut_observations` counts it."""
+    """The upper limit on the tokens of one observation. The middle of a longer observation is cut out. A mark
+    in the text shows the cut, and the metric `cut_observations` counts such observations."""
     max_context_tokens: int | None = Field(None, ge=64)
-    """The most tokens of one episode. Before this limit is exceeded, the episode ends and is graded. None:
-    the limit of the model server applies."""
+    """The upper limit on the tokens of one episode. If the next model call could exceed the limit, the
+    episode ends and is graded. None: only the limit of the model server applies."""
     tokenizer: str | None = None
-    """The hub id or folder of the model's tokenizer, which counts the tokens of observations. None: three
-    bytes count as one token."""
+    """The Hugging Face hub id or the folder of the model's tokenizer, which counts the tokens of
+    observations. None: the number of tokens is estimated, with three bytes for each token."""
 
     @classmethod
     def own_fields(cls) -> set[str]:
         """Returns the names of the settings that this class adds to those of verifiers, except `format`.
 
-        Trajectories record the named settings, because these decide what the model is shown. The settings of
-        verifiers itself are not recorded, because they may contain secrets.
+        Trajectories record the values of these settings, because they decide what the model is shown. The
+        settings of verifiers itself are not recorded, because they may contain secrets.
         """
         return set(cls.model_fields) - set(vf.HarnessConfig.model_fields) - {"format"}
 
     def tool_settings(self, hosts: tuple[str, ...]) -> ToolSettings:
-        """Returns the settings of the agent's tools. The task's box may reach the network hosts `hosts`."""
+        """Returns the settings of the agent's tools.
+
+        Args:
+            hosts: the network hosts that the task's box may reach.
+        """
         return ToolSettings(
             window=self.window, overlap=self.overlap, memory=self.memory, hosts=hosts
         )
 
     def check_history(self) -> None:
-        """Checks, before a training, that these settings do not leave old observations out of the prompt.
+        """Checks, before training starts, that no observations will be left out of the prompt.
 
         Raises:
-            ConfigError: `history` is set.
+            ConfigError: the setting `history`, which leaves old observations out, is set.
         """
         if self.history is not None:
             raise ConfigError(
@@ -126,41 +131,45 @@ class AirHarnessConfig(vf.HarnessConfig):
 
 
 class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
-    """Settings of the research environment: the keys under `[….env]`.
+    """Settings of the research environment: the keys under `[….env]` in a run file (TOML).
 
-    They include the keys of the reward, which the base class `RewardSettings` defines.
+    The settings of the reward also belong to this class. Its base class `RewardSettings` defines them.
     """
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=10)
-    """The settings of the agent. `runtime.type` is `docker` (boxes are containers), or `subprocess` (a box is
-    a plain process, not a container)."""
+    """The settings of the agent. `runtime.type` is `docker` (each box is a container) or `subprocess` (each
+    box is a plain process, not a container)."""
     credit: Literal["episode", "segment"] = "episode"
-    """How rewards are assigned to traces (a trace is one training sample). `episode`: each episode becomes
-    one trace, whose reward is the sum of all reward terms. `segment`: each part of an episode up to a
-    `validate` becomes one trace, whose reward is the reward that arose in that part (see
-    `air.env.credit`)."""
+    """How the reward of an episode is assigned to traces. A trace is the record of verifiers that becomes one
+    training sample. `episode`: each episode becomes one trace, whose reward is the sum of all reward terms.
+    `segment`: each part of an episode up to a `validate` becomes one trace, whose reward is the reward that
+    arose in that part (see `air.env.credit`)."""
     image: str | None = None
     """The container image of agents' boxes; grader boxes always use the task's image. Use `air-harness` for
-    harnesses that run as a program in the box (`bash`, `mini_swe_agent`). None: each task's own image."""
+    harnesses whose agent is a program in the box (`bash`, `mini_swe_agent`). None: each task's own image."""
     record_dir: Path | None = None
     """The folder in which trajectories (recorded episodes) are written, one file for each episode. None:
     trajectories are not written."""
     record_diffs: bool = True
     """Whether a trajectory contains the changes that each step made in the workspace."""
     record_traces: bool = True
-    """Whether the verifiers traces, with tokens and logprobs, are written beside the trajectories."""
+    """Whether the traces of verifiers are written to files beside the trajectories. A trace contains the
+    tokens and their log probabilities."""
     record_artefacts_mb: float = Field(16.0, ge=0, allow_inf_nan=False)
-    """The largest artefact (the agent's graded files), in MiB, that is stored beside the trajectories, so
-    that it can be graded again later. 0: no artefact is stored."""
+    """The largest artefact (the agent's graded files), in MiB, that is stored beside the trajectories. A
+    stored artefact can be graded again later. 0: no artefact is stored."""
     record_artefacts_total_mb: float = Field(2048.0, ge=0, allow_inf_nan=False)
-    """The largest total size, compressed and in MiB, of the artefacts stored in one `record_dir`."""
+    """The upper limit, in MiB, on the total compressed size of the artefacts that are stored in one
+    `record_dir`."""
     max_boxes: int = Field(32, ge=1)
-    """The most agents' boxes that run at once in this process."""
+    """The highest number of agents' boxes that run at the same time in this process."""
     warm_boxes: int = Field(0, ge=0)
-    """The number of boxes of each kind that are started in advance, so that episodes need not wait."""
+    """For each kind of box, the number of boxes that are started in advance, so that episodes do not wait for
+    them."""
     gpus: Literal["auto"] | list[str] = Field(default_factory=list)
-    """The GPUs that boxes may use: a list of indices as `nvidia-smi` counts (`["7"]`), UUIDs, or beginnings
-    of UUIDs. `auto`: all GPUs of `CUDA_VISIBLE_DEVICES` except `trainer_gpus` and `inference_gpus`."""
+    """The GPUs that boxes may use: a list of the indices that `nvidia-smi` shows (`["7"]`), of UUIDs, or of
+    beginnings of UUIDs. `auto`: all GPUs in the environment variable `CUDA_VISIBLE_DEVICES`, except
+    `trainer_gpus` and `inference_gpus`."""
     trainer_gpus: list[str] = Field(default_factory=list)
     """The GPUs of the trainer, named as in `gpus`. Boxes must not use them."""
     inference_gpus: list[str] = Field(default_factory=list)
@@ -178,11 +187,11 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     slots_per_gpu: int = Field(1, ge=1)
     """The number of boxes that may share one GPU; its memory is not divided among them. 1: no sharing."""
     max_failures: int = Field(100, ge=0)
-    """The number of consecutive episodes, over all workers, that may fail because of the infrastructure (not
-    the agent) before the run is stopped. Set it higher than the number of episodes that one outage ends at
-    once. 0: the run is never stopped."""
+    """The number of consecutive episodes that may fail because of the infrastructure (not because of the
+    agent) before the run is stopped. All worker processes count together. Set this number higher than the
+    number of episodes that run at once, since one outage may end all of them. 0: the run is never stopped."""
     grader_boxes: int = Field(2, ge=1)
-    """The most grader boxes that run at once in this process."""
+    """The highest number of grader boxes that run at the same time in this process."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -220,15 +229,15 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
     @property
     def provider(self) -> Provider:
-        """The kind of the agent's box, `docker` or `process`, which follows from `agent.runtime.type`."""
+        """The kind of the agent's box, `docker` or `process`; the setting `agent.runtime.type` decides it."""
         return OF_RUNTIME[self.agent.runtime.type].provider
 
 
 def check_history(env: vf.EnvConfig) -> None:
-    """Checks, before a training, that an environment does not leave old observations out of the prompt.
+    """Checks, before training starts, that no observations will be left out of the prompt.
 
     Raises:
-        ConfigError: the harness's `history` is set.
+        ConfigError: the harness's setting `history`, which leaves old observations out, is set.
     """
     harness = env.agent.harness if isinstance(env, ResearchEnvConfig) else None
     if isinstance(harness, AirHarnessConfig):

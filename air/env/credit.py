@@ -24,11 +24,12 @@ from typing import Any
 from air.errors import InfrastructureError
 
 Payment = dict[str, Any]
-"""A part of an episode's reward: the part that arose since the previous payment.
+"""One part of an episode's reward: the part that arose since the previous payment.
 
-Its keys are: `nodes`, the number of nodes (messages) that the trace had then; `ends`, whether a `validate`
-ended a segment there; `terms`, the amounts by the names of the reward's terms. Payments are stored in the
-trace's `info["air"]["paid"]`."""
+The dict has three keys. `nodes` is the number of nodes (messages) that the trace had at that time. `ends`
+tells whether a `validate` ended a segment there. `terms` holds the amounts by the names of the reward's
+terms. The trace stores all payments in its `info["air"]["paid"]`.
+"""
 
 ONLY_LAST: dict[str, Any] = {
     "metrics": {},
@@ -37,24 +38,30 @@ ONLY_LAST: dict[str, Any] = {
     "root_reply": None,
     "stop_condition": "validate",
 }
-"""The values of these fields in the traces of a split episode; only the last has the episode's own values.
+"""Values that replace the fields of these names in all traces of a split episode except the last one.
 
-So a mean over traces counts the values of an episode once."""
+Only the last trace holds the episode's own values, so that a mean over traces counts each episode once.
+"""
 
 
 @dataclass
 class Ledger:
-    """A list of a running episode's payments: how much reward arose at which position of the trace."""
+    """The list of payments of a running episode.
+
+    It shows which part of the reward arose at which position of the trace.
+    """
 
     payments: list[Payment] = field(default_factory=list)
     _so_far: dict[str, float] = field(default_factory=dict)
 
     def note(self, nodes: int, terms: Mapping[str, float], *, ends: bool) -> None:
-        """Adds a payment for the reward that arose since the last call, if there is any or if a segment ends.
+        """Adds a payment for the part of the reward that arose since the last call of this method.
+
+        Adds nothing if no reward arose, unless a segment ends here.
 
         Args:
-            nodes: the present number of the trace's nodes.
-            terms: the present values of all terms of the reward.
+            nodes: the present number of nodes (messages) in the trace.
+            terms: the present values of all terms of the reward, by name.
             ends: whether a `validate` ends a segment here.
         """
         arisen = {
@@ -71,7 +78,7 @@ class Ledger:
 class Segment:
     """A part of an episode that ends at a `validate`, with its reward `terms`.
 
-    It holds the nodes (messages) of the trace from number `start` up to, not including, `end`.
+    The segment consists of the nodes (messages) of the trace with the numbers from `start` to `end - 1`.
     """
 
     start: int
@@ -85,10 +92,10 @@ class Segment:
 
 
 def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segment]:
-    """Returns the segments of an episode in order. There is always at least one.
+    """Returns the segments of an episode in order. The list is never empty.
 
     Args:
-        sampled: for each node of the trace, whether the model sampled it.
+        sampled: for each node (message) of the trace, whether the model wrote it.
         payments: the payments of the episode's `Ledger`.
     """
     parts: list[Segment] = []
@@ -115,8 +122,8 @@ def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segme
 def split(trace: Any) -> list[Any]:
     """Returns one trace for each segment of an episode, or only `trace` itself if the episode failed.
 
-    Each new trace is a copy of `trace` up to the end of its segment. Only the segment's own tokens are
-    trained; the tokens of earlier segments are only context, so their loss masks are false. Only the last
+    Each new trace is a copy of `trace` up to the end of its segment. Only the tokens of the segment itself
+    are trained. The tokens of earlier segments are only context, so their loss masks are false. Only the last
     trace has the episode's metrics.
 
     Raises:
@@ -171,7 +178,10 @@ def _part(trace: Any, number: int, parts: Sequence[Segment]) -> Any:
 
 
 def _as_context(node: Any) -> Any:
-    """Returns a copy of a node (message) whose tokens are not trained: not sampled, and with a false mask."""
+    """Returns a copy of a node (message) that training uses only as context.
+
+    The copy is not marked as sampled by the model, and its loss mask is false for every token.
+    """
     fields = type(node).model_fields
     gone = {name: None for name in ("sampling_mask", "kept_tokens") if name in fields}
     return node.model_copy(
@@ -180,10 +190,10 @@ def _as_context(node: Any) -> Any:
 
 
 def _is_of(call: Any, segment: Segment, last: bool) -> bool:
-    """Whether a model call belongs to this segment. Failed calls belong to the last segment.
+    """Whether a call of the model belongs to `segment`. Failed calls belong to the last segment.
 
     Args:
-        last: whether this is the episode's last segment.
+        last: whether `segment` is the episode's last segment.
     """
     if call.node is None:
         return last

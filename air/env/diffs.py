@@ -23,19 +23,20 @@ FILE_BYTES = 64_000
 """The largest file, in bytes, whose content is compared. A larger file that changed is only named in the
 result."""
 DIFF_CHARS = 16_000
-"""The most characters in the diff of one step."""
+"""The upper limit on the characters in the diff of one step."""
 PART_CHARS = 4_000
-"""The most characters of one file in the diff of a step. The lines that do not fit are left out."""
+"""The upper limit on the characters that one file adds to the diff of a step. The lines that do not fit are
+left out."""
 MOST_LINES = 10_000
-"""The most lines of a file that is compared; comparing takes time proportional to the square of the lines.
-A changed file with more lines is only named in the result, without its content."""
+"""The most lines of a file that is compared, because the time grows with the square of the number of lines. A
+changed file with more lines is only named in the result, without its content."""
 STEP_LINES = 20_000
-"""The most lines compared in one step, over all changed files. Each file counts with the number of lines of
-its old or its new content, whichever is longer."""
+"""The most lines that are compared after one step, in all changed files together. Each file counts with the
+number of lines of its old or its new content, whichever is longer."""
 MOST_READ = 100
-"""The most changed files whose content is read after one step."""
+"""The upper limit on the number of changed files whose content is read after one step."""
 MOST_LISTED = 200
-"""The most changed files that the result of one step lists."""
+"""The upper limit on the number of changed files that the result of one step lists."""
 _LIST_BYTES = 4_000_000
 _ODD_IN_NAMES = re.compile(r'[\x00-\x1f\x7f"\\]')
 _ESCAPED = {c: rf"\{e}" for c, e in zip('\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)}
@@ -47,7 +48,8 @@ _FIND = ("find", ".", "-xdev", "-type", "f", "-printf", r"%s %T@ %C@ %i %P\0")
 class _File:
     size: int
     stamp: str
-    """Times and inode of the file as text. If this text differs later, the content may have changed."""
+    """The times and the inode of the file as text. If this text has changed, the content may have changed
+    too."""
 
 
 @dataclass
@@ -62,7 +64,7 @@ class Differ:
     _texts: dict[str, bytes] = field(default_factory=dict)
     """The latest known content of every file of at most `FILE_BYTES`, by path."""
     _lines_left: int = 0
-    """The part of `STEP_LINES` that the current call of `diff` may still use."""
+    """How many lines the current call of `diff` may still compare; it starts at `STEP_LINES`."""
 
     async def start(self) -> None:
         """Reads the current state of the workspace, so that the first call of `diff` can compare with it.
@@ -112,7 +114,7 @@ class Differ:
     async def _change(
         self, path: str, now: _File | None, *, read: bool
     ) -> tuple[FileChange | None, str]:
-        """Returns one file's change and its part of the diff, or None and "" if the content is unchanged."""
+        """Returns one file's change and the file's part of the diff, or None and "" if nothing changed."""
         was, old = self._index.get(path), self._texts.pop(path, None)
         new = await self._read(path, now) if now is not None and read else None
         if now is not None and new is not None:
@@ -181,7 +183,7 @@ def _text(data: bytes) -> str | None:
 
 
 def _bounded(text: str, most: int) -> str:
-    """Returns the first whole lines of `text` that fit in `most` characters."""
+    """Returns as many whole lines from the start of `text` as fit in `most` characters."""
     return text if len(text) <= most else text[: text.rfind("\n", 0, most) + 1]
 
 

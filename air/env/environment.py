@@ -1,4 +1,4 @@
-"""air's environment for verifiers: takes a box from a pool for each episode, and runs the episode in it."""
+"""The verifiers environment of air: takes a box from a pool for each episode, and runs the episode in it."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._kept = recording.store(config)
 
     async def start(self) -> None:
-        """Checks Docker, images and GPUs, prepares the tasks' data, and opens the pools of boxes.
+        """Checks Docker, images and GPUs; prepares the tasks' data; then opens the pools of boxes.
 
-        Grader boxes have their own pool, because an agent keeps its box while it waits for a grade.
+        Grader boxes have their own pool, because an agent keeps its own box while it waits for a grade.
 
         Raises:
             MissingError: Docker or an image is not available.
-            ConfigError: there are too few GPUs, or a program would play the agent in a box without isolation.
+            ConfigError: there are too few GPUs, or the agent is a program and its box would have no
+                isolation.
         """
         config = self.config
         specs = [self._spec(name) for name in config.taskset.tasks]
@@ -83,7 +84,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             self._agents.prepare(self._box_spec(spec))
 
     async def stop(self) -> None:
-        """Closes both pools, with all boxes of agents and graders."""
+        """Closes all boxes of agents and graders, with their two pools."""
         self._agents = self._grader = None
         await self._stack.aclose()
 
@@ -91,7 +92,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         """Runs one episode, from its first turn to its grades, in a box that no other episode uses.
 
         Raises:
-            InfrastructureError: too many consecutive episodes failed; see `air.env.failure_breaker`.
+            InfrastructureError: the run must stop, because too many consecutive episodes have failed (see
+                `air.env.failure_breaker`).
         """
         await asyncio.to_thread(self._breaker.check)
         try:
@@ -143,13 +145,19 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             episode.traces[:] = [part for trace in episode.traces for part in split(trace)]
 
     def lease(self, spec: TaskSpec) -> Lease:
-        """Returns an async context manager that yields a box for an agent; see `Pool.lease`."""
+        """Returns an async context manager that yields a box for an agent, as `Pool.lease` describes."""
         if self._agents is None:
             raise RuntimeError("the environment is not serving: enter `env.serving()` first")
         return self._agents.lease(self._box_spec(spec))
 
     def world(self, spec: TaskSpec, box: Box) -> ResearchWorld:
-        """Returns the world of one episode in the fresh box `box`. The caller must reset the world."""
+        """Returns a new world for one episode of a task.
+
+        The caller must then call `reset` of the world, which puts the task's files into the box.
+
+        Args:
+            box: a new box, in which nothing has run.
+        """
         if self._grader is None:
             raise RuntimeError("the environment is not serving: enter `env.serving()` first")
         return ResearchWorld(
@@ -199,7 +207,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 def _gpus(
     config: ResearchEnvConfig, specs: Sequence[TaskSpec]
 ) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns a pool of GPUs for agents' boxes and one for grader boxes, or None twice if none are named.
+    """Returns a pool of GPUs for agents' boxes and a second one for grader boxes.
+
+    Returns None in place of both pools if the settings name no GPUs.
 
     Raises:
         ConfigError: a task needs more GPUs than are available.

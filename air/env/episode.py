@@ -19,15 +19,15 @@ from air.worlds.base import Step, Validation
 from air.worlds.research.world import ResearchWorld
 
 EARLY_SECONDS = 0.1
-"""The number of seconds by which air ends an episode before verifiers' deadline. At the deadline, verifiers
-0.3 would fail the episode without a grade."""
+"""How many seconds before verifiers' deadline air ends an episode. At the deadline itself, verifiers 0.3
+would let the episode fail without a grade."""
 OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
-"""Texts, in lower case, by which the error messages of model servers show that a prompt is too long."""
+"""Lower-case texts. If an error message of a model server contains one of them, the prompt was too long."""
 
 
 @dataclass
 class Counters:
-    """Counts of the events in one episode, and the seconds of its model calls."""
+    """Counts of what happened in one episode (turns, format errors, …), and the time of its model calls."""
 
     turns: int = 0
     format_errors: int = 0
@@ -52,28 +52,32 @@ class Episode:
     format: ActionFormat | None = None
     """The action format; None if a program in the box plays the agent, instead of air's own harness."""
     malformed_in_a_row: int = 0
-    """The number of the latest consecutive replies that were not an action."""
+    """How many consecutive replies, up to and including the latest, were not an action."""
     trace: Any = None
     """The verifiers trace of the episode; None before the task is set up."""
     ledger: Ledger = field(default_factory=Ledger)
-    """The parts of the reward, with the positions in the trace at which they arose."""
+    """The list of the parts of the reward, each with the position in the trace at which it arose."""
     failed: bool = False
     """Whether an infrastructure failure ended the episode."""
     differ: Differ | None = None
     """The object that finds what each step changed in the workspace; None if changes are not recorded."""
     model_call: dict[str, Any] = field(default_factory=dict)
-    """Values about the last model call, which the trajectory line of the next step will contain."""
+    """The duration and token counts of the last model call, until the line of the next step contains them."""
     recorded: int = 0
-    """The number of gradings that are already in the trajectory."""
+    """The number of gradings that have already been written to the trajectory."""
     why_ended: str = ""
     """The reason why the episode ended: `submit`, `turns`, `context`, `length`, `format`, `killed`, or the
-    stop condition of verifiers. Empty while the episode runs."""
+    name of verifiers' stop condition. Empty while the episode runs."""
 
     def __post_init__(self) -> None:
         self.world.on_validated = lambda: self._note(ends=True)
 
     def system(self, given: str | None) -> str:
-        """Returns the system prompt: the text `given` by the config, then the action format's text."""
+        """Returns the system prompt: the text `given`, then the instructions of the action format.
+
+        Args:
+            given: the system prompt from the settings; None: there is none.
+        """
         if self.format is None:
             return given or ""
         tools = self.world.tools
@@ -82,20 +86,28 @@ class Episode:
         return "\n\n".join(part for part in (given, instructions) if part)
 
     def prompt(self, given: str, max_turns: int | None) -> str:
-        """Returns the first user prompt: the task's text `given`, then the action format's opening text."""
+        """Returns the first user prompt: the text `given`, then the opening text of the action format.
+
+        Args:
+            given: the text of the task.
+            max_turns: the most turns of the episode; None: no limit.
+        """
         if self.format is None:
             return given
         return given + self.format.opening(self.world.standing(max_turns))
 
     def note_call(self, seconds: float, tokens: TokenRef) -> None:
-        """Stores the duration and the token counts of a model call, until the line of its step is written."""
+        """Stores the duration and the token counts of a model call, for the next line of the trajectory."""
         self.model_call = {
             "model_seconds": round(seconds, 4),
             "tokens": tokens.model_dump(mode="json"),
         }
 
     async def start_diffs(self) -> None:
-        """Reads the first state of the workspace, if the changes of each step are to be recorded."""
+        """Reads all files of the workspace, so that the changes made by the first step can be found.
+
+        Does nothing if changes are not recorded.
+        """
         if self.format and self.recorder.path is not None and self.config.record_diffs:
             self.differ = Differ(self.world.box)
             with self.world.times.as_recording():
@@ -111,7 +123,7 @@ class Episode:
         left: int | None = None,
         problem: str = "",
     ) -> None:
-        """Writes one turn to the trajectory, with the changes that it made in the workspace.
+        """Writes one turn to the trajectory, with the changes that the turn made in the workspace.
 
         Args:
             reply: the model's message.
@@ -136,14 +148,16 @@ class Episode:
     def write_step(
         self, reply: str, action: str | None, step: Step | None, shown: str, **more: Any
     ) -> None:
-        """Writes one turn to the trajectory, without reading the workspace.
+        """Writes one turn to the trajectory.
+
+        Unlike `record_step`, this method does not look for changes in the workspace.
 
         Args:
             reply: the model's message.
             action: the text of the action in the reply; None if there is none.
             step: the result of the action; None if there is none.
             shown: the text that the model is shown next.
-            more: further fields of the line.
+            more: further fields of the trajectory's line.
         """
         self.recorder.write(
             "step",
@@ -169,7 +183,7 @@ class Episode:
             return await self.differ.diff()
 
     def record_validation(self, validation: Validation) -> None:
-        """Writes one grading to the trajectory."""
+        """Writes the result of one grading, `validation`, as a line of the trajectory."""
         self.recorder.write(
             "validate",
             turn=self.counters.turns,
@@ -192,7 +206,8 @@ class Episode:
     async def finish(self) -> None:
         """Grades the artefact at the end of the episode, and records the gradings.
 
-        The artefact is graded on the validation split, unless `submit` has done so, then on the test split.
+        The artefact is graded on the validation split, unless `submit` has already graded it there, and then
+        on the test split.
         """
         await self.world.finish()
         for validation in self.world.validations[self.recorded :]:
@@ -223,7 +238,10 @@ class Episode:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the episode (scores, counts and times) by name, without scores that do not exist."""
+        """The metrics of the episode (scores, counts and times) by name.
+
+        A score that was never computed is left out.
+        """
         world, counters = self.world, self.counters
         scored = [v for v in world.validations if v.score is not None]
         values = {
@@ -257,7 +275,10 @@ class Episode:
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def summary(self) -> dict[str, Any]:
-        """Returns the scores, reward terms, metrics and payments, which the trace stores in `info["air"]`."""
+        """Returns the summary of the episode, which the trace stores in `info["air"]`.
+
+        The dict holds scores, reward terms, metrics, payments, and the reason why the episode ended.
+        """
         return {
             "episode": self.id,
             "task": self.world.task.id,
@@ -274,7 +295,7 @@ class Episode:
 
 
 def as_call(action: Action) -> Call:
-    """Returns an action in the form in which trajectories record it."""
+    """Converts an action to the form in which trajectories store it, and returns the result."""
     tool = action.tool
     use = None if tool is None else ToolUse(name=tool.name, args=tool.args, body=tool.body)
     return Call(script=action.script, tool=use, ending=action.ending)

@@ -1,10 +1,10 @@
-"""The failure breaker: stops a run after too many consecutive infrastructure failures.
+"""The failure breaker: stops a run after too many consecutive episodes failed because of the infrastructure.
 
 The workers of a run cannot stop prime-rl, which started them. So all workers count consecutive failures in
-one file, which the environment variable `AIR_BREAKER_FILE` names. After too many failures the breaker opens,
-as a circuit breaker does, so that every further episode fails at once with the reason. The program that
-launched the run watches the file (function `opened`) and ends the run. Without the file each process counts
-alone, and no run is ended.
+one file. The environment variable `AIR_BREAKER_FILE` names this file. After too many failures the breaker
+opens, like an electric circuit breaker: from then on every episode fails at once with the reason. The program
+that launched the run watches the file (function `opened`) and ends the run. If the variable is not set, each
+process counts its own episodes, and no run is ended.
 
 The file must be on a file system that all workers share and that supports flock(2). An open breaker stays
 open until the launching program resets it (function `fresh`).
@@ -31,9 +31,9 @@ _LOG = logging.getLogger(
 @dataclass
 class _Count:
     failures: int = 0
-    """The number of failed episodes since the last episode without an infrastructure failure."""
+    """How many consecutive episodes, up to the latest one, have failed because of the infrastructure."""
     opened: str = ""
-    """The reason why the run must stop; empty while the run may continue."""
+    """The reason why the breaker opened, so that the run must stop. Empty while the run may continue."""
 
 
 class Breaker:
@@ -53,7 +53,10 @@ class Breaker:
 
     @classmethod
     def of_run(cls, limit: int) -> Breaker:
-        """Returns the breaker of this process's run, with the file that `AIR_BREAKER_FILE` names, if any.
+        """Returns the breaker of the run to which this process belongs.
+
+        Its file is the one that the environment variable `AIR_BREAKER_FILE` names. If the variable is not
+        set, this process counts alone.
 
         Args:
             limit: the number of consecutive failures that opens the breaker; 0: it never opens.
@@ -62,7 +65,7 @@ class Breaker:
         return cls(limit, Path(file) if file else None)
 
     def check(self) -> None:
-        """Checks that the breaker is not open, so that the run may continue.
+        """Raises an error if the breaker is open, because then no further episode may start.
 
         Raises:
             InfrastructureError: the breaker is open.
@@ -75,7 +78,7 @@ class Breaker:
         self._count("")
 
     def failed(self, error: str) -> None:
-        """Counts an episode that failed because of the infrastructure.
+        """Adds one to the count, after an episode that failed because of the infrastructure.
 
         Args:
             error: the text of the failure. If the breaker opens now, its reason quotes this text.
@@ -83,11 +86,11 @@ class Breaker:
         self._count(error)
 
     def _count(self, error: str | None = None) -> _Count:
-        """Updates the count after an episode; returns the new count.
+        """Updates the number of consecutive failures after an episode; returns the new count.
 
         Args:
-            error: why the episode failed; empty: it ended well; None: there was no episode, so the count is
-                only read.
+            error: the reason why the episode failed. Empty: the episode ended without an infrastructure
+                failure. None: no episode ended, so the count is only read.
         """
         if self._file is None:
             before, self._own = self._own, self._next(self._own, error)
@@ -121,7 +124,7 @@ class Breaker:
 
 
 def opened(file: Path) -> str:
-    """Returns the reason why the run with this breaker file must stop, or "" while it may continue.
+    """Returns the reason why the run that uses the breaker file `file` must stop, or "" if it may continue.
 
     Raises:
         ConfigError: the file cannot be used.
@@ -136,7 +139,7 @@ def fresh(file: Path) -> dict[str, str]:
     """Removes the breaker file of an earlier run, so that a new run begins with a closed breaker.
 
     Returns:
-        The environment variable that the processes of the new run need, with its value.
+        A dict with the environment variable that the processes of the new run need, and its value.
 
     Raises:
         ConfigError: the file cannot be used.
@@ -148,7 +151,10 @@ def fresh(file: Path) -> dict[str, str]:
 
 
 def _held(file: Path) -> IO[str]:
-    """Returns the breaker file, opened and locked. Closing the file releases the lock."""
+    """Opens and locks the breaker file; returns the open file. Closing it releases the lock.
+
+    Waits while another process has locked the file.
+    """
     with boundary(ConfigError, f"{FILE_ENV}: cannot use {file}", OSError):
         held = file.open("a+", encoding="utf-8")
         fcntl.flock(held, fcntl.LOCK_EX)

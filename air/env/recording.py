@@ -1,6 +1,7 @@
 """Builds the first and last line of an episode's trajectory file.
 
-The first line contains settings, machine and versions; the last line states how the episode ended.
+The first line contains the settings, the machine and the versions of packages. The last line states how the
+episode ended.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ from air.rewards.terms import RewardSettings
 from air.trajectories.artefacts import ArtefactStore
 
 TRACES = "traces"
-"""The name of the subfolder, inside the folder of trajectories, that holds the verifiers traces.
+"""The name of a subfolder in the folder of trajectories. It holds the traces of verifiers.
 
-Each file holds one verifiers episode with one trace, in the format that verifiers itself reads."""
+Each file contains one verifiers episode with one trace, in the format that verifiers itself reads.
+"""
 _PACKAGES = ("air-agent", "verifiers", "renderers", "numpy", "pydantic", "torch", "transformers")
 
 
 def folder(config: ResearchEnvConfig) -> Path | None:
-    """Returns the folder for the trajectories (recorded episodes), or None if no trajectories are written."""
+    """Returns the folder for trajectories (recorded episodes), or None if the settings name none."""
     return None if config.record_dir is None else config.record_dir.expanduser()
 
 
 def store(config: ResearchEnvConfig) -> ArtefactStore | None:
-    """Returns the store for graded artefacts (the agent's graded files), or None if none are stored."""
+    """Returns the store for artefacts (the agent's graded files), or None if artefacts are not stored."""
     where = folder(config)
     if where is None or not config.record_artefacts_mb:
         return None
@@ -62,16 +64,15 @@ def versions() -> dict[str, str]:
 
 
 def config_hash(config: ResearchEnvConfig) -> str:
-    """Returns the SHA-256, in hex, of all settings of the environment except `record_dir`."""
+    """Returns the SHA-256, in hex, of all settings in `config` except `record_dir`."""
     data = config.model_dump_json(exclude={"record_dir"})
     return hashlib.sha256(data.encode()).hexdigest()
 
 
 def started(episode: Episode) -> dict[str, Any]:
-    """Returns those fields of the trajectory's first line that air knows without verifiers.
+    """Returns those fields of a trajectory's first line that do not come from verifiers, as a dict.
 
-    The caller adds the fields that come from verifiers, e.g. the model's name. `air.trajectories.Start`
-    explains each field.
+    The caller adds the other fields, such as the model's name. `air.trajectories.Start` explains each field.
     """
     world, config = episode.world, episode.config
     task, box = world.task, world.box
@@ -102,7 +103,9 @@ def started(episode: Episode) -> dict[str, Any]:
 
 
 def _settings(config: ResearchEnvConfig, harness: vf.HarnessConfig) -> dict[str, Any]:
-    """Returns the recorded settings: those of air's own harness, and those that a subclass of
+    """Returns the settings that a trajectory records, as a dict.
+
+    They are the settings of air's own harness (its agent loop), and those that a subclass of
     `ResearchEnvConfig` adds.
     """
     added = set(type(config).model_fields) - set(ResearchEnvConfig.model_fields)
@@ -143,7 +146,7 @@ async def ended(episode: Episode, trace: vf.Trace | None) -> None:
 
 
 def _write_trace(episode: Episode, trace: vf.Trace | None) -> str:
-    """Writes the trace to a file of its own, as a verifiers episode with one trace.
+    """Writes the trace of verifiers to a new file, which contains one verifiers episode with this trace.
 
     Returns the file's path relative to the folder of trajectories, or "" if traces are not written.
     """

@@ -1,4 +1,4 @@
-"""Offers air's tasks to verifiers, with the methods that begin, end and reward an episode."""
+"""Provides air's tasks to verifiers, with the methods that begin, grade and reward an episode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from air.worlds.research.world import describe
 
 
 class ResearchData(vf.TaskData):
-    """The data of one prompt: the text of the task, the task's id and digest, and the seed.
+    """The data of one prompt: the task's text, its id, a digest of its files, and the seed of the episode.
 
     verifiers writes all of these fields into its traces, so they must not contain labels, answers or paths.
     """
@@ -33,18 +33,19 @@ class ResearchData(vf.TaskData):
 
 
 class ResearchTask(vf.Task[ResearchData]):
-    """A research task in the form that verifiers needs: the methods that it calls during an episode.
+    """A research task with the methods that verifiers calls during an episode.
 
     The state of an episode is an attribute of the runtime (verifiers' name for the place where commands run).
-    The runtime is either a box that `ResearchEnv` leased, or one that the commands `vf-validate` and
-    `vf-debug` started (see `air.env.runtimes.verifiers_owned`).
+    This runtime is either a box that `ResearchEnv` took from a pool, or a runtime that the commands
+    `vf-validate` and `vf-debug` started (see `air.env.runtimes.verifiers_owned`).
     """
 
     spec: TaskSpec | None = None
-    """air's description of the task if the taskset made this object, else None. It is never serialised."""
+    """air's description of the task, or None if this object was not made by `AirTaskset`. It is never
+    serialised."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Begins an episode: puts the task's files into the box, and writes the trajectory's first line."""
+        """Puts the task's files into the box, then writes the first line of the trajectory."""
         if trace.agent.name in verifiers_owned.COMMANDS and not hasattr(runtime, "episode"):
             spec = self.spec or tasks.load(self.data.task_id)
             runtime.episode = await verifiers_owned.open_episode(spec, runtime)
@@ -76,10 +77,10 @@ class ResearchTask(vf.Task[ResearchData]):
         await episode.start_diffs()
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Grades the finished episode, as `Episode.finish` describes, and adds its summary to the trace.
+        """Grades the artefact of the finished episode, and stores the episode's summary in the trace.
 
         Raises:
-            InfrastructureError: a grading failed, or the episode's time ran out during one.
+            InfrastructureError: a grading failed, or the episode's time ran out during a grading.
         """
         episode = episode_of(runtime)
         if (gateway := gateway_of(runtime)) and gateway.failure:
@@ -91,10 +92,13 @@ class ResearchTask(vf.Task[ResearchData]):
         trace.info["air"] = episode.summary()
 
     async def validate(self, runtime: vf.Runtime) -> bool:
-        """Whether the task's baseline and its best reference solution still reach their recorded scores.
+        """Runs the task's first and last reference solutions in the runtime, for the command `vf-validate`.
+
+        Returns whether both reach their recorded scores, and the last is better than the first (the
+        baseline).
 
         Raises:
-            UsageError: the runtime is a lent box, which belongs to an episode.
+            UsageError: the runtime is a box from `ResearchEnv`, in which an agent plays an episode.
         """
         episode = episode_of(runtime)
         if not isinstance(episode, verifiers_owned.UnplayedEpisode):
@@ -107,9 +111,11 @@ class ResearchTask(vf.Task[ResearchData]):
     async def terms(
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
-        """Returns the terms of the episode's reward by name. verifiers adds them up to the reward.
+        """Returns the terms of the episode's reward by name.
 
-        Without a runtime (in the command `vf-replay`), returns the terms that are stored in the trace.
+        verifiers adds up the terms; the sum is the reward.
+
+        If `runtime` is None (in the command `vf-replay`), returns the terms that are stored in the trace.
         """
         return dict(_noted(trace)["terms"]) if runtime is None else episode_of(runtime).rewards
 
@@ -119,16 +125,19 @@ class ResearchTask(vf.Task[ResearchData]):
     ) -> dict[str, float]:
         """Returns the scores, counts and times of the episode by name.
 
-        Without a runtime (in the command `vf-replay`), returns the values that are stored in the trace.
+        If `runtime` is None (in the command `vf-replay`), returns the values that are stored in the trace.
         """
         return dict(_noted(trace)["metrics"]) if runtime is None else episode_of(runtime).metrics
 
 
 def _noted(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
-    """Returns the result of `Episode.summary` that is stored in a finished trace.
+    """Returns the summary of the episode (scores, reward terms, …) that a finished trace contains.
+
+    `Episode.summary` made it.
 
     Raises:
-        UsageError: the trace contains no rewards of air.
+        UsageError: the trace contains no such summary, because the episode failed or an older version of air
+            ran it.
     """
     noted = trace.info.get("air", {})
     if "terms" not in noted:
@@ -145,10 +154,13 @@ def _harness_id(trace: vf.Trace[Any, Any, Any]) -> str:
 
 
 class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):
-    """The list of a config's tasks, each repeated `examples_per_task` times with different seeds."""
+    """The list of prompts that the settings define.
+
+    Each task is used for `examples_per_task` prompts, which have different seeds.
+    """
 
     def load(self) -> Iterable[ResearchTask]:
-        """Yields one object for each prompt, with the tasks in rotation.
+        """Yields one object for each prompt. The tasks take turns, each time with the next seed.
 
         So the first N prompts contain each task about equally often.
 

@@ -6,8 +6,8 @@ import functools
 from typing import Any, Protocol
 
 BYTES_PER_TOKEN = 3
-"""The number of bytes that count as one token if there is no tokenizer. It is low on purpose, so that a text
-has fewer real tokens than this count, and a limit in tokens is not exceeded."""
+"""The number of bytes that count as one token if there is no tokenizer. The number is low on purpose, so that
+the estimate is higher than the real number of tokens and no limit is exceeded."""
 
 
 class TokenCounter(Protocol):
@@ -18,7 +18,10 @@ class TokenCounter(Protocol):
         ...
 
     def cap(self, text: str, limit: int) -> tuple[str, bool]:
-        """Returns the text, with a mark in place of its middle if it is too long, and whether it was cut."""
+        """Cuts the middle out of `text` if it has more than `limit` tokens.
+
+        Returns the text, in which a mark replaces the cut part, and whether anything was cut.
+        """
         ...
 
 
@@ -60,9 +63,9 @@ def _joined(head: str, cut: int, tail: str) -> str:
 
 @functools.cache
 def counter_for(tokenizer: str | None) -> TokenCounter:
-    """Returns a token counter that uses the tokenizer with this hub id or folder.
+    """Returns a token counter that uses the tokenizer with the Hugging Face hub id or folder `tokenizer`.
 
-    With None, returns a counter that estimates the tokens from the number of bytes.
+    If `tokenizer` is None, returns a counter that estimates the tokens from the number of bytes.
     """
     if tokenizer is None:
         return _ByBytes()

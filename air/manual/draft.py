@@ -1,4 +1,4 @@
-"""Stores the lines of a trajectory in memory until it is saved, so that the last lines can be removed."""
+"""Stores the lines of a trajectory in memory until it is saved, so that an undo can remove the last lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from air.trajectories.artefacts import copy_artefact
 
 
 class Draft(Recorder):
-    """A recorder that stores a trajectory's lines in memory. Only `save` writes them to a file."""
+    """A recorder that stores a trajectory's lines in memory. Only its method `save` writes a file."""
 
     def __init__(self, episode_id: str) -> None:
         super().__init__(None, episode_id)
@@ -27,7 +27,7 @@ class Draft(Recorder):
         """Adds one line to the trajectory in memory.
 
         Args:
-            kind: the type of the line, e.g. `step`.
+            kind: the type of the line, such as `step`.
             t: the line's time in seconds since 1970; None: now.
             fields: the other fields of the line.
         """
@@ -35,9 +35,9 @@ class Draft(Recorder):
         self.lines.append({"v": VERSION, "type": kind, "t": at, **fields})
 
     def diff(self, turn: int | None = None) -> dict[str, Any] | None:
-        """Returns what one step changed in the workspace: the field `diff` of the step's line.
+        """Returns the changes that one step made in the workspace: the field `diff` of the step's line.
 
-        Returns None if nothing was recorded for the step, e.g. because its reply was not an action.
+        Returns None if the step's line has no such field, for example because the reply was not an action.
 
         Args:
             turn: the turn of the step; None: the last step.
@@ -53,17 +53,19 @@ class Draft(Recorder):
         return changed
 
     def save(self, path: Path, sources: Sequence[Path]) -> None:
-        """Writes the trajectory to `path`, and copies its graded artefacts to the same folder. Blocks.
+        """Writes the trajectory to the file `path`, and copies the graded artefacts to the same folder.
 
-        The file is replaced in one operation, so it is never incomplete. The same draft may be saved several
-        times to the same path.
+        The call blocks until everything is written.
+
+        An existing file is replaced in one operation, so a reader never sees an incomplete file. The same
+        draft may be saved several times to the same path.
 
         Args:
             sources: the folders from which the artefacts are copied.
 
         Raises:
-            ConfigError: the file name does not end in `.jsonl` or cannot be used, another file has it, or a
-                line cannot be written as JSON.
+            ConfigError: the file name does not end in `.jsonl` or cannot be used, another file has this name,
+                or a line cannot be written as JSON.
             InfrastructureError: the disk is full or the folder cannot be written.
         """
         if path.suffix != ".jsonl":

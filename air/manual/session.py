@@ -1,16 +1,17 @@
-"""Plays an episode with a person in place of a model. The latest steps can be undone.
+"""Plays an episode in which a person replies in place of a model. The person can undo the latest steps.
 
 `AirHarness` (the loop that plays the agent) handles a person's reply as it handles a model's reply. So
-observations, grades, rewards and the record are the same as in a model's episode. There is no limit of
-context, since there is no model. The time in which a person writes a reply counts as the model's time, and so
-as the agent's time. The time for copies and undos does not count.
+observations, grades, rewards and the record are the same as in a model's episode. The length of the prompt is
+not limited, since there is no model. The time in which the person writes a reply counts as the model's time,
+which is part of the agent's time. The time that copies and undos take does not count.
 
 Before each reply the workspace is copied out of the running box. (A `Box.snapshot` would end the box's
 processes and empty `/tmp`, and so change the next observation.) An undo starts a new box with that copy. It
-restores the workspace; the tools' open file, shell and notes; validations, rewards, turns and the record. It
-does not restore files outside the workspace (`/tmp`), processes, or the time. The grader stores the grades of
-each artefact, so after an undo the same artefact is not graded a second time. If an undo fails, the episode
-has no box; undoing the same step again starts a new box.
+restores the workspace, the state of the agent's tools (open file, shell and notes), the validations, the
+rewards, the number of turns, and the record. It does not restore files outside the workspace (such as those
+in `/tmp`), processes, or the elapsed time. The grader stores the grades of each artefact, so after an undo
+the same artefact is not graded a second time. If an undo fails, the episode has no box; undoing the same step
+again starts a new box.
 """
 
 from __future__ import annotations
@@ -46,16 +47,18 @@ from air.trajectories import Step, TokenRef, Trajectory
 from air.worlds.research.world import ResearchWorld, describe
 
 MOST_POINTS = 50
-"""The most steps that can be undone; older steps cannot."""
+"""The highest number of steps that can be undone. Older steps cannot be undone."""
 T = TypeVar("T")
 
 
 def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict[str, Any]:
-    """Returns the settings of a recorded episode as dicts: the table `[….env]` of a run file.
+    """Returns the settings with which an episode was recorded, as nested dicts.
+
+    The dict has the same keys as the table `[….env]` of a run file (TOML).
 
     Args:
-        provider: the runtime to use instead of the recorded one, `docker` or `subprocess`; None: the recorded
-            one.
+        provider: the type of runtime (`docker` or `subprocess`) that replaces the recorded one; None: keeps
+            the recorded one.
 
     Raises:
         ConfigError: air did not record the episode.
@@ -85,19 +88,22 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
 
 
 class Interrupted(AirError):
-    """`ManualEpisode.interrupt` stopped the running action. The text tells whether the action was undone."""
+    """The error that a running action raises after a call of `ManualEpisode.interrupt`.
+
+    Its text tells whether the action was undone.
+    """
 
 
 class ManualEpisode:
-    """One episode that a person plays, e.g. in the command `air shell`.
+    """One episode that a person plays in place of a model, for example in the command `air shell`.
 
-    Async context manager: `async with` starts the episode and yields this object. Use it within one event
-    loop.
+    Async context manager: `async with` starts the episode and yields this object. All methods must be called
+    in the same event loop.
 
     Args:
         config: the settings of the environment; they must name one task.
-        origin: a recorded episode to continue, and the number of its steps to repeat first; None: a new
-            episode.
+        origin: a recorded episode to continue, and the number of its first steps, which are repeated in the
+            new box; None: a new episode.
         seed: the seed of a new episode; not used with `origin`.
     """
 
@@ -124,11 +130,12 @@ class ManualEpisode:
         self._stopped = False
         self.outside = False
         """Whether anything other than the recorded steps may have changed the box or the prompt. If so, a
-        replay of the saved trajectory may give other results."""
+        replay of the saved trajectory may have other results than the record."""
 
     async def __aenter__(self) -> ManualEpisode:
-        """Takes a box from the pool, puts the task's files into it, and repeats the steps of `origin`, if
-        any.
+        """Starts the episode: takes a box from the pool, and puts the task's files into it.
+
+        If `origin` was given, repeats the first steps of that recorded episode.
 
         Returns this object.
 
@@ -186,7 +193,10 @@ class ManualEpisode:
         return load_task(trajectory.start, trajectory.path, options)
 
     async def _played(self, world: ResearchWorld) -> Play:
-        """Returns the recorded episode of `origin`, restored to its beginning in the box of `world`."""
+        """Puts the task's files into the box of `world`; returns the recorded episode before its first step.
+
+        The recorded episode is the one in `origin`, an argument of this class.
+        """
         assert self._origin is not None
         trajectory, start = self._origin[0], self._origin[0].start
         assert start is not None
@@ -206,7 +216,7 @@ class ManualEpisode:
         )
 
     def _begin(self, play: Play | None) -> None:
-        """Writes the first line of the record.
+        """Writes the first line of this episode's trajectory.
 
         Args:
             play: the recorded episode that is continued; None: a new episode.
@@ -230,7 +240,7 @@ class ManualEpisode:
         )
 
     async def _go(self, play: Play) -> None:
-        """Repeats the first steps of the recorded episode, and copies their lines into the new record."""
+        """Repeats the first steps of a recorded episode, and copies their lines to the new trajectory."""
         assert self._origin is not None
         trajectory, steps = self._origin
         await play.go(steps)
@@ -260,7 +270,7 @@ class ManualEpisode:
             episode.malformed_in_a_row = (episode.malformed_in_a_row + 1) if step.problem else 0
 
     async def _watch(self, episode: Episode) -> None:
-        """Reads the present state of the workspace, so that the changes of the next step can be found."""
+        """Reads all files of the workspace, so that the changes made by the next step can be found."""
         episode.differ = Differ(episode.world.box)
         await episode.differ.start()
 
@@ -271,23 +281,23 @@ class ManualEpisode:
 
     @property
     def max_turns(self) -> int | None:
-        """The most turns of the episode, or None if there is no limit."""
+        """The highest allowed number of turns in the episode, or None if there is no limit."""
         turns: int | None = self.config.agent.max_turns
         return turns
 
     @property
     def left(self) -> int | None:
-        """The number of remaining turns, or None if there is no limit."""
+        """The number of turns that the person may still play, or None if there is no limit."""
         return None if self.max_turns is None else self.max_turns - self.episode.counters.turns
 
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
-        """Plays one turn with a person's reply; returns the lines that the turn added to the record.
+        """Plays one turn with a person's reply; returns the lines that the turn added to the trajectory.
 
-        If it raises Interrupted or InfrastructureError, the turn has been undone, unless the error's text
-        tells why not.
+        If the turn is interrupted, or fails because of the infrastructure, this method undoes the turn before
+        it raises the error. The error's text tells whether the undo succeeded.
 
         Args:
-            reply: the person's reply, which is handled as a model's reply.
+            reply: the person's reply, which is handled like the reply of a model.
             seconds: the number of seconds in which the person wrote the reply.
 
         Raises:
@@ -311,10 +321,12 @@ class ManualEpisode:
         return self.lines[point.lines :]
 
     async def _give_up(self, point: Point) -> str:
-        """Undoes an unfinished turn; returns one line of text about what was undone, or why the undo failed.
+        """Undoes a turn that did not finish; returns one line of text.
+
+        The text lists what was undone, or gives the reason why the undo failed.
 
         Args:
-            point: the undo point from before the turn.
+            point: the stored state of the episode before the turn.
         """
         del self.lines[point.lines :]
         self._points.append(point)
@@ -339,7 +351,9 @@ class ManualEpisode:
             await recording.ended(episode, None)
 
     async def undo(self) -> str:
-        """Undoes the last step, in a new box; returns one line of text that lists what was restored.
+        """Undoes the last step by starting a new box with the earlier workspace.
+
+        Returns one line of text that lists what was restored.
 
         Raises:
             UsageError: there is no step to undo, or the workspace was not copied before the last step.
@@ -355,10 +369,12 @@ class ManualEpisode:
         return await self._back()
 
     async def bash(self, command: str) -> ExecResult:
-        """Runs a command in the box, outside of the episode, so it is not a step and is not recorded.
+        """Runs a command in the box.
 
-        Returns the command's result. A later call begins in the same working directory and has the same
-        exported variables.
+        The command is not a step of the episode, and the trajectory does not contain it.
+
+        Returns the command's result. The next call starts in the working directory in which this command
+        ended, with the environment variables that the command exported.
 
         Raises:
             Interrupted: `interrupt` stopped the command.
@@ -369,7 +385,10 @@ class ManualEpisode:
         return await self._interruptible(self.shell.exec(command, timeout=limit))
 
     def interrupt(self) -> None:
-        """Stops the running `act` or `bash`, which raises `Interrupted`. Call it within the event loop."""
+        """Stops the call of `act` or `bash` that is running, which then raises `Interrupted`.
+
+        This method must be called in the event loop of the episode.
+        """
         if self._running is not None:
             self._stopped = True
             self._running.cancel()
@@ -387,9 +406,9 @@ class ManualEpisode:
             self._running = None
 
     async def _back(self) -> str:
-        """Restores the state of the last undo point; returns one line of text that lists what was restored.
+        """Restores the last stored state in a new box; returns one line of text that lists what was restored.
 
-        If this fails, the undo point remains, so that the caller can try again.
+        If this fails, the stored state remains, so that the caller can try again.
         """
         point, turn = self._points[-1], self.episode.counters.turns
         world = replace(point.world, grading=False)
@@ -413,9 +432,11 @@ class ManualEpisode:
         )
 
     async def _refilled(self, world: ResearchWorld, kept: Path) -> ResearchWorld:
-        """Returns a copy of `world` in a new box, whose workspace is filled from the file `kept`.
+        """Closes the episode's box, and starts a new one; returns a copy of `world` that uses the new box.
 
-        The episode's old box is closed first.
+        Args:
+            world: the world of the episode, in its earlier state.
+            kept: a file with a copy of the workspace, which is unpacked in the new box.
         """
         await self._boxes.aclose()  # before the new lease: the old box may hold the only GPU
         box = await self._boxes.enter_async_context(self._env.lease(world.task))
@@ -424,6 +445,6 @@ class ManualEpisode:
         return replace(world, box=box, tools=tools)
 
     def save(self, path: Path) -> None:
-        """Writes the record of the episode to the file `path` as a trajectory; see `Draft.save`."""
+        """Writes the episode's trajectory to the file `path`, as `Draft.save` describes."""
         origin = [] if self._origin is None else [self._origin[0].path.parent]
         self.record.save(path, [self._folder, *origin])

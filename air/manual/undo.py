@@ -1,4 +1,6 @@
-"""Undo points: each holds the state of an episode before a reply, with a copy of the workspace.
+"""Stores the state of an episode before each reply, so that a step can be undone.
+
+Such a stored state is called an undo point. It contains a copy of the workspace.
 
 A command in the box makes the copy while the box's other processes continue; a `Box.snapshot` would end them.
 The copy preserves links, modes and times of files. The box's image must have GNU tar and gzip.
@@ -18,7 +20,7 @@ from air.sandbox.contract.box import Box
 from air.worlds.research.world import ResearchWorld
 
 COPY_BYTES = 64 << 20
-"""The largest copy of a workspace, in bytes after compression."""
+"""The largest allowed copy of a workspace, in bytes after compression."""
 COPY_SECONDS = 120.0
 _PACK = ("tar", "-cf", "-", "-I", "gzip -1", ".")
 _UNPACK = ("tar", "-xpzf", "-")
@@ -26,33 +28,33 @@ _CHANGED_MEANWHILE = 1  # tar's exit status if a file changed while it was read
 
 
 class _NotCopiedError(Exception):
-    """The workspace cannot be copied. The text is the reason."""
+    """The error for a workspace that cannot be copied. Its text is the reason."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """An undo point: the state of an episode before one reply."""
+    """An undo point: the stored state of an episode before one reply."""
 
     world: ResearchWorld
     """A copy of the world's state, with the box in which the episode ran before the reply."""
     counters: Counters
     malformed: int
-    """The number of the latest consecutive replies that were not an action."""
+    """How many consecutive replies, up to the undo point, were not an action."""
     lines: int
-    """The number of lines that the episode's record had before the reply."""
+    """The number of lines that the episode's trajectory had before the reply."""
     copy: Path | None
-    """The file with the copy of the workspace; None if the copy could not be made."""
+    """The file that contains the copy of the workspace; None if the workspace could not be copied."""
     why_not: str = ""
     """The reason why the workspace was not copied; empty if it was copied."""
 
     @classmethod
     async def of(cls, episode: Episode, lines: int, folder: Path) -> Point:
-        """Returns an undo point for the present state of an episode.
+        """Copies the workspace of an episode; returns an undo point with the present state of the episode.
 
-        The copy of the workspace is a new file in `folder`. The method `forget` removes the file.
+        The copy is a new file in `folder`, which the method `forget` removes.
 
         Args:
-            lines: the number of lines in the episode's record.
+            lines: the number of lines that the episode's trajectory has now.
 
         Raises:
             BoxDiedError: the box is gone.
@@ -92,7 +94,7 @@ async def _pack(box: Box, folder: Path) -> Path:
 
 
 async def unpack(kept: Path, box: Box) -> None:
-    """Fills the empty workspace of a new box with the copy in the file `kept`.
+    """Unpacks the copy of a workspace, the file `kept`, into the empty workspace of a new box.
 
     Raises:
         BoxDiedError: the copy could not be unpacked, or the box is gone.

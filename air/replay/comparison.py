@@ -1,8 +1,9 @@
 """Compares a replayed episode with its record, step by step.
 
-Every difference is reported, with two exceptions. Parts of texts that always differ between runs (such as
-times) may differ; `RULES` in `air.trajectories.output_equality` lists them. Some fields are never compared;
-`NEVER` there lists them. The comparison continues after a difference, so all scores are compared.
+Every difference is reported, with two exceptions. Parts of texts that differ in every run (such as times) may
+differ; the constant `RULES` in `air.trajectories.output_equality` lists these parts. Some fields are never
+compared; the constant `NEVER` in the same module lists these fields. The comparison continues after a
+difference, so that all scores are compared.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _CUT = "tokens cut …]"
 
 @dataclass
 class Replayed:
-    """The result of replaying one trajectory: counts, differences and notes."""
+    """The result of replaying one trajectory: how much was compared, the differences, and notes."""
 
     path: Path
     task: str
@@ -42,21 +43,21 @@ class Replayed:
 
     @property
     def matched(self) -> bool:
-        """Whether the replay has no differences from the record."""
+        """Whether the replay found no difference from the record."""
         return not self.differences
 
     def differs(self, *differences: Difference | None) -> bool:
-        """Adds `differences` to the result, ignoring those that are None; returns whether any was added."""
+        """Adds those `differences` that are not None to the result; returns whether any was added."""
         real = [one for one in differences if one is not None]
         self.differences += real
         return bool(real)
 
 
 class Comparison:
-    """A comparison of one replayed episode with its record: repeats each action and compares the result.
+    """Repeats the actions of one recorded episode in a box, and compares the results with the record.
 
     Args:
-        play: the recorded episode, with a world in a box.
+        play: the recorded episode, with a world that runs in a box.
         options: how strictly results are compared.
         done: the result of the replay, to which the comparison adds counts, differences and notes.
     """
@@ -71,10 +72,13 @@ class Comparison:
         self._old = play.trajectory.version < 2  # older records have no fields `problem` and `left`
 
     async def run(self, skip: int) -> None:
-        """Repeats and compares all steps after the first `skip`, then the gradings at the episode's end.
+        """Repeats the recorded actions in the box, and compares each result with the record.
+
+        Then compares the gradings at the end of the episode.
 
         Args:
-            skip: the number of steps that were already repeated in the box, without comparison.
+            skip: the number of first steps that the caller has already repeated in the box. They are not
+                compared.
         """
         trajectory = self._play.trajectory
         if not skip and self._start.prompt:
@@ -94,7 +98,10 @@ class Comparison:
             await self._finish(trajectory)
 
     def _instructions(self) -> None:
-        """Compares the end of the recorded system prompt with the action format's present text."""
+        """Compares the recorded instructions of the action format with its present instructions.
+
+        The instructions are the end of the system prompt.
+        """
         tools, played = self._world.tools, self._play.format
         extra = [played.optional[name] for name in (tools.settings.offered if tools else ())]
         text = "\n".join([played.instructions, *extra])
@@ -122,7 +129,7 @@ class Comparison:
         self._gradings(step, [] if came.validation is None else [came.validation])
 
     def _gradings(self, step: Step, fresh: list[worlds.Validation]) -> None:
-        """Compares the recorded gradings of a step with the gradings of the replay.
+        """Compares the recorded gradings of a step with the gradings that the replay made.
 
         If the episode was interrupted, the grading of its last step may be missing from the record; this is
         not a difference.
@@ -161,9 +168,9 @@ class Comparison:
         )
 
     def _cut(self, step: Step) -> None:
-        """Compares a step whose reply the token limit cut.
+        """Checks a recorded step whose reply the token limit cut.
 
-        It must be the last step of the record, and the model must have been shown nothing after it.
+        The step must be the last one of the record, and the model must not have been shown any text after it.
         """
         if step is not self._play.trajectory.steps[-1]:
             self._done.differs(
@@ -172,9 +179,9 @@ class Comparison:
         self._done.differs(values(step.turn, "shown", step.shown, ""))
 
     def _problem(self, step: Step, problem: str) -> None:
-        """Compares the recorded reason why a reply was not an action with `problem`.
+        """Compares `problem` with the recorded reason why a reply was not an action.
 
-        Version 1 of trajectories records no reason, so nothing is compared then.
+        Trajectories of version 1 do not contain this reason, so for them nothing is compared.
         """
         if not self._old:
             self._done.differs(values(step.turn, "problem", step.problem, problem))
@@ -182,7 +189,7 @@ class Comparison:
     def _parsed(self, step: Step, action: Action) -> None:
         """Parses the recorded reply again, and compares the result with the recorded action.
 
-        Both texts must be exactly equal.
+        The texts of both actions must be exactly equal.
 
         Args:
             step: the recorded step.
@@ -204,7 +211,8 @@ class Comparison:
     def _shown(self, step: Step, observation: str) -> None:
         """Compares the text that the model was shown with the text that it would be shown now.
 
-        This is the observation, cut to its limit of tokens, and the footer of the action format.
+        Both texts consist of the observation, cut to the limit on its tokens, and the footer of the action
+        format.
         """
         if self._tokens is not None:
             most = self._play.harness.max_observation_tokens
@@ -225,7 +233,7 @@ class Comparison:
     async def _finish(self, trajectory: Trajectory) -> None:
         """Ends the replayed episode, and compares its last gradings and its reward with the record.
 
-        The last gradings are the automatic one on the validation split, and the one on the test split.
+        These last gradings are an automatic one on the validation split and one on the test split.
         """
         await self._world.finish()
         turn = trajectory.steps[-1].turn if trajectory.steps else 0
@@ -246,7 +254,8 @@ class Comparison:
     def _reward(self, turn: int, trajectory: Trajectory) -> None:
         """Checks that the recorded reward is the sum of its recorded terms.
 
-        If all scores are equal, also compares the recorded term `delta` with the delta reward of the replay.
+        If all scores are equal, also compares the recorded reward term `delta` with the term that the replay
+        computed.
         """
         end = trajectory.end
         assert end is not None
@@ -258,7 +267,7 @@ class Comparison:
             self._close(turn, "delta in all", end.terms["delta"], self._world.reward)
 
     def _close(self, turn: int, what: str, old: float, new: float) -> None:
-        """Reports a difference unless two sums are nearly equal.
+        """Adds a difference to the result, unless the sums `old` and `new` are nearly equal.
 
         The order of the terms changes how a sum is rounded, so exact equality is not required.
         """
@@ -299,10 +308,10 @@ class Comparison:
 
 
 def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
-    """Returns the token counter by which the recorded observations were cut.
+    """Returns the token counter that decided where the recorded observations were cut.
 
-    Returns None if the record does not name it, or if its tokenizer cannot be loaded; the latter is noted in
-    `done`.
+    Returns None if the record does not name its tokenizer, or if the tokenizer cannot be loaded. In the
+    second case, adds a note to `done`.
     """
     if "max_observation_tokens" not in harness.model_fields_set:  # version 1 does not record it
         return None
@@ -315,7 +324,7 @@ def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
 
 
 def _left(text: str) -> int | None:
-    """Reads the number of remaining turns from a text that the model was shown.
+    """Returns the number of remaining turns, which it reads from a text that the model was shown.
 
     Returns None if the text does not contain this number. Older trajectories have no separate field for the
     number, so it must be read from the text.

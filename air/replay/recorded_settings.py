@@ -1,4 +1,4 @@
-"""Reads and validates the settings of a recorded episode, which are in its trajectory's first line."""
+"""Reads and validates the settings of a recorded episode, which the first line of its trajectory contains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from air.trajectories import Start
 
 
 class Pay(RewardSettings, BaseConfig):
-    """Settings that decide the reward of a recorded episode."""
+    """The settings that decide how the reward of a recorded episode is computed."""
 
     episode_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
     """The episode's time limit in seconds; an agent that uses all of it loses the whole `time_penalty`."""
@@ -25,13 +25,13 @@ class Pay(RewardSettings, BaseConfig):
 def reward(
     start: Start, task: TaskSpec, changes: Mapping[str, Any], path: Path
 ) -> tuple[RewardScale, Pay]:
-    """Returns the reward settings of a recorded episode, with some of them changed.
+    """Returns the reward settings of a recorded episode, after some of them were changed.
 
-    The first result is the scale, by which scores become rewards; the second holds all other settings.
+    Returns two objects: first the scale, by which scores become rewards; then all other settings.
 
     Args:
         start: the first line of the trajectory.
-        task: supplies the scale if none was recorded.
+        task: the task, whose scale is used if the trajectory contains none.
         changes: new values for fields of `RewardScale` and `Pay`, by name.
         path: the trajectory's file, for error messages.
 
@@ -46,7 +46,9 @@ def reward(
 
 
 def harness(start: Start, path: Path) -> AirHarnessConfig:
-    """Returns the settings of air's own harness in a recorded episode. They decided what the model was shown.
+    """Returns the settings that air's own harness (its agent loop) had in a recorded episode.
+
+    These settings decided what the model was shown.
 
     A setting that was not recorded has its default value, and pydantic's `model_fields_set` does not contain
     its name.

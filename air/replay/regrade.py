@@ -1,8 +1,8 @@
-"""Grades recorded artefacts again and computes their reward, optionally with other reward settings.
+"""Grades recorded artefacts (the agent's graded files) again, and computes the reward from the new scores.
 
-No agent's box is needed, because the artefacts are in files beside the trajectory. The graders measure all
-scores again. The reward's terms are computed from these scores, the recorded counts and times, and the
-settings.
+The reward settings can be changed. The artefacts are stored in files beside the trajectory, so the agent's
+actions are not repeated, and no agent's box is needed. The graders measure all scores again. The terms of the
+reward are computed from these scores, from the recorded counts and times, and from the settings.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from air.trajectories.output_equality import Difference, values
 
 @dataclass
 class Rescored:
-    """The result of grading the artefacts of one trajectory again."""
+    """The result of grading the artefacts of one trajectory again: scores, rewards and differences."""
 
     path: Path
     task: str
@@ -44,7 +44,10 @@ class Rescored:
 
     @property
     def matched(self) -> bool:
-        """Whether all new scores equal the recorded ones, and the reward too if no setting was changed."""
+        """Whether all new scores are equal to the recorded scores.
+
+        If no setting was changed, the new reward must also be equal to the recorded reward.
+        """
         return not self.differences
 
 
@@ -69,7 +72,7 @@ async def rescore(
 ) -> Rescored:
     """Grades the artefacts of one trajectory again, and computes the episode's reward from the new scores.
 
-    Returns the new reward and scores, with their differences from the recorded ones.
+    Returns the new reward, the new scores, and their differences from the recorded values.
 
     Args:
         changes: new values for settings of the reward, by name: fields of `RewardScale` and of `Pay`.
@@ -125,7 +128,7 @@ async def _regrade(
 ) -> _Regraded:
     """Grades every artefact of a trajectory again, and returns the new scores.
 
-    Also adds the differences from the recorded scores, and the delta rewards, to `done`.
+    Also adds to `done` the delta rewards, and the differences between new and recorded scores.
 
     Raises:
         ConfigError: an artefact was not stored, or its file has changed.
@@ -170,7 +173,10 @@ def _kept(folder: Path, kept: str, digest: str, where: str) -> Artefact:
 async def _graded(
     grader: Grader, task: TaskSpec, artefact: Artefact, split: Split
 ) -> tuple[float | None, float | None]:
-    """Returns the score and its standard error, or None twice if the artefact is missing or malformed."""
+    """Grades one artefact; returns its score and the standard error of the score.
+
+    Returns None in place of both values if the artefact is missing or malformed.
+    """
     try:
         grade = await grader.grade(task, artefact, split=split, seed=0)
     except ArtefactError:

@@ -1,8 +1,8 @@
 """Replays recorded episodes: repeats every action in a fresh box, without a model.
 
 The results are compared with the record (`air.replay.comparison`): observations, the texts that the model is
-shown, exit codes, and scores. Every artefact is graded again; stored grades of earlier runs are not used.
-A replay needs no network, unless the task itself allows its agent some hosts.
+shown, exit codes, and scores. Every artefact is graded again, so grades that an earlier run stored are not
+used. A replay needs no network, unless the task allows its agent to reach some network hosts.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from air.trajectories import Start, Trajectory
 
 
 class Replayer:
-    """An object that replays recorded episodes, and compares each result with the record.
+    """Replays recorded episodes in boxes, and compares each result with the record.
 
     Async context manager: `async with` opens the pools of boxes and yields this object.
 
     Args:
         options: the kind of box, the image, and how strictly results are compared.
-        at_once: the most agents' boxes, and the most grader boxes, that run at the same time.
+        at_once: the highest number of agents' boxes that run at the same time. The same limit applies to
+            grader boxes.
         gpus: the GPUs for agents' boxes and for grader boxes, as `air.replay.restore.gpu_pools` returns them.
     """
 
@@ -51,7 +52,7 @@ class Replayer:
         self._graders: dict[Provider, Grader] = {}
 
     async def __aenter__(self) -> Replayer:
-        """Opens the pools of boxes, and returns this object.
+        """Opens the pools from which boxes are taken; returns this object.
 
         Raises:
             BoxStartError: the service that makes snapshots of boxes did not start.
@@ -103,7 +104,8 @@ class Replayer:
     def grader_of(self, trajectory: Trajectory) -> Grader:
         """Returns a grader for the artefacts of a trajectory.
 
-        Its boxes are of the kind that the options name, or else of the recorded kind.
+        The grader's boxes are of the kind (`docker` or `process`) that the options name. If the options name
+        none, they are of the recorded kind.
 
         Raises:
             ConfigError: air did not record the trajectory.
@@ -120,9 +122,9 @@ class Replayer:
         skip: int,
         stack: AsyncExitStack,
     ) -> Play:
-        """Repeats the first `skip` steps of a recorded episode, without comparison.
+        """Starts a box, and repeats the first `skip` steps of a recorded episode in it, without comparison.
 
-        Returns the episode in the state after these steps, in a box that `stack` closes.
+        Returns the episode in the state after these steps. The object `stack` later closes the box.
         """
         spec = task.box_spec(provider)
         if image := self._options.image or start.image:

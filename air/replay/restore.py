@@ -1,4 +1,4 @@
-"""Restores the state of a recorded episode in a box, up to any step, by repeating its actions."""
+"""Restores the state of a recorded episode after any of its steps, by repeating its actions in a box."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class ReplayOptions:
     image: str | None = None
     """The image of the box; None: the image with which the episode was recorded."""
     from_step: int | None = None
-    """The first step to compare; None: the first of the episode. Earlier steps are repeated without
-    comparison; then a new box starts from a snapshot of the workspace. Files outside the workspace (`/tmp`)
-    and running processes are not in the snapshot."""
+    """The number of the first step to compare; None: the first step of the episode. Earlier steps are
+    repeated without comparison. After them, a new box starts from a snapshot of the workspace. Files outside
+    the workspace (`/tmp`) and running processes are not in the snapshot."""
     exact: bool = False
-    """True: texts must be equal, except for the paths of the box's folders. False: parts that differ in every
-    run, such as times, may differ too."""
+    """True: recorded and new texts must be equal, except for the paths of the box's folders. False: parts
+    that differ in every run, such as times, may also differ."""
     changed_task: bool = False
-    """Whether the episode is replayed even if the task's files have changed since the recording."""
+    """Whether the episode is replayed even if the task's files have changed since it was recorded."""
     tolerance: float = 0.0
-    """The largest difference between two scores that count as equal."""
+    """The largest difference with which two scores still count as equal."""
     task_roots: tuple[Path, ...] = ()
     """Folders that are searched for the task, before the folders that the trajectory names."""
     mlgym_root: Path | None = None
@@ -52,7 +52,7 @@ class ReplayOptions:
 
 @dataclass
 class Play:
-    """A recorded episode, with a world in a box in which some of its steps have been repeated."""
+    """A recorded episode together with a box, in which some of the episode's steps have been repeated."""
 
     trajectory: Trajectory
     start: Start
@@ -83,7 +83,7 @@ class Play:
                 self.world.submitted = True
 
     def carried(self, box: Box) -> Play:
-        """Returns the same episode, in the same state, with `box` in place of its present box.
+        """Returns the same episode, in the same state, but in the box `box` instead of its present box.
 
         The workspace of `box` must already be a copy of the present box's workspace.
         """
@@ -109,12 +109,12 @@ class Play:
 async def begin(
     trajectory: Trajectory, start: Start, task: TaskSpec, box: Box, grader: Grader
 ) -> Play:
-    """Puts the task's files into the new box `box`; returns the recorded episode before its first step.
+    """Puts the task's files into the new box `box`; returns the episode before its first step.
 
     Raises:
         ConfigError: the action format is unknown, or a recorded setting has a value that cannot be used.
         MissingError: a plugin that the episode used cannot be imported.
-        InfrastructureError: the task's data or the box failed.
+        InfrastructureError: the task's data could not be prepared, or the box failed.
     """
     played = format_of(start, trajectory.path)
     scale, paid = recorded_settings.reward(start, task, {}, trajectory.path)
@@ -129,7 +129,7 @@ async def begin(
 
 
 def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
-    """Returns the task of a recorded episode.
+    """Finds the task of a recorded episode on this machine, and returns it.
 
     Raises:
         MissingError: the task does not exist on this machine.
@@ -150,7 +150,7 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
 def gpu_pools(
     wanted: Wanted, files: Iterable[Path], options: ReplayOptions, *, boxes: bool
 ) -> tuple[GpuPool, GpuPool]:
-    """Returns a pool of GPUs for agents' boxes and one for grader boxes, for replays of recorded episodes.
+    """Returns two pools of GPUs for replays: one for agents' boxes and one for grader boxes.
 
     Args:
         wanted: the GPUs, as the flag `--gpus` names them.

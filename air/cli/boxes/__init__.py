@@ -1,1 +1,1 @@
-"""The commands about boxes: `air box`, `images`, `gpus`, `setup` and `doctor`."""
+"""The commands that manage boxes: `air box`, `air images`, `air gpus`, `air setup` and `air doctor`."""

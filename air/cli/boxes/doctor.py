@@ -1,6 +1,6 @@
 """The command `air doctor`: checks whether boxes work on this machine, and prints a remedy for each problem.
 
-Each check gives a finding: one line of the report.
+The result of each check is called a finding and is one line of the report.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ HELP = "check engine, images, disk, orphans and GPUs; print a remedy for each pr
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--json` of `air doctor`."""
+    """Adds the flag `--json` of `air doctor` to the parser."""
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
 
 

@@ -1,5 +1,6 @@
-"""The command `air gpus`: lists this machine's GPUs, with the processes that leased them and the containers
-that use them.
+"""The command `air gpus`: lists the GPUs of this machine.
+
+For each GPU it also lists the processes that have leased the GPU, and the containers that use it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ HELP = "list the GPUs, their holders, and the containers that use them"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds nothing: `air gpus` has no flags."""
+    """Does nothing, because `air gpus` has no flags."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the table of this machine's GPUs; returns the exit code 0."""
+    """Prints a table of this machine's GPUs; returns the exit code 0."""
     from air.sandbox.pool import gpus
 
     inventory = gpus.inventory()
@@ -40,9 +41,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
-    """Returns the table rows of one GPU: the first row, and one more for each further holder or container.
+    """Returns the rows for one GPU in the printed table.
 
-    A holder is a process that has leased the GPU.
+    A GPU has several rows if several processes have leased it or several containers use it.
     """
     from air.sandbox.pool import gpu_leases
 
@@ -63,7 +64,9 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _containers(inventory: Sequence[Gpu]) -> dict[str, list[str]]:
-    """Returns, for the UUID of each GPU, the names of the containers that are labelled with it.
+    """Returns the names of the containers that use each GPU, as a dict by the GPU's UUID.
+
+    A label of the container names its GPUs.
 
     Returns an empty dict if no container engine (Docker or Podman) answers.
     """

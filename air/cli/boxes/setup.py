@@ -1,9 +1,12 @@
 """The command `air setup`: installs and starts Docker if necessary, and builds the base image of boxes.
 
-Starts Docker if it is installed. If Docker is not installed and this process is root, installs Docker from
-the distribution's packages (apt). A running container engine is used as it is, never reconfigured. If Docker
-is not available, the command succeeds, but prints what is not isolated when a box is a plain process instead
-of a container; with the environment variable `AIR_REQUIRE_DOCKER=1` it fails with exit code 1.
+If Docker is installed but does not run, the command starts it. If Docker is not installed and this process is
+root, the command installs Docker from the distribution's packages (apt). A container engine that is already
+running is never reconfigured.
+
+If Docker cannot be made available, the command still succeeds. It prints what is not isolated when a box is a
+plain process instead of a container. But if the environment variable `AIR_REQUIRE_DOCKER` is `1`, the command
+fails with exit code 1.
 """
 
 from __future__ import annotations
@@ -25,12 +28,12 @@ _CAP_SYS_ADMIN = 1 << 21
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds nothing: `air setup` has no flags."""
+    """Does nothing, because `air setup` has no flags."""
     del parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Makes Docker and the base image ready for use.
+    """Installs and starts Docker if necessary, and builds the base image of boxes.
 
     Returns the exit code: 1 if Docker is required but not available, else 0.
     """
@@ -75,13 +78,13 @@ def ensure_engine() -> str:
 
 
 def _refuse(error: AirError) -> None:
-    """Raises MissingError if this process may not install or start Docker.
+    """Raises MissingError if this process has no right to install or start Docker.
 
     Args:
-        error: the error with which a connection to Docker failed.
+        error: the error that an attempt to connect to Docker raised.
 
     Raises:
-        MissingError: this process may not do so. The message tells what the user can do.
+        MissingError: this process has no such right. The message tells what the user can do.
     """
     if os.environ.get("DOCKER_HOST"):
         raise MissingError(str(error), where="DOCKER_HOST", remedy="correct or unset it")
@@ -117,14 +120,14 @@ def _dockerd() -> str | None:
 
 
 def _privileged() -> bool:
-    """Whether this process may mount file systems. Docker cannot start without this right."""
+    """Whether this process has the right to mount file systems, which Docker needs to start."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     effective = next(line.split()[1] for line in lines if line.startswith("CapEff"))
     return bool(int(effective, 16) & _CAP_SYS_ADMIN)
 
 
 def _start() -> str:
-    """Starts the installed Docker: by systemd if this machine uses systemd, otherwise directly.
+    """Starts Docker through systemd, or directly if this machine does not use systemd.
 
     Returns Docker's version.
 
@@ -147,7 +150,8 @@ def _start() -> str:
 def _start_directly(run_folder: Path, log: Path) -> str:
     """Starts Docker's program `dockerd` without systemd.
 
-    It runs in its own session, so that it continues after this command has ended. Returns Docker's version.
+    dockerd runs in a session of its own, so that it continues after this command has ended. Returns Docker's
+    version.
 
     Args:
         run_folder: the folder of Docker's pid files.
@@ -184,12 +188,12 @@ def _start_directly(run_folder: Path, log: Path) -> str:
 
 
 def clear_stale_pids(run_folder: Path) -> bool:
-    """Removes those of Docker's pid files whose process has ended or is another program.
+    """Removes each pid file of Docker whose process has ended or is another program than Docker.
 
     Returns whether dockerd is running.
 
-    If any process has the number in a pid file, Docker assumes that this process is Docker. It then refuses
-    to start, or waits for a containerd that does not exist.
+    If a pid file contains the number of any running process, Docker assumes that this process is Docker.
+    Docker then refuses to start, or waits for a containerd that does not run.
     """
     alive = {}
     for name, program in (

@@ -1,6 +1,6 @@
-"""The command `air demos`: makes demonstrations for `sft`, by playing tasks with scripted agents.
+"""The command `air demos`: plays tasks with scripted agents, to make demonstrations for the command `sft`.
 
-A scripted agent is a program in place of a model.
+A scripted agent is a program that replies in place of a model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HELP = "play tasks with scripted agents; write trajectories and demonstrations f
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `air demos`."""
+    """Adds the flags of `air demos` to the parser."""
     parser.add_argument("out", type=Path, help="folder for trajectories/ and demos.jsonl")
     parser.add_argument(
         "--tasks",
@@ -30,7 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays the tasks with scripted agents, and writes trajectories and demonstrations; returns 0."""
+    """Plays the tasks with scripted agents, and writes trajectories and demonstrations.
+
+    Returns the exit code 0.
+    """
     write(args.out, args.tasks, args.episodes, seed=args.seed, runtime=args.runtime)
     return 0
 
@@ -38,12 +41,12 @@ def run(args: argparse.Namespace) -> int:
 def write(out: Path, tasks: list[str], episodes: int, *, seed: int, runtime: str) -> Path:
     """Plays the tasks with scripted agents, and writes the demonstrations to the file `out/demos.jsonl`.
 
-    Also writes the recorded episodes to `out/trajectories`. Returns the path of the demonstrations.
+    Also writes the recorded episodes to the folder `out/trajectories`. Returns the path of `demos.jsonl`.
 
     Args:
         out: a new or empty folder.
-        episodes: the number of episodes of each task.
-        seed: the seed of the scripted agents.
+        episodes: how often each task is played.
+        seed: the seed for the random choices of the scripted agents.
         runtime: the kind of box, `docker` or `subprocess`.
 
     Raises:

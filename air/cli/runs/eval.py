@@ -1,6 +1,7 @@
-"""The command `air eval MODEL`: plays tasks with a model and prints its scores.
+"""The command `air eval MODEL`: plays tasks with a model and prints the scores.
 
-The model is a folder, a checkpoint, a Hugging Face hub id, or the URL of an endpoint.
+The user names the model by its folder, by a checkpoint's folder, by a Hugging Face hub id, or by the URL of a
+model endpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ HELP = "play tasks with a model folder, a checkpoint, a hub id or an endpoint; p
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `air eval`: the model and the flags."""
+    """Adds the arguments of `air eval` to the parser: the model and the flags."""
     parser.add_argument("model", help="folder, checkpoint, hub id, or http(s)://… of an endpoint")
     parser.add_argument("--model-name", help="with an endpoint: the model's name there")
     parser.add_argument(
@@ -48,7 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays the tasks with the model, and prints the scores; returns 1 if every episode failed, else 0."""
+    """Plays the tasks with the model, and prints the scores.
+
+    Returns the exit code: 1 if every episode failed, else 0.
+    """
     from rich.console import Console
 
     from air import tasks
@@ -67,9 +71,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _without_gpu(names: list[str]) -> list[str]:
-    """Returns the names of the tasks whose boxes need no GPU; prints the other names.
+    """Returns those tasks in `names` whose boxes need no GPU, and prints the names of the other tasks.
 
-    `air eval` leases no GPU for boxes, so it cannot run the other tasks.
+    `air eval` leases no GPU for boxes, so it cannot play the other tasks.
     """
     from air import tasks
 

@@ -1,8 +1,9 @@
 """The command `air quickstart`: builds a small new model, and trains it as an agent.
 
-Scripted agents (programs in place of a model) make demonstrations in boxes. The new model is first trained on
-the demonstrations (the warm start), then by reinforcement learning with the run file
-`configs/quickstart.toml`. Everything before the reinforcement learning is done once, and then cached.
+Scripted agents (programs that reply in place of a model) make demonstrations in boxes. The new model is first
+trained on the demonstrations; this is called the warm start. Then the model is trained by reinforcement
+learning with the run file `configs/quickstart.toml`. The result of the warm start is cached, so later calls
+begin with the reinforcement learning.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `air quickstart`; other arguments are dotted keys that change the settings."""
+    """Adds the flags of `air quickstart` to the parser.
+
+    All other arguments are dotted keys, such as `--max-steps 5`, that change the settings of the training.
+    """
     parser.usage = "air quickstart [--fresh] [--prepare] [--dotted.key VALUE …]"
     parser.add_argument(
         "--fresh", action="store_true", help="redo the demonstrations and the warm start"
@@ -33,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Makes the warm-started model, then trains it, unless `--prepare` is given; returns the exit code."""
+    """Makes a model that is trained on demonstrations, then trains it by reinforcement learning.
+
+    With the flag `--prepare`, only makes the model. Returns the exit code.
+    """
     from air.cli.runs import rl
     from air.sandbox.contract.box import NOT_ISOLATED
     from air.sandbox.docker import images
@@ -66,12 +73,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def prepare(folder: Path, *, fresh: bool, demos_per_task: int, sft_steps: int) -> Path:
-    """Makes the warm-started model (trained on demonstrations) unless it is cached in `folder`.
+    """Makes demonstrations, and trains a new model on them, unless this model is already cached in `folder`.
 
     Returns the model's folder.
 
     Args:
-        fresh: whether the model is made again even if it is cached.
+        fresh: whether to make the model again even if it is cached.
         demos_per_task: the number of demonstrations of each task.
         sft_steps: the number of training steps on the demonstrations.
 
@@ -117,9 +124,9 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
 
 
 def _stamp(*settings: object) -> str:
-    """Returns a digest (hex) of everything that determines the warm-started model: settings, tasks and code.
+    """Returns a digest (hex) of all settings, tasks and source code that determine the warm-started model.
 
-    If the digest has changed, the cached model is out of date.
+    If the digest has changed since the model was cached, the cached model is out of date.
     """
     from air import actions, tasks
     from air.env.chat import harness

@@ -1,8 +1,8 @@
 """The command `air report RUN…`: compares recorded runs.
 
-It prints the best attempt and the last submission of each episode, averaged for each task and run,
-performance profiles (on which share of the tasks a run is within a factor of the best run), and AUP (the area
-under such a profile).
+For each task and run, it prints the mean over episodes of the best attempt and of the last submission. It
+also prints performance profiles, which show on which share of the tasks a run's score is within a factor of
+the best run's score, and the area under each profile (AUP).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TITLES = {"best_attempt": "best attempt", "last_submission": "last submission"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `air report`."""
+    """Adds the arguments of `air report` to the parser."""
     parser.add_argument(
         "runs",
         nargs="+",
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints a report that compares the runs, and an error for each run that cannot be read.
+    """Prints a report that compares the runs, and an error message for each run that cannot be read.
 
     Returns the exit code: 2 if a run cannot be read, else 0.
     """
@@ -69,10 +69,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Reads the runs at `paths`; returns the readable runs, and each unreadable path with an error message.
+    """Reads the recorded runs at `paths`.
+
+    Returns two lists: the runs that could be read, and the other paths, each with an error message.
 
     Args:
-        last: how many of the last episodes of each task and model are read; None: all.
+        last: the number of latest episodes that are read for each task and model; None: all episodes.
     """
     from air.errors import ConfigError, UsageError
     from air.trajectories.report import read_run
@@ -187,7 +189,7 @@ def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Any:
 def _as_json(
     runs: Sequence[Run], report: Report, bad: Sequence[tuple[Path, str]]
 ) -> dict[str, Any]:
-    """Returns the report as plain data for JSON, without rounding numbers.
+    """Returns the report as data that can be written as JSON. Its numbers are not rounded.
 
     Args:
         bad: each path that cannot be read, with an error message.

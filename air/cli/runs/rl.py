@@ -1,6 +1,7 @@
 """The command `rl @ FILE …`: trains a model by reinforcement learning, with the settings of a run file.
 
-Two training engines can do this: the embedded one, which is part of air, or prime-rl.
+Two training engines can do this: the embedded engine, which is part of air, and prime-rl, which is another
+program.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `rl`; other arguments are run files, or dotted keys that change their settings."""
+    """Adds the flags of `rl` to the parser.
+
+    All other arguments are run files (TOML), or dotted keys that change settings of these files.
+    """
     parser.usage = "rl @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
     parser.add_argument(
         "--dry-run", action="store_true", help="check and print the settings, then stop"
@@ -54,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Chooses the training engine, and trains.
+    """Chooses the training engine, and trains the model with it.
 
     Returns the exit code: 0 on success, 130 if the embedded engine was interrupted.
     """
@@ -115,7 +119,7 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
 
 
 def _say(lines: Sequence[str]) -> None:
-    """Prints lines to standard error, because a dry run prints the settings to standard output."""
+    """Prints `lines` to standard error, because a dry run prints only the settings to standard output."""
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
@@ -165,7 +169,7 @@ async def _cancellable(engine: EmbeddedRun) -> Outcome:
 
 
 def _baselines(config: RunConfig) -> dict[str, float]:
-    """Returns the baseline scores of the run's tasks, by task id.
+    """Returns the baseline score of each task that the settings name, by task id.
 
     Raises:
         MissingError: a task does not exist.
@@ -183,7 +187,10 @@ def _baselines(config: RunConfig) -> dict[str, float]:
 
 
 def _log_to(path: Path, early: MemoryHandler) -> None:
-    """Writes all log messages from now on to the file `path`, after the messages stored in `early`."""
+    """Writes all log messages from now on to the file `path`.
+
+    First writes the messages that are stored in `early` to this file.
+    """
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     early.setTarget(handler)

@@ -18,7 +18,10 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `sft`; other arguments are run files, or dotted keys that change their settings."""
+    """Adds the flags of `sft` to the parser.
+
+    All other arguments are run files (TOML), or dotted keys that change settings of these files.
+    """
     parser.usage = "sft @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
     parser.add_argument(
         "--dry-run", action="store_true", help="check and print the settings, then stop"
@@ -26,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Trains with the settings of the run files and dotted keys; returns 0.
+    """Trains a model with the settings from the run files and the dotted keys; returns the exit code 0.
 
-    With `--dry-run`, only prints the settings.
+    With the flag `--dry-run`, only prints the settings.
     """
     from air.train.config import overrides
     from air.train.config.sft_config import SFTRunConfig
@@ -42,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def train(config: SFTRunConfig) -> Path:
-    """Trains a model on demonstrations, with the settings in `config`; returns the model's folder.
+    """Trains a model on demonstrations, with the settings in `config`.
+
+    Returns the folder of the trained model.
 
     Raises:
         UsageError: the model, the demonstrations or the output folder cannot be used.

@@ -2,9 +2,9 @@
 
 A turn is a call of the model, an action read from its reply, a step of the world, and the observation that
 the model is shown. Every model call uses the endpoint and secret that verifiers provides, so verifiers' trace
-records it. The episode ends by `submit`, at its last turn, before the prompt would be longer than the model's
-context, after a reply that the token limit cut, or after too many consecutive format errors. After each of
-these endings the artefact in the workspace is graded.
+records it. The episode ends when the agent uses `submit`; after the last turn; when the next prompt would be
+longer than the model's context; after a reply that the token limit cut; or after too many consecutive format
+errors. In all of these cases the artefact in the workspace is graded.
 """
 
 from __future__ import annotations
@@ -38,14 +38,17 @@ class Reply:
 
     text: str
     cut: bool
-    """Whether the reply was cut by the token limit."""
+    """Whether the model server cut the reply because it reached the token limit."""
     total_tokens: int
     """The number of tokens in the prompt and the reply together."""
     completion_tokens: int
 
 
 class AirHarness(vf.Harness[AirHarnessConfig]):
-    """The harness `air`: plays an episode with a model in this process. Commands run in a lent box."""
+    """The harness `air`: the loop that plays an episode with a model, in this process.
+
+    The agent's commands run in the box that `ResearchEnv` passes to it.
+    """
 
     APPENDS_SYSTEM_PROMPT = True
     EXECUTES_CODE = True
@@ -68,8 +71,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         Args:
             ctx: the model's name, client and sampling settings.
             trace: verifiers' record of the episode.
-            runtime: the lent box, which also carries the episode's state.
-            secret: the token that authorises calls of the endpoint.
+            runtime: the box of the episode; its attribute `episode` holds the episode's state.
+            secret: the token that authorises requests to the endpoint.
             mcp_urls: not used.
             data: the task's prompts.
         """
@@ -119,7 +122,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
                 return
 
     def _leave_out(self, messages: list[dict[str, str]], tokens: TokenCounter) -> int:
-        """Replaces the observation that is now too old for the setting `history` by a short note.
+        """Replaces one old observation in `messages` by a short note, if the setting `history` is exceeded.
 
         The task's own prompt is never replaced.
 
@@ -226,7 +229,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
 
 
 class _Stopped(Exception):
-    """No further model call is possible.
+    """The exception for an episode in which the model cannot be called again.
 
     The `reason` is `context` (the prompt is too long) or `stopped` (verifiers refuses further turns).
     """

@@ -1,15 +1,16 @@
-"""The gateway: connects a program that plays the agent inside the box with the model and with the grader.
+"""The gateway: connects a program that plays the agent in a box to the model and to the grader.
 
-The guest (air's program in the box) relays two loopback ports of the box, so the box needs no network. One
-port leads only to the model endpoint that verifiers provides. The other port answers the commands `validate`
-and `submit`, which are executables in a folder on the program's PATH. They print the text that air's own
-harness would show to the model. `submit`, a turn that verifiers refuses, or an infrastructure failure ends
-the program. The program is never shown an infrastructure failure.
+The guest (the program of air that runs in every box) relays two loopback ports of the box, so the box needs
+no network. One port leads only to the model endpoint that verifiers provides. The other port leads to the
+gateway, and two executables use it: `validate` and `submit`, which are in a folder on the program's PATH.
+They print the text that air's own harness (air's agent loop) would show to the model. `submit`, a turn that
+verifiers refuses, or an infrastructure failure ends the program. The program is never shown an infrastructure
+failure.
 
-Limits: the program and the agent's commands run as the same user of the box. So an agent can read the
-endpoint's secret, which gives it no further rights. The agent can also kill the program, which ends the
-episode; the episode is then graded, with the ending `killed`. The task's limit `exec_seconds` has no effect,
-because the program sets the timeouts of its commands.
+Limits: the program and the agent's commands run as the same user of the box. So an agent can read the secret
+token of the model endpoint, but the token gives it no further rights. The agent can also kill the program.
+This ends the episode for the reason `killed`, and the episode is graded. The task's limit `exec_seconds` has
+no effect, because the program sets the timeouts of its commands.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ COMMANDS_HELP = (
 )
 ENDINGS: tuple[Ending, ...] = get_args(Ending)
 FOLDER = "/tmp/air"
-"""The folder in the box that holds the executables `validate` and `submit`."""
+"""The folder, inside the box, that holds the executables `validate` and `submit`."""
 SAY_SECONDS = 10.0
 WATCH_SECONDS = 0.2
-"""The seconds between two checks of whether verifiers has stopped the episode."""
+"""How often the gateway checks whether verifiers has stopped the episode: the seconds between two checks."""
 _SIGNALLED = 128
 _NO_ANSWER = 97
-"""The exit code of verifiers' programs when they cannot reach the model."""
+"""The exit code with which the programs of verifiers end if they cannot reach the model."""
 _EXECUTABLE = '''#!/usr/bin/env python3
 """{ending}: answered outside this box."""
 import socket
@@ -62,16 +63,16 @@ sys.exit(int(code))
 
 
 class Gateway:
-    """The connection of one program in a box with the model and the grader, for one episode.
+    """Connects one program that plays the agent in a box to the model and to the grader.
 
-    The program plays the agent. Use each object for one episode only.
+    Use each object for one episode only.
     """
 
     def __init__(self, box: Box, episode: Episode) -> None:
         self.box, self.episode = box, episode
         self.failure: Exception | None = None
-        """The infrastructure failure that broke off a grading, or None. After such a failure the episode is
-        not used for training."""
+        """The infrastructure failure that stopped a grading, or None if there was none. After such a failure
+        the episode is not used for training."""
         self._trace: vf.Trace[Any, Any, Any] | None = None
         self._turns: Transcript | None = None
         self._model: tuple[str, int] | None = None
@@ -83,7 +84,7 @@ class Gateway:
         self._began = time.monotonic()
 
     async def open(self) -> None:
-        """Opens the box's two ports, and writes the executables `validate` and `submit` into the box.
+        """Opens two loopback ports in the box, and writes the executables `validate` and `submit` into it.
 
         Raises:
             BoxStartError: a port cannot be opened.
@@ -96,17 +97,21 @@ class Gateway:
             await self.box.write(self.box.path(f"{FOLDER}/{ending}"), text, mode=0o755)
 
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
-        """Begins the episode of `trace`, and adds a help text for `validate` and `submit` to the prompt."""
+        """Starts the clock of the episode, and adds a help text about `validate` and `submit` to the prompt.
+
+        Args:
+            trace: verifiers' record of the episode.
+        """
         self._trace, self._turns = trace, Transcript(self.episode, trace)
         self._began = time.monotonic()
         prompt = str(trace.task.data.prompt) + COMMANDS_HELP
         trace.task.data = trace.task.data.model_copy(update={"prompt": prompt})
 
     def model_url(self, url: str) -> str:
-        """Returns the URL by which the program in the box reaches the model endpoint `url` of this machine.
+        """Returns the URL at which a program in the box reaches the model endpoint `url`.
 
         Raises:
-            ConfigError: the box is already connected with another endpoint, or the URL is not plain HTTP.
+            ConfigError: the box is already connected to another endpoint, or `url` is not plain HTTP.
         """
         parts = urlsplit(url)
         target = (parts.hostname or "", parts.port or 80)
@@ -120,14 +125,15 @@ class Gateway:
         return parts._replace(netloc=f"127.0.0.1:{self._model_port}").geturl()
 
     def command(self, argv: list[str]) -> list[str]:
-        """Returns a command that runs `argv` with the executables `validate` and `submit` on its PATH."""
+        """Returns a command that runs `argv` with the folder of `validate` and `submit` on its PATH."""
         script = 'export PATH="$1:$PATH"; shift; exec "$@"'
         return ["sh", "-c", script, "air", self.box.path(FOLDER), *argv]
 
     async def play(self, program: Coroutine[Any, Any, ProgramResult]) -> ProgramResult:
-        """Runs the program until the episode ends, then waits for a grading in progress.
+        """Runs the program that plays the agent, until the program or the episode ends.
 
-        Returns the program's result. Its exit code is 0 if the episode ended before the program did.
+        Then waits for a grading that is in progress; at the time limit, cancels it. Returns the program's
+        result. Its exit code is 0 if the episode ended before the program did.
 
         Raises:
             InfrastructureError: a grading failed.
@@ -155,7 +161,7 @@ class Gateway:
             self._close(time.monotonic() - began)
 
     def _left(self) -> float:
-        """Returns the remaining seconds of the episode."""
+        """Returns the number of seconds until the episode must end."""
         limit = self.episode.config.episode_seconds(self.episode.world.task)
         return max(0.0, limit - EARLY_SECONDS - (time.monotonic() - self._began))
 
@@ -170,9 +176,11 @@ class Gateway:
         return result
 
     def _why_dead(self, code: int) -> str:
-        """Returns why the program failed, if the agent caused it: `context` or `killed`.
+        """Returns the reason why the program failed: `context` or `killed`.
 
-        `context` means that the prompt became too long. Returns "" if the infrastructure may be the cause.
+        `context` means that the prompt became too long. `killed` means that the agent ended the program, or
+        used so much memory that the kernel ended it. Returns "" if the infrastructure may have caused the
+        failure.
 
         Args:
             code: the program's exit code.
@@ -199,7 +207,9 @@ class Gateway:
             tasks[0].exception()  # raised by `_result`, unless something else ended the episode
 
     def _close(self, seconds: float) -> None:
-        """Records the turns that are not yet in the trajectory, and how long the model and the commands took.
+        """Writes the last turns of the episode to the trajectory.
+
+        Also stores how long the model and the agent's commands took in the episode's times and counters.
 
         Args:
             seconds: how long the program ran.
@@ -214,7 +224,10 @@ class Gateway:
             self.episode.why_ended = "turns"
 
     async def _stopped(self) -> None:
-        """Waits until verifiers has stopped the episode. Otherwise some programs would retry for minutes."""
+        """Waits until verifiers has stopped the episode.
+
+        The gateway then ends the program, because some programs would repeat their requests for minutes.
+        """
         while self._trace is None or self._trace.stop_condition is None:  # noqa: ASYNC110 — no event
             await asyncio.sleep(WATCH_SECONDS)
 
@@ -223,9 +236,9 @@ class Gateway:
             await port_relay.to(*self._model)(reader, writer)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers one call of the executable `validate` or `submit` on a connection from the box.
+        """Answers one request that the executable `validate` or `submit` sends from the box.
 
-        Sends a line with the executable's exit code, then the text that it prints.
+        The answer is a line with the exit code for the executable, followed by the text that it prints.
         """
         async with asyncio.timeout(SAY_SECONDS):
             try:
@@ -252,7 +265,13 @@ class Gateway:
             writer.write(answer)
 
     async def _grade(self, ending: Ending) -> bytes | None:
-        """Grades the artefact; returns the answer to the executable, or None if the infrastructure failed."""
+        """Grades the artefact; returns the bytes that answer the executable `validate` or `submit`.
+
+        Returns None if the infrastructure failed.
+
+        Args:
+            ending: which of the two executables the agent called.
+        """
         try:
             step = await self.episode.world.step(Action(ending=ending))
             assert step.validation is not None

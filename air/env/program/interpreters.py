@@ -1,9 +1,9 @@
-"""Finds the Python in a box that has the packages of a harness program (a program that plays the agent).
+"""Finds a Python interpreter in a box that has the packages of a program that plays the agent.
 
-verifiers supplies a harness program as one file with a PEP 723 header, and lets `uv` install the packages of
-the header at every start. air's boxes install no packages. The image `air-harness` contains
-prepared Python environments, and the first one that has the packages is used. A box that is a plain process,
-not a container, uses the Python that runs air.
+verifiers supplies such a program as one file, whose PEP 723 header lists its packages, and lets `uv` install
+them at every start. air's boxes install no packages. Instead, the image `air-harness` contains several
+prepared Python environments, and the first environment that has the packages is used. A box that is a plain
+process, not a container, uses the Python interpreter that runs air.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TRY = (
 
 
 def requirements(script: str) -> list[str]:
-    """Returns the required packages (such as `"openai>=1.0"`) that the PEP 723 header of a program lists.
+    """Returns the packages (such as `"openai>=1.0"`) that the PEP 723 header of a program lists.
 
     Returns an empty list if the program has no such header.
 
@@ -56,10 +56,12 @@ def requirements(script: str) -> list[str]:
 
 
 async def interpreter(box: Box, wanted: list[str]) -> str:
-    """Returns the path of the first Python in `box` that has all packages in `wanted`.
+    """Searches `box` for a Python interpreter that has all packages in `wanted`.
+
+    Returns the path of the first such interpreter.
 
     Raises:
-        MissingError: no Python in the box has these packages.
+        MissingError: no Python interpreter in the box has these packages.
         BoxStartError: the search took too long.
         BoxDiedError: the box is gone.
     """

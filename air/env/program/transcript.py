@@ -1,4 +1,7 @@
-"""Records the turns of a program that plays the agent inside the box, as verifiers' trace contains them."""
+"""Copies the turns of an episode from verifiers' trace to the trajectory, if a program plays the agent.
+
+Such a program runs inside the box, so air does not see its turns in any other way.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from air.worlds.base import Validation
 class Transcript:
     """Writer of a trajectory for an episode in which a program inside the box plays the agent.
 
-    It writes each turn, followed by the gradings of that turn. A recorded turn contains what the model is
-    shown after the turn. This is known only when the next turn begins, so each turn is written then, or at
-    the end of the episode.
+    It writes each turn, followed by the gradings of that turn. A recorded turn contains the text that the
+    model is shown after the turn. This text is known only when the next turn begins, so a turn is written
+    when the next turn begins or when the episode ends.
     """
 
     def __init__(self, episode: Episode, trace: vf.Trace[Any, Any, Any]) -> None:
@@ -25,15 +28,15 @@ class Transcript:
         self._validations: list[tuple[int, Validation]] = []
 
     def validated(self, validation: Validation) -> None:
-        """Adds a grading to the current turn, and writes the turns before this turn."""
+        """Stores a grading for the current turn, and writes all earlier turns to the trajectory."""
         self._validations.append((self._trace.num_turns, validation))
         self.write()
 
     def write(self, *, all_of_them: bool = False) -> None:
-        """Writes the finished turns that are not written yet.
+        """Writes to the trajectory all finished turns that it does not contain yet.
 
         Args:
-            all_of_them: whether the last turn is written too; true when the program has ended.
+            all_of_them: whether the last turn is also written. True only if the program has ended.
         """
         sampled = [n for n, node in enumerate(self._trace.nodes) if node.sampled]
         over = len(sampled) if all_of_them else len(sampled) - 1
@@ -53,7 +56,11 @@ class Transcript:
             self._episode.record_validation(self._validations.pop(0)[1])
 
     def _shown(self, number: int) -> str:
-        """Returns the texts of the messages that follow the reply at node `number`, up to the next reply."""
+        """Returns the text of all messages between one reply of the model and its next reply.
+
+        Args:
+            number: the number of the trace's node (message) that holds the reply.
+        """
         nodes, texts = self._trace.nodes, list[str]()
         for later in range(number + 1, len(nodes)):
             if nodes[later].parent == number and not nodes[later].sampled:
@@ -65,7 +72,7 @@ class Transcript:
 def action(message: Any) -> str | None:
     """Returns the commands in the tool calls of a reply, one on each line, or None if there is no tool call.
 
-    For a call without an argument `command`, the line holds the name and the arguments of the call.
+    If a call has no argument `command`, its line contains the name and the arguments of the call.
 
     Args:
         message: the reply, as verifiers stores it.

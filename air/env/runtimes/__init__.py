@@ -1,5 +1,5 @@
-"""Connects verifiers' runtimes (the places where it runs commands) with air's boxes.
+"""Connects verifiers' runtimes (the places where verifiers runs commands) to air's boxes.
 
-A runtime is either a box that air passes to verifiers (`lent`), or one that verifiers started itself
-(`verifiers_owned`).
+The module `lent` makes a runtime from a box of air. The module `verifiers_owned` makes a box from a runtime
+that verifiers itself started.
 """

@@ -1,8 +1,8 @@
-"""Lends a box of air to verifiers, as a verifiers `Runtime` (its name for the place where commands run).
+"""Passes a box of air to verifiers as a `Runtime`, the place where verifiers runs commands.
 
-verifiers accepts only its own runtime types, so each type that air uses has a subclass here. A lent runtime
-only passes calls on to its box. It neither starts nor closes the box, because `ResearchEnv`, which leased the
-box, does both.
+Such a runtime is called a lent runtime. verifiers accepts only its own types of runtimes, so this module has
+a subclass for each type that air uses. A lent runtime only passes calls on to its box. It neither starts nor
+closes the box, because `ResearchEnv` does both.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PROGRAM_SECONDS = 24 * 3600.0
 
 
 class _Lent:
-    """Mixin with the methods that both lent runtimes share.
+    """Mixin with the methods that `LentDocker` and `LentProcess` share.
 
-    In their list of base classes it stands before the class of verifiers, so that its methods are used.
+    It is the first of their base classes, so that its methods replace those of verifiers.
     """
 
     box: Box
@@ -41,10 +41,14 @@ class _Lent:
     prepared: dict[str, str]
 
     async def start(self) -> None:
-        """Does nothing, because the lent box is already running."""
+        """Does nothing, because the box is already running."""
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs the command `argv` in the box, with the variables `env`; returns its exit code and output.
+        """Runs a command in the box; returns its exit code and its output.
+
+        Args:
+            argv: the command and its arguments.
+            env: the environment variables of the command.
 
         Raises:
             SandboxError: the box is gone.
@@ -65,9 +69,9 @@ class _Lent:
         )
 
     async def run_program(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs in the box a program that plays the agent; returns its exit code and output.
+        """Runs a program that plays the agent in the box; returns its exit code and output.
 
-        If there is a gateway, it connects the program with the model and the grader.
+        If the runtime has a gateway, the gateway connects the program to the model and to the grader.
         """
         if self.gateway is None:
             return await self.run(argv, env)
@@ -76,14 +80,14 @@ class _Lent:
     async def prepare_uv_script(
         self, script: str | bytes, env: dict[str, str] | None = None, *, activate: bool = True
     ) -> list[str]:
-        """Writes a harness program (a program that plays the agent) into the box.
+        """Writes a Python program that plays the agent into the box.
 
-        Returns the command that runs the program. Its packages come from a Python environment of the image;
-        `uv` is not used. The argument `activate` has no effect: the environment is never activated, because
-        tasks need the box's own `python3`.
+        Returns the command that runs the program. The program uses the packages of a Python environment in
+        the box's image, so `uv` is not used. The argument `activate` has no effect: the environment is never
+        activated, because the agent must find the box's own `python3`.
 
         Raises:
-            MissingError: no Python in the box has the packages of the program.
+            MissingError: no Python interpreter in the box has the packages that the program needs.
         """
         data = script.encode() if isinstance(script, str) else script
         path = self.box.path(f"/tmp/vf-scripts/{hashlib.sha256(data).hexdigest()}.py")
@@ -107,21 +111,21 @@ class _Lent:
             await self.box.write(path, data)
 
     async def prepare_execution(self, routes: list[str] | None) -> None:
-        """Does nothing, because the network rules of the box were fixed when the box started."""
+        """Does nothing, because the network rules of a box cannot change after its start."""
 
     def host_url(self, url: str) -> str:
-        """Returns the URL at which the program that plays the agent reaches the model endpoint `url`.
+        """Returns the URL at which the loop or program that plays the agent reaches the model endpoint `url`.
 
-        For air's own harness, which runs in this process, this is `url` itself. For a program in the box it
-        is the URL of a loopback port of the box.
+        air's own harness (its agent loop) runs in this process, so for it the result is `url` itself. For a
+        program in the box, the result is the URL of a loopback port of the box.
         """
         return url if self.gateway is None else self.gateway.model_url(url)
 
     async def teardown(self) -> None:
-        """Does nothing, because `ResearchEnv`, which leased the box, closes it."""
+        """Does nothing, because `ResearchEnv`, which started the episode, closes the box."""
 
     def cleanup(self) -> None:
-        """Does nothing, because `ResearchEnv`, which leased the box, closes it."""
+        """Does nothing, because `ResearchEnv`, which started the episode, closes the box."""
 
 
 class LentDocker(_Lent, DockerRuntime):
@@ -133,11 +137,13 @@ class LentProcess(_Lent, SubprocessRuntime):
 
 
 def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
-    """Returns a verifiers runtime that runs its commands in `box`. Its attribute `episode` is `episode`.
+    """Returns a verifiers runtime that runs its commands in `box`.
+
+    The runtime's attribute `episode` is the argument `episode`.
 
     Args:
-        gateway: the connection of a program that plays the agent inside the box; None if air's own harness
-            plays the agent.
+        gateway: connects a program that plays the agent in the box to the model and to the grader. None if
+            air's own harness (its agent loop) plays the agent.
     """
     runtime: Any
     if box.isolation == "container":
@@ -152,10 +158,10 @@ def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
 
 
 def episode_of(runtime: Runtime) -> Episode:
-    """Returns the state of the episode to which a lent runtime belongs.
+    """Returns the state of the episode that runs in the box of `runtime`.
 
     Raises:
-        UsageError: the runtime was not lent by `ResearchEnv`.
+        UsageError: verifiers did not get the runtime from `ResearchEnv`.
     """
     episode = getattr(runtime, "episode", None)
     if not isinstance(episode, Episode):
@@ -167,9 +173,9 @@ def episode_of(runtime: Runtime) -> Episode:
 
 
 def gateway_of(runtime: Runtime) -> Gateway | None:
-    """Returns the gateway of a lent runtime, or None if air's own harness plays the agent.
+    """Returns the gateway of a runtime, or None if air's own harness (its agent loop) plays the agent.
 
-    A gateway connects a program that plays the agent inside the box.
+    A gateway connects a program that plays the agent in the box to the model and to the grader.
     """
     gateway: Gateway | None = getattr(runtime, "gateway", None)
     return gateway

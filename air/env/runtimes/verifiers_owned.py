@@ -1,9 +1,9 @@
-"""Uses a runtime that verifiers started itself as a box, for the commands `vf-validate` and `vf-debug`.
+"""Makes a box from a runtime that verifiers itself started, for the commands `vf-validate` and `vf-debug`.
 
-A runtime is verifiers' place for running commands. These two commands do not ask `ResearchEnv` for a box;
-they start a runtime and call the methods of `ResearchTask`. So the task's files are put into that runtime.
-Its image, user and network follow the command's flags, unlike those of air's boxes. Graders still run in
-boxes of air. No model is used in such a runtime.
+A runtime is the place where verifiers runs commands. These two commands of verifiers do not ask `ResearchEnv`
+for a box. They start a runtime and call the methods of `ResearchTask`, which put the task's files into that
+runtime. The flags of the command decide the runtime's image, user and network, so these may differ from those
+of air's boxes. Graders still run in boxes of air. No model is called.
 """
 
 from __future__ import annotations
@@ -47,18 +47,20 @@ from air.trajectories import Recorder
 from air.worlds.research.world import ResearchWorld
 
 COMMANDS = ("validate", "debug")
-"""The names that stand for the agent in the traces of `vf-validate` and `vf-debug`, which have no agent."""
+"""The names of agents in the traces that `vf-validate` and `vf-debug` make. These commands have no real
+agent."""
 LOG = logging.getLogger("verifiers.v1.air")
-"""The logger of this module: a child of verifiers' logger, so that verifiers' commands show its messages."""
+"""The logger of this module. It is a child of verifiers' logger, so the commands of verifiers show its
+messages."""
 _COPY_SECONDS = 120.0
 _SIZE = '[ -f "$1" ] && [ ! -L "$1" ] && wc -c <"$1"'
 _UNPACK = 'mkdir -p "$2" && tar -xf "$1" -C "$2" --no-same-owner; code=$?; rm -f "$1"; exit $code'
 
 
 class VerifiersBox(Box):
-    """A box whose commands run, and whose files lie, in a runtime that verifiers started.
+    """A box whose commands and files are in a runtime that verifiers started.
 
-    verifiers ends the runtime, and the box with it.
+    verifiers ends the runtime, which also ends the box.
     """
 
     def __init__(self, runtime: Runtime, spec: BoxSpec, workspace: str) -> None:
@@ -68,10 +70,12 @@ class VerifiersBox(Box):
 
     @classmethod
     async def over(cls, runtime: Runtime, spec: BoxSpec) -> VerifiersBox:
-        """Returns a box that uses a running runtime. The box's workspace is the runtime's working directory.
+        """Runs `pwd` in a running runtime; returns a box whose commands run in this runtime.
+
+        The working directory of the runtime becomes the workspace of the box.
 
         Raises:
-            BoxDiedError: the runtime runs no commands.
+            BoxDiedError: the runtime cannot run commands.
         """
         result = await runtime.run(["pwd"], {})
         if result.exit_code or not result.stdout.startswith("/"):
@@ -88,10 +92,12 @@ class VerifiersBox(Box):
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs a command in the runtime; see `Box.exec`. Output after the first `max_bytes` is dropped.
+        """Runs a command in the runtime and returns its result, as `Box.exec` describes.
+
+        Output after the first `max_bytes` bytes is dropped.
 
         Raises:
-            ConfigError: `stdin` is not empty, but a runtime cannot pass standard input to a command.
+            ConfigError: `stdin` is not empty. A runtime of verifiers cannot pass standard input to a command.
         """
         if stdin:
             raise ConfigError("a runtime of verifiers' own gives its commands no standard input")
@@ -120,7 +126,7 @@ class VerifiersBox(Box):
             )
 
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
-        """Returns the contents of a file in the runtime; see `Box.read`."""
+        """Returns the contents of a file in the runtime, as `Box.read` describes."""
         size = await self._run(["sh", "-c", _SIZE, "sh", path], {}, _COPY_SECONDS)
         if size.exit_code:
             raise BoxFileError(f"{path!r} is absent or not a regular file")
@@ -131,13 +137,13 @@ class VerifiersBox(Box):
         return data
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Writes a file in the runtime; see `Box.write`."""
+        """Writes `data` to a file in the runtime, as `Box.write` describes."""
         with boundary(BoxFileError, repr(path), SandboxError, OSError):
             await self._runtime.write(posixpath.join(self.workspace, path), data)
         await self._done(["chmod", f"{mode:o}", path], path)
 
     async def put(self, source: Path, dest: str = ".") -> None:
-        """Copies a file or folder of this machine into the runtime; see `Box.put`."""
+        """Copies a file or folder of this machine into the runtime, as `Box.put` describes."""
         packed = await asyncio.to_thread(_packed, source)
         name = posixpath.join(self.workspace, ".air-put.tar")
         with boundary(BoxFileError, repr(dest), SandboxError, OSError):
@@ -145,7 +151,7 @@ class VerifiersBox(Box):
         await self._done(["sh", "-c", _UNPACK, "sh", name, dest], dest)
 
     async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
-        """Copies a file or folder of the runtime to this machine; see `Box.get`."""
+        """Copies a file or folder from the runtime to this machine, as `Box.get` describes."""
         name = ".air-get.tar"
         await self._done(["tar", "-cf", name, "-C", path, "."], path)
         packed = await self.read(name, max_bytes=max_bytes + archive.MOST_OVERHEAD)
@@ -159,15 +165,15 @@ class VerifiersBox(Box):
             raise BoxFileError(f"{path!r}: {result.stderr.strip()[:300]}")
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Always raises ConfigError, because air's guest, which relays ports, does not run here."""
+        """Always raises ConfigError, because ports of a runtime of verifiers cannot be relayed."""
         raise ConfigError("a runtime of verifiers' own has no ports that the host answers")
 
     async def snapshot(self) -> Snapshot:
-        """Always raises ConfigError, because verifiers' runtimes have no snapshots."""
+        """Always raises ConfigError, because the runtimes of verifiers cannot make snapshots."""
         raise ConfigError("a runtime of verifiers' own has no snapshots")
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Always raises ConfigError, because verifiers' runtimes have no snapshots to restore."""
+        """Always raises ConfigError, because the runtimes of verifiers cannot make or restore snapshots."""
         raise ConfigError("a runtime of verifiers' own has no snapshots")
 
     async def close(self) -> None:
@@ -192,23 +198,23 @@ def _packed(source: Path) -> bytes:
 
 @dataclass(kw_only=True)
 class UnplayedEpisode(Episode):
-    """An episode without an agent, in a runtime that verifiers started."""
+    """An episode in which no agent acts, in a runtime that verifiers started."""
 
     graders: Pool
-    """The pool of grader boxes. It is open only while a method of this class grades."""
+    """The pool of grader boxes. It is open only while `finish` or `check` runs."""
 
     async def finish(self) -> None:
-        """Grades the episode at its end; see `Episode.finish`."""
+        """Grades the artefact at the end of the episode, as `Episode.finish` describes."""
         async with self.graders:
             await super().finish()
 
     async def check(self) -> bool:
-        """Runs the first and the last of the task's recorded reference solutions, and logs their scores.
+        """Runs two of the task's recorded reference solutions in the box, and logs their scores.
 
-        The first one is the baseline, the last one the best.
+        The first recorded solution is the baseline, and the last one is the best.
 
         Returns:
-            Whether both reach their recorded scores, and the best solution is better than the baseline.
+            Whether both solutions reach their recorded scores, and the best one is better than the baseline.
 
         Raises:
             MissingError: the task has no recorded reference solution.
@@ -233,12 +239,12 @@ class UnplayedEpisode(Episode):
 
 
 async def open_episode(spec: TaskSpec, runtime: Runtime) -> UnplayedEpisode:
-    """Returns a new episode of a task in a running runtime.
+    """Returns a new episode of the task `spec`, whose box is the running runtime `runtime`.
 
-    The task's files are not in the runtime yet; the episode's `world.reset` copies them.
+    The task's files are not yet in the runtime. A call of the episode's `world.reset` copies them into it.
 
     Raises:
-        UsageError: the runtime's type cannot hold a task, or the task needs GPUs.
+        UsageError: this type of runtime cannot be used for tasks, or the task needs GPUs.
     """
     kind = runtime.type
     if kind not in OF_RUNTIME:
