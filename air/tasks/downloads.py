@@ -3,7 +3,7 @@
 Files are downloaded only once, and only by `air tasks fetch`.
 
 If a file's checksum is published, the file must match it. Otherwise the first download is trusted: its
-SHA-256 is stored beside it, and the file must match that from then on.
+SHA-256 is stored beside the file, and the file must match this checksum from then on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def folder(task: TaskSpec) -> Path:
 
 
 def absent(task: TaskSpec) -> list[str]:
-    """Returns the names of those files that the task needs and that are not downloaded yet."""
+    """Returns the names of the task's downloads that are still missing on this machine."""
     return [d.name for d in task.data.downloads if not (folder(task) / d.name).is_file()]
 
 

@@ -1,4 +1,4 @@
-"""Grades each artefact once, in a fresh grader box, and caches the grades.
+"""Grades artefacts in fresh grader boxes and caches the grades, so that equal artefacts are graded once.
 
 A grade depends only on the artefact, the task's files and image, the grader's data, the split, the seed and
 the kind of box. So grades are cached in memory and under `<cache>/grades`, and equal requests at the same
@@ -90,7 +90,7 @@ class _Outcome:
     metrics: dict[str, float] = field(default_factory=dict)
     message: str = ""
     remember: bool = True
-    """Whether the result may be cached."""
+    """Whether the result is allowed to be cached."""
     seconds: float = 0.0
 
 
@@ -155,7 +155,7 @@ class Grader:
     ) -> Grade:
         key = _key(task, artefact, prepared.digest, split, seed, self._provider)
         outcome = await asyncio.to_thread(self._store.get, key)
-        outcome = outcome or self._store.known.get(key)  # another run may have ended meanwhile
+        outcome = outcome or self._store.known.get(key)  # another run can have ended meanwhile
         remembered = outcome is not None
         if outcome is None:
             remembered = key in self._running

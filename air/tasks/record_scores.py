@@ -29,7 +29,7 @@ def record(task: TaskSpec, rows: Sequence[Checked]) -> None:
     Raises:
         ConfigError: a reference solution has no score, `solvers.toml` is a file that ships with air, a
             changed file would be invalid, or a number is not on a line of its own. In these cases, neither
-                file is changed.
+            file is changed.
     """
     if task.source is not None:
         raise ConfigError("its solvers ship with air: nothing to record", where=f"task {task.id}")

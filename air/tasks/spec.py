@@ -54,9 +54,9 @@ class RewardScale(BaseConfig):
     direction: Literal["higher", "lower"]
     """Whether a higher or a lower score is better."""
     baseline: float = Field(allow_inf_nan=False)
-    """The validation score of the starter files. Linear and log-gap normalisation map it to 0."""
+    """The validation score of the starter files. It is normalised to 0, unless `normalise` is `none`."""
     target: float = Field(allow_inf_nan=False)
-    """The validation score that a good solution reaches. Linear and log-gap normalisation map it to 1."""
+    """The validation score of a good solution. It is normalised to 1, unless `normalise` is `none`."""
     optimum: float | None = Field(None, allow_inf_nan=False)
     """The best possible score. Required by `normalise = "log-gap"`, which uses a score's distance to it."""
     normalise: Literal["linear", "log-gap", "none"] = "linear"
@@ -183,7 +183,7 @@ class TaskSpec(RewardScale):
     image: str = "air-base"
     """The container image of the agent's box and the grader's box."""
     network: Names = ()
-    """Names of the hosts that the agent's box may reach; the grader's box has no network.
+    """Names of the hosts to which the agent's box can connect. The grader's box has no network.
     See `air.sandbox.contract.network_rules`."""
     gpus: int = Field(0, ge=0)
     """Number of GPUs of the agent's box."""
@@ -232,7 +232,7 @@ class TaskSpec(RewardScale):
 
     @property
     def shared(self) -> tuple[Path, ...]:
-        """Paths of the files that `grader.shared` names."""
+        """Paths of the files that the task's setting `grader.shared` names."""
         return self._shared
 
     @property
@@ -287,7 +287,9 @@ class TaskSpec(RewardScale):
         )
 
     def grader_spec(self, provider: Provider) -> BoxSpec:
-        """Returns what the box must have in which an artefact of this task is graded, such as its limits.
+        """Returns what a grader box for this task must have: image, GPUs, limits and a second user.
+
+        The box has a second user only if grading executes the artefact.
 
         `provider` is the kind of box: `docker` or `process`.
         """

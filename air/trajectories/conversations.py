@@ -56,7 +56,7 @@ def to_sft(paths: Iterable[Path], out: Path) -> int:
 
 
 def _write(talks: Iterable[list[Message]], out: Path) -> None:
-    # JSON may hold a lone surrogate, which UTF-8 cannot encode: it becomes a question mark.
+    # JSON can contain a lone surrogate, which UTF-8 cannot encode; it becomes a question mark.
     with out.open("w", encoding="utf-8", errors="replace") as file:
         for talk in talks:
             file.write(json.dumps({"messages": talk}, ensure_ascii=False) + "\n")

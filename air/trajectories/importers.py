@@ -103,7 +103,7 @@ def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
         )
         scores = _mlgym_steps(recorder, turns, graded, known, path)
         status = str(info.get("exit_status") or "")
-        # Scores are listed in the order of grading: those that belong to no step were given at the end.
+        # Scores are listed in the order of grading. Scores that belong to no step were given at the end.
         for metrics in graded[scores.seen :]:
             scores.write(recorder, len(turns), metrics, automatic=True)
         reward = scores.reward if known.pay else None

@@ -105,7 +105,7 @@ def ratios(task: TaskScores, methods: Sequence[str]) -> Ratios | None:
 
 def _ratio(score: float, best: float, direction: Direction) -> float:
     if score == best:
-        return 1.0  # 0/0 too
+        return 1.0  # also for 0/0
     above, below = (best, score) if direction == "higher" else (score, best)
     return above / below if below else math.inf
 

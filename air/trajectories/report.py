@@ -79,7 +79,7 @@ class Row:
     task: str
     method: str
     n: int
-    """Number of episodes that ended without an infrastructure failure."""
+    """Number of the method's episodes on this task that ended without an infrastructure failure."""
     scored: int
     """Number of these `n` episodes that have a score; `mean`, `best` and `stderr` are computed from them."""
     mean: float | None
@@ -87,7 +87,8 @@ class Row:
     best: float | None
     """The best score; None if there is no score."""
     stderr: float | None
-    """The standard error of the mean score, s/√n; None for fewer than two scores."""
+    """The standard error of the mean score: the scores' standard deviation divided by the square root of
+    their number. None for fewer than two scores."""
     test: float | None
     """The mean score on the test split of the episodes' last artefacts. None if no test score was recorded,
     and always None in the view `best_attempt`."""
@@ -115,8 +116,8 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
     Args:
         path: the run's folder, or a folder that contains trajectories. In the second case no metrics are
             read.
-        last: for each task and model, use only the `last` latest episodes that ended without an
-            infrastructure failure. If None, all episodes are used.
+        last: the largest number of episodes of each task and model that are used. Only episodes that ended
+            without an infrastructure failure count, and the latest are used. If None, all episodes are used.
 
     Raises:
         MissingError: the folder does not exist, or has no trajectory.

@@ -70,7 +70,7 @@ class FileChange(Line):
     path: str
     """Path of the file, relative to the workspace."""
     status: Literal["added", "changed", "removed"]
-    """What happened to the file."""
+    """Whether the step added, changed or removed the file."""
     bytes: int = 0
     """Size of the file after the step, in bytes."""
     added: int = 0
@@ -149,7 +149,7 @@ class Start(Line):
     gpus: tuple[str, ...] = ()
     """UUIDs of the box's GPUs."""
     queue_seconds: float = 0.0
-    """How long the episode waited for its box, in seconds."""
+    """Time that the episode waited for its box, in seconds."""
     config_hash: str = ""
     """SHA-256 of the settings of the run's environment, in hex."""
     versions: Mapping[str, str] = Field(default_factory=dict)
@@ -173,7 +173,7 @@ class Step(Line):
     t: float = 0.0
     """When the turn ended, in seconds since the epoch."""
     turn: int = 0
-    """Number of the turn, from 1; a reply without an action counts too."""
+    """Number of the turn, from 1. A turn in which the reply has no action counts too."""
     reply: str
     """The model's reply, in full."""
     action: str | None = None
@@ -199,7 +199,7 @@ class Step(Line):
     model_seconds: float = 0.0
     """Time that the model took to reply, in seconds."""
     exec_seconds: float = 0.0
-    """Time that the action took in the box, in seconds, without grading."""
+    """Time in seconds that the action ran in the box, without the time for grading."""
     tokens: TokenRef | None = None
     """Where the reply's tokens are stored; None if no verifiers trace was recorded."""
     diff: Diff | None = None

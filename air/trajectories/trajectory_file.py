@@ -63,7 +63,7 @@ class Recorder:
         line = {"v": VERSION, "type": kind, "t": at, **fields}
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
         try:
-            # The output of an agent's program may hold lone surrogates, which UTF-8 cannot encode.
+            # The output of an agent's program can contain lone surrogates, which UTF-8 cannot encode.
             self._file.write(text.encode("utf-8", "replace").decode() + "\n")
             self._file.flush()
         except OSError as error:

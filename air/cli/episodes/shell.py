@@ -220,7 +220,9 @@ def _set(data: dict[str, Any], change: str) -> None:
 
 
 class _Shell:
-    """Carries out what a person types in `air shell`: the method `act` for actions, `x` for a command `:x`.
+    """Carries out the entries of `air shell`: `act` plays a reply, and `undo` is the command `:undo`.
+
+    Every other command has a method with its name, too.
 
     Args:
         session: the episode that the person plays.
@@ -232,7 +234,7 @@ class _Shell:
     def __init__(self, session: ManualEpisode, loop: Loop, screen: Screen, *, stop: bool) -> None:
         self._session, self._loop, self._screen = session, loop, screen
         self._on_interrupt = session.interrupt if stop else None
-        self._in_undo = (lambda: None) if stop else None  # half an undo would leave no box
+        self._in_undo = (lambda: None) if stop else None  # an interrupted undo would leave no box
 
     @property
     def ready(self) -> str:
@@ -304,7 +306,7 @@ class _Shell:
     def save(self, rest: str) -> None:
         session = self._session
         folder = Path("outputs", "shell", "trajectories")
-        with boundary(ConfigError, ":save", RuntimeError):  # `~name` without such a user
+        with boundary(ConfigError, ":save", RuntimeError):  # for `~name` if there is no such user
             path = Path(rest).expanduser() if rest else folder / f"{session.episode.id}.jsonl"
         session.save(path)
         message = f"saved {path}: replay it with `air replay {path}`"

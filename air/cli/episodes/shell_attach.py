@@ -1,8 +1,8 @@
 """`air shell --attach BOX`: lets a person look into a running box while its episode continues.
 
-The person can read the box's command log and run own commands. If the box is a container, these commands run
-in the container and count against its limits. If the box is a plain process, they run on this machine, in the
-box's workspace folder. The agent sees the changes that they make.
+The person can read the box's command log and run commands beside the agent. If the box is a container, a
+person's commands run in the container and count against its limits. If the box is a plain process, they run
+on this machine, in the box's workspace folder. The agent sees the changes that a person's commands make.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ read the history and write the start-up files."""
 
 
 class Attachment:
-    """Carries out the commands of `air shell --attach` for one running box; method `x` is the command `:x`.
+    """Carries out the commands of `air shell --attach` for one box: the method `log` is the command `:log`.
 
     Args:
         name: the beginning of the box's name.

@@ -91,7 +91,7 @@ def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
 
     Args:
         where: the script's name, for error messages.
-        commands: the names of the commands that the script may use.
+        commands: the names of the commands that the script is allowed to use.
 
     Raises:
         ConfigError: an entry has no end, or a command is unknown.

@@ -91,7 +91,7 @@ def _export(args: argparse.Namespace) -> int:
         document = to_atif(load(file), tokens=args.tokens)
         if wrong := problems(document):
             raise ConfigError(f"cannot be written as ATIF: {wrong[0]}", where=str(file))
-        with boundary(ConfigError, f"{file}: cannot be written as ATIF", ValueError):  # NaN
+        with boundary(ConfigError, f"{file}: cannot be written as ATIF", ValueError):  # for NaN
             text = json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
         target = args.out / f"{file.stem}.json"
         with boundary(ConfigError, f"cannot write {target}", OSError):

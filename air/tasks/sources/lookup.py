@@ -29,7 +29,8 @@ def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = 
             If None, the environment variable `AIR_MLGYM_ROOT` must contain its path.
 
     Raises:
-        MissingError: there is no such task, or no checkout of MLGym is given for an id of MLGym.
+        MissingError: there is no such task; or, for one of MLGym's tasks, no checkout is given or the task
+            cannot be used.
         ConfigError: the task's `task.toml` is invalid; the message names the file and the key.
     """
     if task_id.startswith(_MLGYM):

@@ -8,7 +8,7 @@ incomplete in the checkout or cannot run on this machine.
 The checkout provides the description, starter code, data, time limits, baseline scores and the evaluation
 script, which runs unchanged. Air's file `table.toml`, and further entries in the checkout's
 `configs/air.toml`, provide what MLGym's files lack: the primary metric and its direction, the target, the
-artefact, the data that the agent may see, and the resources of a box.
+artefact, the data that the agent is allowed to see, and the resources of a box.
 
 Differences from MLGym, all on purpose:
 
@@ -18,10 +18,10 @@ Differences from MLGym, all on purpose:
   a fixed seed for each split, so equal artefacts have equal scores. The seed follows from the split seed and
   is no secret: a strategy with a copy of its opponent's generator could predict it. The noise floors in
   `table.toml` keep small random gains from being rewarded.
-- In games, the agent's strategy (`strategy.py`) runs in its own process; the evaluation script sees only its
-moves.
+- In games, the agent's strategy (`strategy.py`) runs in its own process, and the evaluation script gets only
+  the strategy's moves.
 - MLGym takes the first line of a model's evaluation that begins with `{` as the score. Air takes the last
-  one, because the agent's code may print such lines before the evaluation script prints the score.
+  one, because the agent's code can print such lines before the evaluation script prints the score.
 
 A task's `trust` states how grading uses the artefact. `data`: the grader only reads it. `code`: the artefact
 runs as another user, in another process than the evaluation script. `evaluator`: MLGym's own script imports

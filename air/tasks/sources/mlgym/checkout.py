@@ -28,7 +28,7 @@ HOME = "/home/agent/workspace"
 """The path of the workspace that MLGym's scripts contain. In a grader box, the workspace has another path."""
 _SPARE_SECONDS = 120.0
 _RUNS_ALONE = 4
-"""The time limit of an episode is at least this many times the time limit of a command."""
+"""The time limit of an episode is at least this number times the time limit of a command."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ class Checkout:
         self._table = read_table(self.root)
 
     def names(self) -> list[str]:
-        """Returns the sorted names of the task configs in the checkout."""
+        """Returns the sorted file names of the task configs in the checkout, without `.yaml`.
+        """
         return sorted(file.stem for file in (self.root / "configs" / "tasks").glob("*.yaml"))
 
     def load(self, name: str) -> TaskSpec:
@@ -208,7 +209,7 @@ class Checkout:
         return ", ".join(parts)
 
     def _inside(self, name: str) -> Path:
-        path = Path(os.path.normpath(self.root / name))  # a link may lead out of it
+        path = Path(os.path.normpath(self.root / name))  # a link can lead out of it
         if not path.is_relative_to(self.root):
             raise Unusable(f"its path {name} leads out of the checkout")
         return path

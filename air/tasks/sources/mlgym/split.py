@@ -45,7 +45,7 @@ ItemT = TypeVar("ItemT")
 
 
 def original(data_path: Path) -> Path:
-    """Returns the path of the CSV file from which the data folder `data_path` is made.
+    """Returns the path of the CSV file with all rows, from which the data folder `data_path` is made.
 
     It is not checked whether the file exists.
     """

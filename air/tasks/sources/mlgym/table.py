@@ -1,7 +1,8 @@
 """Reads `table.toml`, which has an entry for each of MLGym's tasks with what MLGym's own files lack.
 
-A file `configs/air.toml` in the checkout may add or replace entries. So you can use your own MLGym tasks in
-air. If `configs/air/<name>.toml` records reference solutions of such a task, `air tasks check` runs them.
+A file `configs/air.toml` in the checkout of MLGym can add or replace entries. So you can use your own MLGym
+tasks in air. If a file `configs/air/<name>.toml` contains reference solutions of such a task, `air tasks
+check` runs them.
 """
 
 from __future__ import annotations
