@@ -6,7 +6,8 @@ A method m has a ratio r on each task. `best` is the best feasible score on that
     r = score / best   if lower is better
 
 A score is infeasible if it is missing, negative or worse than the baseline. Then r is 1.05 times the worst
-feasible ratio on that task; so it is if r is not finite, because the score or the best score is zero.
+feasible ratio on that task. The same holds for a score whose r would not be finite, because the score or the
+best score is zero.
 
     ρ_m(τ) = share of tasks with log10 r ≤ τ
     AUP_m  = left Riemann sum of ρ_m over 500 values of τ, evenly from 0 to τ_max

@@ -105,7 +105,7 @@ class Start(Line):
     episode: str = ""
     """The episode's id; the trajectory's file has this name."""
     trace: str = ""
-    """The id of the verifiers trace that holds the episode's tokens."""
+    """The id of the verifiers trace that contains the episode's tokens."""
     task: str
     """The task's id."""
     task_hash: str = ""
@@ -130,7 +130,7 @@ class Start(Line):
     (`max_observation_tokens`, `tokenizer`, …), and the settings that a subclass of
     `air.env.config.ResearchEnvConfig` adds."""
     max_turns: int | None = None
-    """The largest number of turns; None if there is no limit."""
+    """The largest number of turns that the episode can have; None if there is no limit."""
     task_roots: tuple[str, ...] = ()
     """Folders in which the task was searched for; empty if the task was searched for among the tasks that
     ship with air."""
@@ -141,7 +141,7 @@ class Start(Line):
     image: str = ""
     """Name of the box's container image; empty if the box is a plain process."""
     image_digest: str = ""
-    """Digest of the container image when the box started; empty if the box is a plain process."""
+    """Digest that the container image had when the box started; empty if the box is a plain process."""
     workspace: str = "/workspace"
     """The workspace's path inside the box."""
     temporary: str = "/tmp"
@@ -168,7 +168,7 @@ class Start(Line):
 
 
 class Step(Line):
-    """One turn: the model's reply, the action in it, and the world's answer."""
+    """One turn of an episode: the model's reply, the action in it, and what the model received for it."""
 
     t: float = 0.0
     """When the turn ended, in seconds since the epoch."""
@@ -207,7 +207,7 @@ class Step(Line):
 
 
 class Validation(Line):
-    """One grading of the artefact, caused by a `validate`, a `submit` or the end of the episode."""
+    """One grading of the artefact: by the agent's `validate` or `submit`, or at the end of the episode."""
 
     t: float = 0.0
     """The time when the grading ended, in seconds since the epoch."""
@@ -263,8 +263,8 @@ class End(Line):
     ok: bool = False
     """Whether the episode ended without an infrastructure failure; only then does it have a reward."""
     why: str = ""
-    """Why the episode ended: `submit`, `turns`, `context`, `length`, `format`, or the name of a stop
-    condition of verifiers."""
+    """The reason for which the episode ended: `submit`, `turns`, `context`, `length`, `format`, or the name
+    of one of verifiers' stop conditions."""
     error: str | None = None
     """The message of the infrastructure error that ended the episode; None if there was none."""
     reward: float | None = None
@@ -339,11 +339,11 @@ _KINDS: dict[str, type[Line]] = {
 
 
 def parse(line: Mapping[str, Any], *, where: str = "trajectory") -> Line:
-    """Returns a trajectory's line as an object of its type: `Start`, `Step`, `Validation` or `End`.
+    """Converts a line of a trajectory file to an object: a `Start`, `Step`, `Validation` or `End`.
 
     Args:
         line: a line of any version, as `air.trajectories.trajectory_file.read` yields it.
-        where: the place of the line, for error messages.
+        where: the file and number of the line, for error messages.
 
     Raises:
         ConfigError: the line's type is unknown, or a field is missing or invalid.

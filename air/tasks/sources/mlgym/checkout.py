@@ -87,8 +87,7 @@ class Checkout:
         self._table = read_table(self.root)
 
     def names(self) -> list[str]:
-        """Returns the sorted file names of the task configs in the checkout, without `.yaml`.
-        """
+        """Returns the sorted file names of the task configs in the checkout, without `.yaml`."""
         return sorted(file.stem for file in (self.root / "configs" / "tasks").glob("*.yaml"))
 
     def load(self, name: str) -> TaskSpec:
