@@ -222,7 +222,7 @@ def _set(data: dict[str, Any], change: str) -> None:
 class _Shell:
     """Carries out the entries of `air shell`: `act` plays a reply, and `undo` is the command `:undo`.
 
-    Every other command has a method with its name, too.
+    All other commands except `expect` and `quit` also have a method of their name.
 
     Args:
         session: the episode that the person plays.
