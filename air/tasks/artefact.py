@@ -1,4 +1,4 @@
-"""Reads a task's artefact, the files to grade, from the agent's box. The files are read, never executed."""
+"""Reads a task's artefact, which is the files to grade, from the agent's box. No file is executed."""
 
 from __future__ import annotations
 

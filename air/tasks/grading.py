@@ -1,12 +1,13 @@
-"""Grades each artefact once, in a fresh grader box, and caches the grades.
+"""Grades artefacts in fresh grader boxes and caches the grades, so that equal artefacts are graded once.
 
 A grade depends only on the artefact, the task's files and image, the grader's data, the split, the seed and
 the kind of box. So grades are cached in memory and under `<cache>/grades`, and equal requests at the same
-time share one run of the grader. The finding that an artefact is bad is cached too; infrastructure failures
-never are.
+time share one run of the grader. If a grader found that an artefact is bad, this result is cached too.
+Infrastructure failures are never cached.
 
-If a task sets `grader.repeats = R`, a grade is the mean over R fixed seeds, so an artefact always has the
-same score. The scatter over the seeds gives the standard error of the score.
+If a task sets `grader.repeats = R`, an artefact is graded with R seeds, and its grade is the mean. The seeds
+are fixed, so an artefact always has the same score. The scatter over the seeds gives the standard error of
+the score.
 """
 
 from __future__ import annotations
@@ -45,22 +46,24 @@ class Grade:
     """The metrics of one artefact on one split of the data."""
 
     score: float
-    """The task's primary metric; the mean if the artefact was graded repeatedly."""
+    """The value of the task's primary metric; the mean if the artefact was graded several times."""
     metrics: dict[str, float]
-    """All metrics by name, including the primary one; means if the artefact was graded repeatedly."""
+    """The values of all metrics, by name, including the primary one; means if the artefact was graded several
+    times."""
     seconds: float
     """Wall time of the grader in seconds; 0.0 if the grade came from the cache."""
     remembered: bool
-    """Whether the grade came from the cache, or from a grader that an equal request had started."""
+    """Whether no grader was started for this grade, because it came from the cache or from a grader that was
+    already running for an equal request."""
     stderr: float | None = None
     """The standard error of `score`; None if the artefact was graded only once."""
 
 
 def averaged(grades: Sequence[Grade]) -> Grade:
-    """Returns the mean of n grades with different seeds.
+    """Returns the mean of several grades of one artefact, each of which was computed with another seed.
 
-    Its standard error is s/√n, where s² = Σ(x − mean)²/(n − 1). A metric that one of the grades lacks is left
-    out. A single grade is returned unchanged.
+    The standard error of the mean of n scores x is s/√n, where s² = Σ(x − mean)²/(n − 1).
+    A metric that one of the grades lacks is left out. A single grade is returned unchanged.
 
     Raises:
         ValueError: `grades` is empty.
@@ -82,12 +85,12 @@ def averaged(grades: Sequence[Grade]) -> Grade:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The result of one run of a grader: metrics, or a message for the agent if its artefact is bad."""
+    """The result of running a grader once: metrics, or a message for the agent if its artefact is bad."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     message: str = ""
     remember: bool = True
-    """Whether the result may be cached."""
+    """Whether the result is allowed to be cached."""
     seconds: float = 0.0
 
 
@@ -98,7 +101,7 @@ class _Run:
 
 
 class Grader:
-    """Grades artefacts in the boxes of one pool and caches the grades. Use it within one event loop."""
+    """Grades artefacts in boxes of one pool and caches the grades. Use one object in one event loop only."""
 
     def __init__(
         self,
@@ -110,8 +113,8 @@ class Grader:
     ) -> None:
         """
         Args:
-            pool: starts the boxes in which artefacts are graded. It must not be the agents' pool, since
-                agents hold their boxes while they wait for a grade.
+            pool: starts the boxes in which artefacts are graded. It must not be the pool of the agents'
+                boxes, because an agent keeps its box while it waits for a grade.
             provider: the kind of box, `docker` or `process`.
             cache_dir: the folder of cached grades; `<cache>/grades` by default.
             split_seed: the seed with which the task's data is split.
@@ -125,14 +128,16 @@ class Grader:
     async def grade(
         self, task: TaskSpec, artefact: Artefact, *, split: Split, seed: int = 0
     ) -> Grade:
-        """Grades an artefact `task.grader.repeats` times, one after the other; returns the mean grade.
+        """Grades an artefact `task.grader.repeats` times, one after the other, and returns the mean grade.
+
+        Each grading starts a box and runs the grader in it, unless the cache contains the result.
 
         Args:
             split: the part of the task's data on which the artefact is scored.
-            seed: the seeds of the single gradings are computed from this seed.
+            seed: the number from which the seed of each grading is computed.
 
         Raises:
-            ArtefactError: a grading found the artefact bad; the message is for the agent.
+            ArtefactError: the grader found the artefact bad. The error's message is for the agent.
             InfrastructureError: the grader or its box failed.
         """
         prepared = await asyncio.to_thread(data.prepare, task, self._split_seed)
@@ -150,7 +155,7 @@ class Grader:
     ) -> Grade:
         key = _key(task, artefact, prepared.digest, split, seed, self._provider)
         outcome = await asyncio.to_thread(self._store.get, key)
-        outcome = outcome or self._store.known.get(key)  # another run may have ended meanwhile
+        outcome = outcome or self._store.known.get(key)  # another run can have ended meanwhile
         remembered = outcome is not None
         if outcome is None:
             remembered = key in self._running
@@ -173,10 +178,9 @@ class Grader:
         split: Split,
         seed: int,
     ) -> _Outcome:
-        """Returns the outcome of the one run of the grader that equal requests share.
+        """Runs the grader and returns its result. Equal requests at the same time use the same run.
 
-        Starts that run if it is not running yet. If the last request that waits for the run is cancelled,
-        the run is cancelled too.
+        If all requests that wait for this run are cancelled, the run is cancelled too.
         """
         run = self._running.get(key)
         if run is None:
@@ -231,10 +235,10 @@ def _command(task: TaskSpec, box: Box, split: Split, seed: int) -> list[str]:
 
 
 async def _read(task: TaskSpec, box: Box, result: ExecResult) -> _Outcome:
-    """Returns the outcome that the grader's exit status and its result file in the box express.
+    """Reads the grader's result file from the box and returns the outcome; `result` has the exit status.
 
     Raises:
-        GradingError: the grader ended in an unexpected way.
+        GradingError: the grader ran too long, ended with another exit status, or wrote no valid result.
     """
     where = f"grader of task {task.id}"
     if result.timed_out:
@@ -280,15 +284,15 @@ def _key(
 
 
 class _Store:
-    """A cache of graders' outcomes by key: in memory, and on disk with one file for each outcome."""
+    """A cache for the results of graders, by key: in memory, and on disk with one file for each result."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.known: dict[str, _Outcome] = {}
-        """The outcomes in memory by key."""
+        """The results in memory, by key."""
 
     def get(self, key: str) -> _Outcome | None:
-        """Returns the cached outcome, or None if there is none or its file is invalid."""
+        """Returns the cached result, or None if there is none or its file is invalid."""
         if key in self.known:
             return self.known[key]
         file = self._file(key)
@@ -309,7 +313,7 @@ class _Store:
         return outcome
 
     def put(self, key: str, outcome: _Outcome) -> None:
-        """Caches an outcome; no half-written file is left if this fails."""
+        """Caches a result. If this fails, no half-written file is left."""
         self.known[key] = replace(outcome, seconds=0.0)
         file = self._file(key)
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -9,9 +9,10 @@ _USUAL_IMAGE = "air-base"
 
 
 def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
-    """Returns a text for each thing that the task needs but this machine lacks, with the command to get it.
+    """Returns one text for each resource that the task needs but this machine lacks.
 
-    The list is empty if nothing is missing. The image `air-base` is not checked here, but by `air doctor`.
+    The resources are GPUs, a container image and downloaded files. For an image and for files, the text names
+    the command that gets them. The image `air-base` is not checked, because `air doctor` checks it.
     """
     from air.sandbox.docker import images
     from air.sandbox.pool import gpus

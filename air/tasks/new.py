@@ -1,4 +1,4 @@
-"""Makes the folder of a new task from a template: a small working task that its author then changes."""
+"""Makes the folder of a new task by copying a template: a small working task, for its author to change."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from air.errors import ConfigError, boundary
 from air.tasks.sources.lookup import walk
 
 TEMPLATE = "_template/files"
-"""The template's path below the folder of shipped tasks. It lies one folder deeper than a task does, so it is
-not listed as a task."""
+"""Path of the template, relative to the folder of the tasks that ship with air. The template lies one folder
+deeper than a task, so it is not listed as a task."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 

@@ -1,6 +1,7 @@
-"""Writes the measured scores of a task's solvers into `solvers.toml`, and the baseline's into `task.toml`.
+"""Writes new scores of a task's reference solutions into its files `solvers.toml` and `task.toml`.
 
-Solvers are a task's reference solutions. Only the numbers are changed; comments, order and layout stay.
+The file `task.toml` gets only the baseline's score. In both files, only the numbers are changed; comments,
+order and layout stay.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ _SOLVER = re.compile(r"^\[\[solver\]\]", re.MULTILINE)
 
 
 def record(task: TaskSpec, rows: Sequence[Checked]) -> None:
-    """Writes the scores of a task's solvers into `solvers.toml`, and the baseline's score into `task.toml`.
+    """Writes new scores of a task's reference solutions into its files `solvers.toml` and `task.toml`.
 
     Args:
-        rows: the results of `air.tasks.check.check`: one for each solver, in the order of `solvers.toml`.
+        rows: the results that `air.tasks.check.check` returned: one for each reference solution, in the order
+            of `solvers.toml`.
 
     Raises:
-        ConfigError: a solver has no score, the task's solvers ship with air, a changed file would be invalid,
-            or a number is not on a line of its own. In these cases, neither file is changed.
+        ConfigError: a reference solution has no score, `solvers.toml` is a file that ships with air, a
+            changed file would be invalid, or a number is not on a line of its own. In these cases, neither
+            file is changed.
     """
     if task.source is not None:
         raise ConfigError("its solvers ship with air: nothing to record", where=f"task {task.id}")

@@ -1,9 +1,10 @@
-"""The fields of a task's `task.toml`, and the boxes that a task needs.
+"""Declares the fields of a task's file `task.toml`, and computes which boxes the task needs.
 
 A task in air's own format is a folder with `task.toml`, `README.md`, `data.py` (runs on the host),
 `starter/` (the agent's files), `grader/` (never enters an agent's box) and optionally `solvers.toml`
 (reference solutions with recorded scores, for `air tasks check`). Files that several graders use lie in
-`_shared/`, beside the tasks' folders. The files of a task in another format come from a `Source`.
+`_shared/`, beside the tasks' folders. A task in another format has no such folder; a `Source` object provides
+its files.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ _SPARE_SECONDS = 300.0
 
 
 class Source(Protocol):
-    """Provides the files of a task that is not a folder in air's own format, such as a task of MLGym."""
+    """Provides the files of a task in another format than air's own, such as a task of MLGym."""
 
     @property
     def solvers(self) -> Path:
-        """The file with the task's reference solutions and their recorded scores; it may be absent."""
+        """Path of the file with the task's reference solutions and recorded scores. It might not exist."""
         ...
 
     @property
     def protected(self) -> tuple[str, ...]:
-        """Files and folders that the agent may not write, as paths relative to its workspace."""
+        """Write-protected files and folders of the agent's workspace, as paths relative to it."""
         ...
 
     def fill(self, agent: Path, grader: Path, split_seed: int, *, usual_seed: int) -> None:
         """Writes the task's files into two empty folders: the agent's workspace and the grader's folder.
 
         Args:
-            split_seed: the seed with which data is split and random evaluations are made.
-            usual_seed: the value of `split_seed` for which the data is split as the task's authors did it.
+            split_seed: the seed for splitting the data and for random evaluations.
+            usual_seed: if `split_seed` has this value, the data is split as the task's authors split it.
         """
         ...
 
@@ -53,9 +54,9 @@ class RewardScale(BaseConfig):
     direction: Literal["higher", "lower"]
     """Whether a higher or a lower score is better."""
     baseline: float = Field(allow_inf_nan=False)
-    """The validation score of the starter files. Linear and log-gap normalisation map it to 0."""
+    """The validation score of the starter files. It is normalised to 0, unless `normalise` is `none`."""
     target: float = Field(allow_inf_nan=False)
-    """The validation score that a good solution reaches. Linear and log-gap normalisation map it to 1."""
+    """The validation score of a good solution. It is normalised to 1, unless `normalise` is `none`."""
     optimum: float | None = Field(None, allow_inf_nan=False)
     """The best possible score. Required by `normalise = "log-gap"`, which uses a score's distance to it."""
     normalise: Literal["linear", "log-gap", "none"] = "linear"
@@ -63,12 +64,13 @@ class RewardScale(BaseConfig):
     logarithm of the score's distance to `optimum`. `none`: scores stay as they are, but change their sign if
     lower scores are better."""
     noise_floor: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Changes of the normalised score below this value earn no reward."""
+    """A change of the normalised score that is smaller than this value earns no reward."""
     noise_sigmas: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Changes of the normalised score that are smaller than this number of their standard errors earn no
-    reward. Requires `grader.repeats` of 2 or more, because one grading gives no standard error."""
+    """A change of the normalised score that is smaller than this number times the change's standard error
+    earns no reward. Requires `grader.repeats` of 2 or more, as a single grading gives no standard error."""
     phi_clip: tuple[float, float] = (-1.0, 2.0)
-    """Lowest and highest normalised score; scores are clipped to them before changes are computed."""
+    """Lowest and highest normalised score. Scores outside this range are clipped to it before the change from
+    one score to another is computed."""
 
     @model_validator(mode="after")
     def _consistent(self) -> RewardScale:
@@ -90,12 +92,15 @@ class RewardScale(BaseConfig):
 
 
 class TaskLimits(BaseConfig):
-    """The limits of the agent, its box and the grader. Tasks with equal limits can share started boxes."""
+    """Limits on time, memory, processes and disk for an agent, its box and the grader.
+
+    Tasks with equal limits can share boxes that were started in advance.
+    """
 
     exec_seconds: float = Field(60.0, gt=0)
     """Time limit of each command that the agent runs, in seconds."""
     grade_seconds: float = Field(60.0, gt=0)
-    """Time limit of the grader, in seconds; a longer run counts as an infrastructure failure."""
+    """Time limit of the grader, in seconds. A grader that runs longer counts as an infrastructure failure."""
     episode_seconds: float = Field(3600.0, gt=0)
     """Time limit of an episode, in seconds."""
     cpus: float = Field(1.0, gt=0)
@@ -107,10 +112,10 @@ class TaskLimits(BaseConfig):
     disk_mb: int = Field(256, ge=1)
     """Size limit of a box's workspace, in MiB."""
     artefact_mb: float = Field(16.0, gt=0)
-    """Largest size of an artefact in MiB, all its files together."""
+    """Largest size of an artefact in MiB, which is the total size of its files."""
 
     def box(self, seconds: float) -> BoxLimits:
-        """Returns the limits of a box; its lifetime is `seconds` plus a reserve of 300 seconds."""
+        """Returns the limits of a box that is needed for `seconds`; its lifetime is 300 seconds longer."""
         return BoxLimits(
             cpus=self.cpus,
             memory_mb=self.memory_mb,
@@ -129,7 +134,8 @@ class Download(BaseConfig):
     url: str = Field(pattern=r"^https?://")
     """The address from which the file is downloaded."""
     md5: str = Field("", pattern=r"^([0-9a-f]{32})?$")
-    """The MD5 checksum that the publisher states; if empty, the file must stay as it was first downloaded."""
+    """The MD5 checksum that the publisher states. If it is empty, the first download of the file is trusted,
+    and the file must stay unchanged from then on."""
 
 
 class TaskData(BaseConfig):
@@ -177,7 +183,7 @@ class TaskSpec(RewardScale):
     image: str = "air-base"
     """The container image of the agent's box and the grader's box."""
     network: Names = ()
-    """Names of the hosts that the agent's box may reach; the grader's box has no network.
+    """Names of the hosts to which the agent's box can connect. The grader's box has no network.
     See `air.sandbox.contract.network_rules`."""
     gpus: int = Field(0, ge=0)
     """Number of GPUs of the agent's box."""
@@ -216,17 +222,17 @@ class TaskSpec(RewardScale):
 
     @property
     def artefacts(self) -> tuple[str, ...]:
-        """All files and folders that are graded, relative to the workspace."""
+        """Paths of all files and folders that are graded, relative to the workspace."""
         return (self.artefact, *self.more_artefacts)
 
     @property
     def folder(self) -> Path:
-        """The folder from which the task was read."""
+        """Path of the folder from which the task was read."""
         return self._folder
 
     @property
     def shared(self) -> tuple[Path, ...]:
-        """Paths of the files that `grader.shared` names."""
+        """Paths of the files that the task's setting `grader.shared` names."""
         return self._shared
 
     @property
@@ -236,12 +242,12 @@ class TaskSpec(RewardScale):
 
     @property
     def source(self) -> Source | None:
-        """Provides the task's files; None if the task is a folder in air's own format."""
+        """The object that provides the task's files; None if the task is a folder in air's own format."""
         return self._source
 
     @property
     def solvers(self) -> Path:
-        """The file with the task's reference solutions and their recorded scores; it may be absent."""
+        """Path of the file with the task's reference solutions and recorded scores. It might not exist."""
         return self._source.solvers if self._source else self._folder / "solvers.toml"
 
     def read_from(
@@ -252,23 +258,26 @@ class TaskSpec(RewardScale):
         *,
         shared: tuple[Path, ...] = (),
     ) -> TaskSpec:
-        """Stores where this task was read from and the digest of its files; returns the task itself.
+        """Stores in this task where it was read from and the digest of its files; returns the task itself.
 
         Args:
             folder: the task's folder, or the root of the checkout of MLGym.
             digest: SHA-256 of everything that the task is made of, in hex.
-            source: provides the task's files; None if `folder` is a task in air's own format.
+            source: the object that provides the task's files; None if `folder` is a task in air's own format.
             shared: paths of the files that `grader.shared` names.
         """
         self._folder, self._hash, self._source, self._shared = folder, digest, source, shared
         return self
 
     def reward_scale(self) -> RewardScale:
-        """Returns those fields of the task that define how its scores become rewards."""
+        """Returns the task's settings for the reward: those of its fields that `RewardScale` has too."""
         return RewardScale(**{name: getattr(self, name) for name in RewardScale.model_fields})
 
     def box_spec(self, provider: Provider) -> BoxSpec:
-        """Returns the specification of the box in which an agent works on the task."""
+        """Returns what an agent's box for this task must have: image, GPUs, limits and allowed hosts.
+
+        `provider` is the kind of box: `docker` or `process`.
+        """
         return BoxSpec(
             provider=provider,
             image=self.image,
@@ -278,7 +287,12 @@ class TaskSpec(RewardScale):
         )
 
     def grader_spec(self, provider: Provider) -> BoxSpec:
-        """Returns the specification of the box in which one artefact is graded."""
+        """Returns what a grader box for this task must have: image, GPUs, limits and a second user.
+
+        The box has a second user only if grading executes the artefact.
+
+        `provider` is the kind of box: `docker` or `process`.
+        """
         return BoxSpec(
             provider=provider,
             image=self.image,
@@ -289,7 +303,7 @@ class TaskSpec(RewardScale):
         )
 
     def needs(self) -> str:
-        """Returns the resources that the task's boxes need, as a text for people."""
+        """Returns a text for people with the resources of the task's boxes, such as CPU cores and GPUs."""
         parts = [f"{self.limits.cpus:g} cpu", f"{self.limits.memory_mb} MiB"]
         if self.gpus:
             parts.append(f"{self.gpus} gpu")
@@ -302,7 +316,7 @@ class TaskSpec(RewardScale):
 
 
 def usable(score: object) -> bool:
-    """Whether a metric's value is a finite number."""
+    """Whether a metric's value can be used as a score, because it is a finite number."""
     return (
         isinstance(score, int | float)
         and not isinstance(score, bool)

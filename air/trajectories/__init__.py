@@ -1,4 +1,4 @@
-"""Trajectories: each is the record of one episode, a file with one JSON object per line.
+"""Writes and reads trajectories. A trajectory is the record of one episode: a file with JSON lines.
 
 `load(path)` reads a whole trajectory as typed objects; `read(path)` yields its lines as dictionaries.
 """

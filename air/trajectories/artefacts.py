@@ -1,8 +1,8 @@
-"""Stores graded artefacts beside the trajectories, so that they can be graded again.
+"""Stores graded artefacts (the files that an agent made) beside the trajectories, to grade them again later.
 
-An artefact is stored once, however often it was graded, in
+An artefact is stored only once, even if it was graded several times, in
 `artefacts/<first two characters of the digest>/<digest>.tar.gz`. The archive contains only regular files.
-While an archive is being written it has another name, so several processes may share a folder.
+While an archive is being written it has another name, so several processes can use the same folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ArtefactStore:
-    """Stores artefacts below a folder of trajectories.
+    """Stores graded artefacts as archives in the folder `artefacts` below a folder of trajectories.
 
     Args:
         folder: the trajectories' folder; if None, nothing is stored.
@@ -42,11 +42,11 @@ class ArtefactStore:
         self._total: int | None = None
 
     def keep(self, digest: str, files: Mapping[str, bytes]) -> str:
-        """Stores an artefact, unless it exceeds a limit. Blocks the calling thread while it writes.
+        """Stores an artefact on disk, unless it exceeds a size limit. Blocks the calling thread meanwhile.
 
         Args:
             digest: the artefact's digest, in hex.
-            files: the artefact's files: contents by path relative to the workspace.
+            files: the contents of the artefact's files, by path relative to the workspace.
 
         Returns:
             The archive's path relative to the trajectories' folder; empty if the artefact was not stored.
@@ -73,7 +73,10 @@ class ArtefactStore:
         return name
 
     def _known_total(self) -> int:
-        """Returns the number of bytes stored, without those that other processes add after the first call."""
+        """Returns the compressed size of all stored artefacts together, in bytes.
+
+        The folder is measured at the first call. Artefacts that other processes store later are not counted.
+        """
         if self._total is None:
             assert self._folder is not None
             found = (self._folder / FOLDER).glob("*/*.tar.gz")
@@ -82,15 +85,15 @@ class ArtefactStore:
 
 
 def artefact_path(folder: Path, kept: str) -> Path:
-    """Returns the path of a stored artefact's archive, which need not exist.
+    """Returns the path of a stored artefact's archive file. It is not checked whether the file exists.
 
     Args:
         folder: the folder of trajectories in which the artefact is stored.
-        kept: the path that `ArtefactStore.keep` returned, as read from a trajectory. It is checked, since the
-            trajectory may be malformed.
+        kept: the path that `ArtefactStore.keep` returned, as read from a trajectory. It is checked, because
+            the trajectory can be malformed.
 
     Raises:
-        ConfigError: `kept` is not the name of a stored artefact, or is a link that leads out of `folder`.
+        ConfigError: `kept` is not the name of a stored artefact, or it is a link to a file outside `folder`.
     """
     path = folder / kept
     if not _NAME.fullmatch(kept):
@@ -102,7 +105,7 @@ def artefact_path(folder: Path, kept: str) -> Path:
 
 
 def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
-    """Copies a stored artefact to another folder of trajectories, unless that folder already contains it.
+    """Copies a stored artefact from one folder of trajectories to another, unless the copy already exists.
 
     Args:
         source: the folder of trajectories that has the artefact.
@@ -110,7 +113,7 @@ def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
         folder: the folder of trajectories that gets the copy.
 
     Returns:
-        Whether `source` has the artefact.
+        True if the artefact is stored in `source`, so that `folder` now contains it.
 
     Raises:
         ConfigError: the copy would be written outside `folder`.
@@ -130,7 +133,7 @@ def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
 
 
 def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
-    """Reads a stored artefact; returns its files: contents by path relative to the workspace.
+    """Reads a stored artefact and returns the contents of its files, by path relative to the workspace.
 
     Args:
         folder: the folder of trajectories in which the artefact is stored.

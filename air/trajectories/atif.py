@@ -23,14 +23,14 @@ _AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_call
 
 
 def to_atif(one: Trajectory, *, tokens: bool = False) -> Object:
-    """Returns a trajectory as an ATIF document, a dictionary that can be written as JSON.
+    """Converts a trajectory to an ATIF document and returns it as a dictionary that can be written as JSON.
 
     Args:
-        tokens: whether to include the token ids and logprobs of the model's replies, which are read from
-            the trace file beside the trajectory.
+        tokens: whether to include the token ids and logprobs of the model's replies. They are read from the
+            file of the verifiers trace beside the trajectory.
 
     Raises:
-        ConfigError: the trajectory has no first line or an invalid time; or `tokens` is set and the trace
+        ConfigError: the trajectory has no first line or an invalid time; or `tokens` is set and the trace's
             file has no tokens or cannot be read.
     """
     start, end = one.start, one.end
@@ -81,7 +81,7 @@ def _about(start: Start) -> Object:
 
 
 def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
-    """Returns the ATIF step of one turn: the reply, its tool calls, the observation, tokens and gradings."""
+    """Converts one turn to an ATIF step: the reply, its tool calls, the observation, tokens and gradings."""
     calls = _calls(step)
     graded = [v.model_dump(mode="json", exclude={"t", "turn"}) for v in one.validations_of(step)]
     known: Object = {"turn": step.turn, "code": step.code, "exec_seconds": step.exec_seconds}
@@ -147,10 +147,10 @@ def _metrics(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
 
 
 def _nodes(one: Trajectory) -> list[Object]:
-    """Returns the nodes of the trajectory's verifiers trace, with their tokens.
+    """Reads the file of the trajectory's verifiers trace and returns the trace's nodes, with their tokens.
 
     Raises:
-        ConfigError: there is no such trace, it has no tokens, or it cannot be read.
+        ConfigError: the trajectory has no trace, the trace has no tokens, or its file cannot be read.
     """
     where = str(one.path)
     if one.start is None or one.end is None or not one.end.trace_file:
@@ -184,7 +184,7 @@ class Rule:
 
     name: str
     says: str
-    """The rule as a text for people."""
+    """The rule's text for people."""
     broken: Callable[[Object], Iterator[str]]
     """A function that yields a text for each place where a document breaks the rule."""
 
@@ -256,7 +256,7 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
         "extra": (dict,),
     },
 }
-"""The fields of each kind of ATIF object, with the types that a field may have."""
+"""The fields of each kind of ATIF object, and the Python types that each field may have."""
 _REQUIRED = {
     "document": ("schema_version", "agent", "steps"),
     "agent": ("name", "version"),
@@ -267,10 +267,10 @@ _REQUIRED = {
 
 
 def problems(document: Object) -> list[str]:
-    """Checks an ATIF document; returns a message for each violation of the format.
+    """Checks an ATIF document against `RULES` and returns a message for each violation.
 
-    The list is empty if the document is valid. If fields are missing, unknown or of the
-    wrong type, the other rules are not checked.
+    The list is empty if the document is valid. If fields are missing, unknown or of the wrong type, only
+    these are reported, and the other rules are not checked.
     """
     for rules in (RULES[:1], RULES[1:]):
         if found := [f"{rule.name}: {one}" for rule in rules for one in rule.broken(document)]:
@@ -279,7 +279,7 @@ def problems(document: Object) -> list[str]:
 
 
 def _objects(document: Object) -> Iterator[tuple[str, str, Any]]:
-    """Yields every JSON object in an ATIF document as (kind, path in the document, object)."""
+    """Yields every JSON object inside an ATIF document as (kind of object, path in the document, object)."""
     yield "document", "", document
     yield "agent", "agent", document.get("agent")
     if document.get("final_metrics") is not None:
@@ -418,4 +418,4 @@ RULES: tuple[Rule, ...] = (
         "subagents", "embedded ones have ids of their own; references can be resolved", _subagents
     ),
 )
-"""The rules of ATIF. A document is checked against the other rules only if it obeys the first rule."""
+"""The rules of ATIF. The other rules are checked only in a document that obeys the first rule."""

@@ -1,4 +1,4 @@
-"""Converts trajectories to conversations (lists of messages) for supervised training."""
+"""Converts trajectories to conversations (lists of chat messages) for supervised training."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Message = dict[str, str]
 
 
 def messages(path: Path) -> list[Message]:
-    """Returns the conversation of an episode, from the first prompt to the model's last reply.
+    """Reads a trajectory file; returns its conversation, from the first prompt to the model's last reply.
 
     The list is empty if the episode has no reply, is unfinished or ended with an infrastructure failure.
 
     Raises:
-        ConfigError: the file is not a trajectory, or its harness (the loop that plays the agent) is not
-            `air`, so its turns are tool calls instead of text.
+        ConfigError: the file is not a trajectory, or the episode's harness (the program that called the
+            model) is not `air`, so that the model's actions are tool calls instead of text.
     """
     trajectory = load(path)
     start, end = trajectory.start, trajectory.end
@@ -34,17 +34,19 @@ def messages(path: Path) -> list[Message]:
 
 
 def to_sft(paths: Iterable[Path], out: Path) -> int:
-    """Writes a JSON line `{"messages": […]}` into the file `out` for each episode that ended well.
+    """Writes the conversations of episodes into the file `out`.
+
+    Each episode becomes one JSON line `{"messages": […]}`. An episode is left out if it has no reply, is
+    unfinished, or ended with an infrastructure failure.
 
     Args:
-        paths: trajectory files.
+        paths: the trajectory files of the episodes.
 
     Returns:
-        The number of written lines.
+        The number of lines that were written.
 
     Raises:
-        ConfigError: a file is not a trajectory of the harness `air` (see `messages`), or `out` cannot be
-            written.
+        ConfigError: `messages` cannot convert a file, or `out` cannot be written.
     """
     talks = [talk for path in paths if (talk := messages(path))]
     with boundary(ConfigError, f"cannot write {out}", OSError):
@@ -54,7 +56,7 @@ def to_sft(paths: Iterable[Path], out: Path) -> int:
 
 
 def _write(talks: Iterable[list[Message]], out: Path) -> None:
-    # JSON may hold a lone surrogate, which UTF-8 cannot encode: it becomes a question mark.
+    # JSON can contain a lone surrogate, which UTF-8 cannot encode; it becomes a question mark.
     with out.open("w", encoding="utf-8", errors="replace") as file:
         for talk in talks:
             file.write(json.dumps({"messages": talk}, ensure_ascii=False) + "\n")

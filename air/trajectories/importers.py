@@ -1,7 +1,8 @@
-"""Converts recorded episodes of other programs to trajectories: MLGym's `.traj`, verifiers' `traces.jsonl`.
+"""Converts files in which MLGym (`.traj`) or verifiers (`traces.jsonl`) recorded episodes to trajectories.
 
-Fields that the other program does not record stay empty. The trajectories can be shown, reported and
-exported. They cannot be replayed, because another program ran the actions (`Start.origin` names it).
+Fields of a trajectory that the other program does not record stay empty. The new trajectories can be shown,
+compared in reports and exported. They cannot be replayed, because another program ran the actions. The field
+`Start.origin` names this program.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from air.trajectories.trajectory_file import Recorder
 _SCORED = re.compile(r"^Evaluation Score: (\{.*\})\s*$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
-"""The errors that occur if fields are read from a file that does not have the expected structure."""
+"""The errors that Python raises if a file's fields are read but the file has another structure."""
 _BASELINE = re.compile(r"^Baseline Score: (\{.*\})\s*$", re.MULTILINE)
 
 
 class Paid(Protocol):
-    """The reward of one score, with the φ (normalised scores) from which it was computed.
+    """The reward `delta` of one score, and the two normalised scores φ from which it was computed.
 
+    `phi` is the normalised score and `anchor` the earlier one to which it was compared. The class
     `air.rewards.delta.Paid` has these attributes.
     """
 
@@ -45,24 +47,25 @@ class Paid(Protocol):
 
 @dataclass(frozen=True)
 class About:
-    """Facts about a task that MLGym's files lack and that are needed to read its scores."""
+    """Facts about a task that are needed to interpret its scores but are missing in MLGym's files."""
 
     metric: str
     direction: Literal["higher", "lower"]
     baseline: float | None = None
     """The baseline score; if None, it is read from the imported file."""
     scale: Mapping[str, Any] | None = None
-    """How a score becomes a reward: the fields of `air.tasks.spec.RewardScale`; None if unknown."""
+    """The settings for how a score becomes a reward: the fields of `air.tasks.spec.RewardScale`; None if
+    unknown."""
     pay: Callable[[float], Paid] | None = None
-    """A function that is called with each score of the episode in order and returns the score's reward; None
-    if the imported episode gets no rewards."""
+    """A function that is called with each score of the episode, in order, and returns the reward of this
+    score. None if the imported episode gets no rewards."""
 
 
 def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
-    """Converts a trajectory of MLGym (`<task>.traj`) and writes the result into the folder `out`.
+    """Converts a trajectory of MLGym (`<task>.traj`) to air's format and writes it into the folder `out`.
 
     Args:
-        about: a function that returns facts about the task whose id it is called with.
+        about: a function that takes a task's id and returns facts about this task.
 
     Returns:
         The path of the new trajectory. Its name is computed from the contents of `path`, so the same file is
@@ -100,7 +103,7 @@ def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
         )
         scores = _mlgym_steps(recorder, turns, graded, known, path)
         status = str(info.get("exit_status") or "")
-        # Scores are listed in the order of grading: those that belong to no step were given at the end.
+        # Scores are listed in the order of grading. Scores that belong to no step were given at the end.
         for metrics in graded[scores.seen :]:
             scores.write(recorder, len(turns), metrics, automatic=True)
         reward = scores.reward if known.pay else None
@@ -130,9 +133,11 @@ class _Scores:
     """Time that the episode's actions took, in seconds."""
 
     def write(self, recorder: Recorder, turn: int, metrics: Any, *, automatic: bool) -> None:
-        """Writes one grading. `metrics` are the scores by name, or a message if the artefact got no score.
+        """Writes one grading into the trajectory, and adds its reward to the sum.
 
         Args:
+            turn: number of the turn to which the grading belongs.
+            metrics: the scores by name, or a message if the artefact got no score.
             automatic: whether the artefact was graded because the episode ended.
         """
         if isinstance(metrics, str):
@@ -218,22 +223,24 @@ def _number(metrics: Any, name: str, path: Path) -> float:
 
 
 def _finite(metrics: Mapping[Any, Any]) -> dict[str, float]:
-    """Returns only those metrics that are finite numbers."""
+    """Returns those of the metrics that are finite numbers, as floats."""
     numbers = {str(k): v for k, v in metrics.items() if isinstance(v, int | float)}
     return {name: float(v) for name, v in numbers.items() if abs(v) <= sys.float_info.max}
 
 
 @contextmanager
 def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
-    """Context manager: yields a recorder for a new trajectory in `out`, and deletes that file on failure.
+    """Context manager: yields a recorder that writes a new trajectory file in the folder `out`.
+
+    If the `with` block raises an error, the unfinished file is deleted.
 
     Args:
         name: the new trajectory's file name without its ending.
         path: the imported file, for error messages.
 
     Raises:
-        ConfigError: `name` is not a valid file name, or the `with` block raised an error that shows that
-            `path` has an unexpected structure.
+        ConfigError: `name` is not a valid file name, or the `with` block raised an error in `_ODD`, which
+            means that the file `path` has an unexpected structure.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(f"the id {name[:80]!r} cannot name a file", where=str(path))
@@ -250,9 +257,9 @@ def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
 
 
 def import_verifiers(path: Path, out: Path) -> list[Path]:
-    """Converts every trace of a verifiers `traces.jsonl` to a trajectory in the folder `out`.
+    """Converts every trace in a file `traces.jsonl` of verifiers to a trajectory file in the folder `out`.
 
-    If a trace has several branches, the last branch is converted. A half-written last line is skipped.
+    If a trace has several branches, only the last one is converted. A half-written last line is skipped.
 
     Returns:
         The paths of the new trajectories.
@@ -379,7 +386,7 @@ def _trace_step(
 
 
 def _last_branch(nodes: list[dict[str, Any]]) -> list[int]:
-    """Returns the indices of a trace's nodes from the root to the node that was added last."""
+    """Returns the indices of the nodes of a trace's last branch, from the root to the last node."""
     line: list[int] = []
     at: int | None = len(nodes) - 1 if nodes else None
     while at is not None:
@@ -397,7 +404,7 @@ def _message(node: dict[str, Any]) -> tuple[str, str]:
 
 
 def _content(content: Any) -> str:
-    """Returns the text of a message, whose content may be a list of parts."""
+    """Returns a chat message's content as text; `content` is a string or a list of parts."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return "" if content is None else str(content)

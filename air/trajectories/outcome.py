@@ -16,13 +16,13 @@ from air.trajectories.trajectory_file import read
 
 
 class _Line(BaseModel):
-    """The fields of a trajectory's line that an outcome needs; other fields are ignored."""
+    """Base class for a line of a trajectory file, with only those fields that an outcome needs."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
 class Start(_Line):
-    """The first line of a trajectory, as far as an outcome needs it: task, model and metric."""
+    """The fields of a trajectory's first line that an outcome needs: task, model, kind of box and metric."""
 
     task: str
     model: str
@@ -56,27 +56,29 @@ class Outcome:
     start: Start | None
     """The trajectory's first line; None if the episode failed before this line was written."""
     how: Literal["well", "failed", "unfinished"]
-    """How the episode ended. `well`: without an infrastructure failure. `failed`: with one, so its scores do
-    not count. `unfinished`: the episode is still running, or its run was killed."""
+    """How the episode ended. `well`: without an infrastructure failure. `failed`: an infrastructure failure
+    ended the episode, so its scores do not count. `unfinished`: the episode is still running, or its run was
+    killed."""
     ended: float = 0.0
     """When the episode ended, in seconds since the epoch; 0.0 if it is unfinished."""
     scores: tuple[float | None, ...] = ()
-    """The score of every grading of the artefact, in order; None if the artefact was missing or malformed."""
+    """The scores of all gradings of the episode, in order. A score is None if the artefact was missing or
+    malformed."""
     test: float | None = None
-    """The last artefact's score on the test split; None if it has no such score."""
+    """The score of the last artefact on the test split; None if it was not scored there."""
     reward: float = 0.0
-    """The episode's reward; 0.0 if it did not end well."""
+    """The episode's reward; 0.0 if the episode failed or is unfinished."""
     terms: Mapping[str, float] = field(default_factory=dict)
     """The terms whose sum is the reward, by name."""
 
     @property
     def last(self) -> float | None:
-        """The score of the last graded artefact; None if it has no score."""
+        """The last score of the episode; None if nothing was graded or the last artefact got no score."""
         return self.scores[-1] if self.scores else None
 
     @property
     def best(self) -> float | None:
-        """The best of `scores` by the metric's direction; None if there is no score."""
+        """The best score of the episode by the metric's direction; None if no artefact got a score."""
         scores = [score for score in self.scores if score is not None]
         if not scores or self.start is None:
             return None
@@ -87,7 +89,7 @@ LineT = TypeVar("LineT", bound=_Line)
 
 
 def outcome(path: Path) -> Outcome:
-    """Returns the outcome of the episode that the trajectory file `path` records.
+    """Reads the trajectory file `path` and returns the outcome of its episode.
 
     Raises:
         ConfigError: the file is not a trajectory, or lacks a required field.

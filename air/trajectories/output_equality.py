@@ -1,8 +1,9 @@
-"""Compares a recorded text with the text of a replay, except for what differs in every run, such as times.
+"""Compares a recorded text with the text of a replay, but ignores what differs in every run, such as times.
 
-Each rule in `RULES` declares a kind of text that may differ: a fixed word replaces each match in both texts
-before they are compared. Everything else is compared literally. The paths of a box's folders (`Folders`) are
-replaced first, because they differ from box to box if the boxes are plain processes without namespaces.
+Each rule in `RULES` describes a kind of text that can differ. Before two texts are compared, a fixed word
+replaces every match of a rule in both. The rest of the texts must be equal. Paths of a box's folders
+(`Folders`) are replaced first, because a box that is a plain process without Linux namespaces can have other
+paths than the next box.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ _DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 
 @dataclass(frozen=True)
 class Rule:
-    """A kind of text that may differ between a recording and its replay, and is therefore not compared."""
+    """A kind of text that can differ between a recording and its replay, so that it is not compared."""
 
     name: str
     kind: str
-    """What the text belongs to: `time`, `path`, `seed` or `process`."""
+    """The group of the rule: `time`, `path`, `seed` or `process`."""
     pattern: re.Pattern[str]
-    """Matches the text that may differ."""
+    """Matches the text that can differ."""
     instead: str
-    """The fixed text that replaces each match."""
+    """The fixed text that replaces each match before texts are compared."""
     example: str
     """A text that `pattern` matches."""
 
@@ -109,7 +110,7 @@ RULES: tuple[Rule, ...] = (
         "<object at 0x7f12a4c0d1f0>",
     ),
 )
-"""The kinds of text that may differ between a recording and its replay."""
+"""The kinds of text that can differ between a recording and its replay."""
 NEVER: tuple[str, ...] = (
     "times, durations, and whether a grade came from the cache",
     "who played: model, tokens, trace, worker, versions of packages",
@@ -127,7 +128,7 @@ NEVER: tuple[str, ...] = (
 
 @dataclass(frozen=True)
 class Folders:
-    """The names in a box's output that differ from box to box: folder paths and GPU UUIDs."""
+    """Names in the output of one box that can be different in another box: folder paths and GPU UUIDs."""
 
     workspace: str = "/workspace"
     """The workspace's path inside the box."""
@@ -137,7 +138,7 @@ class Folders:
     """UUIDs of the box's GPUs."""
 
     def named(self, text: str) -> str:
-        """Returns `text` with this box's paths replaced by the usual paths, and GPU UUIDs by numbers."""
+        """Replaces the box's own paths by the usual paths, and GPU UUIDs by numbers; returns the new text."""
         for place, uuid in enumerate(self.gpus):
             text = text.replace(uuid, f"<gpu {place}>")
         for here, usual in ((self.workspace, "/workspace"), (self.temporary, "/tmp")):
@@ -147,7 +148,7 @@ class Folders:
 
 
 def normalised(text: str, folders: Folders, *, exact: bool = False) -> str:
-    """Returns `text` in the form in which it is compared: with fixed words for all that may differ.
+    """Returns `text` in the form in which it is compared: fixed words replace everything that can differ.
 
     Args:
         folders: the paths and GPUs of the box from which the text comes; they are replaced too.
@@ -186,7 +187,7 @@ def texts(
     *,
     exact: bool = False,
 ) -> Difference | None:
-    """Returns the first difference between two texts, or None if they are equal.
+    """Compares a recorded text with a replayed one; returns the first difference, or None if they are equal.
 
     Args:
         turn: number of the step to which the texts belong, for the result.
@@ -208,16 +209,16 @@ def texts(
 
 
 def values(turn: int, what: str, recorded: object, replayed: object) -> Difference | None:
-    """Returns the difference between a recorded value and that of the replay, or None if they are equal."""
+    """Compares a recorded value with the replayed one; returns the difference, or None if they are equal."""
     if recorded == replayed:
         return None
     return Difference(turn, what, repr(recorded), repr(replayed))
 
 
 def _around(text: str, at: int) -> str:
-    """Returns the line around position `at`, as a Python literal of about 160 characters at most.
+    """Returns the text around index `at` within its line, at most about 160 characters, as a Python literal.
 
-    The literal makes spaces and control characters visible.
+    In a literal, spaces and control characters are visible.
     """
     start = max(text.rfind("\n", 0, at) + 1, at - 80)
     end = text.find("\n", at)

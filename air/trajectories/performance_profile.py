@@ -1,4 +1,4 @@
-"""Computes performance profiles and the area under them (AUP), with which MLGym compares methods.
+"""Computes performance profiles and the area under each profile (AUP). MLGym compares methods with them.
 
 A method m has a ratio r on each task. `best` is the best feasible score on that task, the baseline included:
 
@@ -6,7 +6,8 @@ A method m has a ratio r on each task. `best` is the best feasible score on that
     r = score / best   if lower is better
 
 A score is infeasible if it is missing, negative or worse than the baseline. Then r is 1.05 times the worst
-feasible ratio on that task. The same holds if r is not finite (the score or the best score is zero).
+feasible ratio on that task. The same holds for a score whose r would not be finite, because the score or the
+best score is zero.
 
     ρ_m(τ) = share of tasks with log10 r ≤ τ
     AUP_m  = left Riemann sum of ρ_m over 500 values of τ, evenly from 0 to τ_max
@@ -26,7 +27,7 @@ from typing import Literal
 
 Direction = Literal["higher", "lower"]
 BASELINE = "baseline"
-"""Name of a method whose score on each task is the task's baseline."""
+"""Name of the extra method in all profiles whose score on each task is the task's baseline score."""
 MARGIN = 1.05
 POINTS = 500
 
@@ -38,18 +39,19 @@ class TaskScores:
     direction: Direction
     baseline: float
     scores: Mapping[str, float | None]
-    """The score of each method except the baseline; None, or no entry, if a method has no score."""
+    """The score of each method on the task, by the method's name, without the method `baseline`. A method
+    without a score has the value None or no entry."""
 
 
 @dataclass(frozen=True)
 class Ratios:
-    """The ratios r of all methods on one task, the baseline included; 1 is best, higher is worse."""
+    """The ratios r of all methods, including the baseline, on one task. 1 is best; higher is worse."""
 
     by_method: Mapping[str, float]
     infeasible: frozenset[str]
     """The methods whose score is infeasible; their ratio is 1.05 times `worst`."""
     worst: float
-    """The worst ratio of a feasible score on this task."""
+    """The worst (highest) ratio of a feasible score on this task."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Profiles:
     ratios: Mapping[str, Ratios]
     """The methods' ratios on each task, by the task's name."""
     left_out: Sequence[str]
-    """The tasks that are left out, because no score on them is feasible."""
+    """The tasks that are left out of the profiles, because no score on them is feasible."""
 
 
 def feasible(score: float | None, baseline: float, direction: Direction) -> bool:
@@ -76,9 +78,9 @@ def feasible(score: float | None, baseline: float, direction: Direction) -> bool
 
 
 def ratios(task: TaskScores, methods: Sequence[str]) -> Ratios | None:
-    """Returns the ratios of `methods` and the baseline on one task, or None if no score is feasible.
+    """Returns the ratios of `methods` and of the baseline on one task, or None if no score is feasible.
 
-    A ratio compares the best score with the method's score; 1 is best, higher is worse.
+    A method's ratio compares its score with the best score on the task. 1 is the best ratio; higher is worse.
     """
     scores = {BASELINE: task.baseline, **{m: task.scores.get(m) for m in methods}}
     usable = {
@@ -104,7 +106,7 @@ def ratios(task: TaskScores, methods: Sequence[str]) -> Ratios | None:
 
 def _ratio(score: float, best: float, direction: Direction) -> float:
     if score == best:
-        return 1.0  # 0/0 too
+        return 1.0  # also for 0/0
     above, below = (best, score) if direction == "higher" else (score, best)
     return above / below if below else math.inf
 
@@ -115,10 +117,10 @@ def share(ratios: Sequence[float], tau: float) -> float:
 
 
 def tau_max(worst: Sequence[float]) -> float:
-    """Returns τ_max, the largest τ at which performance profiles are computed.
+    """Returns τ_max, the largest τ (a log10 of a ratio) at which performance profiles are computed.
 
     Args:
-        worst: the worst ratio of a feasible score on each task.
+        worst: for each task, the worst (highest) ratio of a feasible score.
     """
     return math.ceil(10 * math.log10(max(math.ceil(r * MARGIN) for r in worst))) / 10
 
@@ -129,7 +131,9 @@ def area(rho: Sequence[float], taus: Sequence[float]) -> float:
 
 
 def profiles(tasks: Mapping[str, TaskScores], methods: Sequence[str]) -> Profiles:
-    """Returns the performance profiles of `methods` and the baseline over all tasks, and their areas (AUP).
+    """Computes the performance profiles and their areas (AUP) over all tasks.
+
+    The result contains a profile for each of `methods` and for the baseline.
 
     Raises:
         ValueError: a method has the name `baseline`.

@@ -1,8 +1,9 @@
-"""Compares recorded runs by the scores of each method on each task and by performance profiles (with AUP).
+"""Compares recorded runs by the scores of each method on each task and by performance profiles.
 
-A method is one model in one run. There are two views of an episode's score: its best attempt and its last
-submission. In each view, the score of a method on a task is the best over its episodes, as in published
-tables (best of four). So methods are comparable only with equal numbers of episodes, which the rows show.
+A method is one model in one run. The score of an episode is computed in two ways, which are called views: the
+view `best_attempt` takes the episode's best score, and `last_submission` takes its last score. In each view,
+the score of a method on a task is the best score of all its episodes. So two methods are comparable only if
+they have equal numbers of episodes; the rows of the report contain these numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ VIEWS: dict[str, Callable[[Outcome], float | None]] = {
     "best_attempt": lambda one: one.best,
     "last_submission": lambda one: one.last,
 }
-"""The views of an episode: each function returns the score that counts for it, or None if there is none."""
+"""The ways to compute an episode's score, by name. Each function returns the episode's score, or None if no
+artefact of the episode got a score."""
 
 
 @dataclass(frozen=True)
@@ -36,25 +38,32 @@ class Run:
     outcomes: tuple[Outcome, ...]
     """The outcomes of the run's episodes, oldest first; unfinished episodes come last."""
     steps: tuple[dict[str, Any], ...]
-    """The rows of the run's `metrics.jsonl`, one for each training step; empty if the run did not train."""
+    """The training metrics, read from the run's `metrics.jsonl`: one dictionary for each training step. Empty
+    if the run did not train a model."""
 
     def counts(self) -> dict[str, int]:
-        """Returns the number of episodes by how they ended: `well`, `failed` or `unfinished`."""
+        """Returns the number of episodes for each way to end: `well`, `failed` and `unfinished`.
+
+        See `air.trajectories.outcome.Outcome.how` for the meaning of these words.
+        """
         return {
             how: sum(1 for one in self.outcomes if one.how == how)
             for how in ("well", "failed", "unfinished")
         }
 
     def terms(self) -> dict[str, float]:
-        """Returns the mean of each reward term, by name, over the episodes that ended well."""
+        """Returns the mean of each reward term, by name, over the episodes without an infrastructure failure.
+
+        Unfinished episodes do not count.
+        """
         well = [one for one in self.outcomes if one.how == "well"]
         names = dict.fromkeys(name for one in well for name in one.terms)
         return {name: fmean(one.terms.get(name, 0.0) for one in well) for name in names}
 
     def rewards(self) -> tuple[float | None, float | None]:
-        """Returns the mean rewards of the first and of the last quarter of training steps.
+        """Returns two mean rewards: of the first quarter of training steps and of the last quarter.
 
-        Each is None if its steps have no reward.
+        A mean is None if no step of its quarter has a reward.
         """
         quarter = max(1, len(self.steps) // 4)
         parts = (self.steps[:quarter], self.steps[-quarter:])
@@ -65,47 +74,50 @@ class Run:
 
 @dataclass(frozen=True)
 class Row:
-    """The scores of one method (one model in one run) on one task."""
+    """One row of a report: the scores of one method (one model in one run) on one task, in one view."""
 
     task: str
     method: str
     n: int
-    """Number of episodes that ended well."""
+    """Number of the method's episodes on this task that ended without an infrastructure failure."""
     scored: int
-    """Number of these episodes that have a score; `mean`, `best` and `stderr` are computed from them."""
+    """Number of these `n` episodes that have a score; `mean`, `best` and `stderr` are computed from them."""
     mean: float | None
     """The mean score; None if there is no score."""
     best: float | None
     """The best score; None if there is no score."""
     stderr: float | None
-    """The standard error of the mean score, s/√n; None for fewer than two scores."""
+    """The standard error of the mean score: the scores' standard deviation divided by the square root of
+    their number. None for fewer than two scores."""
     test: float | None
-    """The mean test score of the episodes' last artefacts; None if unknown or in the view `best_attempt`."""
+    """The mean score on the test split of the episodes' last artefacts. None if no test score was recorded,
+    and always None in the view `best_attempt`."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The result of comparing runs."""
+    """The result of comparing runs: scores of the methods on each task, performance profiles and notes."""
 
     tasks: dict[str, Start]
-    """The tasks by id, each as the first line of a trajectory describes it."""
+    """The tasks, by id. Each is described by the first line of a trajectory of this task."""
     methods: dict[str, str]
-    """The name of each method's model, by the method's name."""
+    """The model's name for each method, by the method's name."""
     rows: dict[str, list[Row]]
-    """The rows of each view of `VIEWS`, sorted by task and then in the order of the runs."""
+    """The rows for each view (the keys of `VIEWS`), sorted by task and then in the order of the runs."""
     profiles: dict[str, Profiles]
-    """The performance profiles of each view of `VIEWS`."""
+    """The performance profiles for each view (the keys of `VIEWS`)."""
     notes: list[str]
     """Remarks that a reader of the report needs, such as unequal numbers of episodes."""
 
 
 def read_run(path: Path, *, last: int | None = None) -> Run:
-    """Returns the records of a run: the outcomes of its episodes, and the rows of its `metrics.jsonl`.
+    """Reads the records of a run: the outcomes of its episodes and the metrics of its training steps.
 
     Args:
-        path: the run's folder; or a folder of trajectories, and then no metrics are read.
-        last: the largest number of episodes that ended well for each task and model; earlier ones are left
-            out. If None, all episodes are used.
+        path: the run's folder, or a folder that contains trajectories. In the second case no metrics are
+            read.
+        last: the largest number of episodes of each task and model that are used. Only episodes that ended
+            without an infrastructure failure count, and the latest are used. If None, all episodes are used.
 
     Raises:
         MissingError: the folder does not exist, or has no trajectory.
@@ -120,7 +132,10 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
 
 
 def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
-    """Returns, of each task and model, the last `count` episodes that ended well, and all other episodes."""
+    """Returns the `count` latest successful episodes of each task and model, and all other episodes.
+
+    A successful episode ended without an infrastructure failure.
+    """
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for one in outcomes:
         if one.how == "well" and one.start is not None:
@@ -130,7 +145,10 @@ def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
 
 
 def _steps(path: Path) -> tuple[dict[str, Any], ...]:
-    """Returns the rows of a `metrics.jsonl`, without a half-written last row; none if there is no file."""
+    """Returns the training metrics in the file `path`, a `metrics.jsonl`: one dictionary for each line.
+
+    A half-written last line is skipped. The result is empty if the file does not exist.
+    """
     if not path.is_file():
         return ()
     with boundary(ConfigError, f"cannot read {path}", OSError):
@@ -155,8 +173,8 @@ def compare(runs: Sequence[Run]) -> Report:
     """Compares the scores of runs and returns a report.
 
     Raises:
-        ConfigError: the scores of a task cannot be compared, because episodes recorded different metrics,
-            directions or baselines; or no episode ended well.
+        ConfigError: the scores of a task cannot be compared, because its episodes recorded different metrics,
+            directions or baselines; or every episode is unfinished or ended with an infrastructure failure.
     """
     notes: list[str] = []
     played = _by_method(runs)
@@ -178,7 +196,8 @@ def compare(runs: Sequence[Run]) -> Report:
 
 
 Played = dict[str, list[tuple[Outcome, str]]]
-"""The episodes of each method that ended well, each with the name of its model."""
+"""The episodes without an infrastructure failure, by the name of their method; each is a pair (outcome, name
+of the model)."""
 
 
 def _by_method(runs: Sequence[Run]) -> Played:
@@ -193,7 +212,7 @@ def _by_method(runs: Sequence[Run]) -> Played:
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """Returns a name for each run: its folder's name, or its path if that name would not be unique."""
+    """Returns a name for each run: its folder's name, or its path if that name is not unique."""
     short = [run.path.resolve().name for run in runs]
     return [
         str(run.path.resolve()) if short.count(name) > 1 or name == BASELINE else name
@@ -202,7 +221,9 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _tasks(runs: Sequence[Run], notes: list[str]) -> dict[str, Start]:
-    """Returns the tasks of the episodes by id; adds a note to `notes` for each task whose files changed.
+    """Returns the tasks of all runs, by id, each as described by the first line of a trajectory.
+
+    For each task whose files changed between episodes, a note is added to the list `notes`.
 
     Raises:
         ConfigError: episodes of one task recorded different metrics, directions or baselines.

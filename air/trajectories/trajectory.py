@@ -1,6 +1,6 @@
-"""The file format of trajectories as types; `load(path)` reads one whole episode.
+"""Declares the lines of a trajectory file as types. The function `load` reads the file of one episode.
 
-All versions up to the present one can be read. Unknown fields are ignored; fields that an older version
+Files of all versions of the format can be read. Unknown fields are ignored. Fields that an older version
 lacks get the default values in this module. `tests/unit/trajectories/v1.jsonl` is a file of version 1.
 """
 
@@ -19,42 +19,45 @@ from air.trajectories.trajectory_file import read
 
 
 class Line(BaseModel):
-    """Base class for the lines of a trajectory and for their parts."""
+    """Base class for the lines of a trajectory file and for the objects inside these lines."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
 
 
 class ToolUse(Line):
-    """A model's call of a tool that the action format offers."""
+    """The use of one tool by the model: the tool's name and arguments, as parsed from the model's reply."""
 
     name: str
     """The tool's name."""
     args: tuple[str, ...] = ()
     """The tool's arguments, as text."""
     body: tuple[str, ...] | None = None
-    """Lines of text that belong to the call, such as a file's new content; None if the tool takes no text."""
+    """Lines of text that the model gave after the arguments, such as a file's new content; None if the tool
+    takes no text."""
 
 
 class Call(Line):
-    """One parsed action: the action format found it in the model's reply."""
+    """One action of the model, as the action format parsed it from the model's reply."""
 
     script: str = ""
     """The shell script to run; empty if the action has none."""
     tool: ToolUse | None = None
     """The tool call; None if the action calls no tool."""
     ending: Literal["validate", "submit"] | None = None
-    """Whether the action ends with a `validate` or a `submit`; None if with neither."""
+    """The special command that ends the action: `validate` or `submit`; None if neither does."""
 
 
 class TokenRef(Line):
-    """The place of a reply's tokens and logprobs: a range of nodes in the verifiers trace of the episode.
+    """Where a reply's tokens and logprobs are stored: a range of nodes in the episode's verifiers trace.
 
-    `Start.trace` is the trace's id and `End.trace_file` its file. The last node of the range is the reply;
-    the nodes before it are the messages to the model since its previous reply.
+    `Start.trace` is the id of this trace, and `End.trace_file` is the file that contains it. The last node of
+    the range is the reply. The nodes before it are the messages that the model received since its previous
+    reply.
     """
 
     nodes: tuple[int, int] | None = None
-    """Index of the first node and index after the last one; None if the reply is not in the trace."""
+    """The range: the index of its first node, and the index after its last node; None if the reply is not in
+    the trace."""
     prompt: int = 0
     """Number of tokens in the whole prompt, as the inference server counted them."""
     completion: int = 0
@@ -67,7 +70,7 @@ class FileChange(Line):
     path: str
     """Path of the file, relative to the workspace."""
     status: Literal["added", "changed", "removed"]
-    """What happened to the file."""
+    """Whether the step added, changed or removed the file."""
     bytes: int = 0
     """Size of the file after the step, in bytes."""
     added: int = 0
@@ -75,20 +78,21 @@ class FileChange(Line):
     removed: int = 0
     """Number of lines removed; 0 if unknown."""
     note: str = ""
-    """Why the diff does not show the whole change of this file, e.g. `binary` or `cut`; empty if it does."""
+    """Why the diff lacks a part of this file's change, e.g. `binary` or `cut`; empty if it lacks nothing."""
 
 
 class Diff(Line):
     """The changes that one step made to the workspace's regular files."""
 
     text: str = ""
-    """The changes as a unified diff; it may lack some files, see `FileChange.note`."""
+    """The changes as a unified diff. Changes of some files can be missing; `FileChange.note` gives the
+    reason."""
     files: tuple[FileChange, ...] = ()
-    """The files that changed, up to a limit."""
+    """The files that changed. If too many files changed, the list is incomplete."""
     cut: bool = False
     """Whether `text` or `files` is incomplete because too much changed."""
     seconds: float = 0.0
-    """Time that computing the diff took, in seconds; it does not count as the episode's time."""
+    """Time in seconds that was needed to compute the diff. It does not count as the episode's time."""
     problem: str = ""
     """Why the diff could not be computed; empty if it could."""
 
@@ -101,7 +105,7 @@ class Start(Line):
     episode: str = ""
     """The episode's id; the trajectory's file has this name."""
     trace: str = ""
-    """The id of the verifiers trace that holds the episode's tokens."""
+    """The id of the verifiers trace that contains the episode's tokens."""
     task: str
     """The task's id."""
     task_hash: str = ""
@@ -115,19 +119,21 @@ class Start(Line):
     baseline: float | None = None
     """The task's declared baseline score on the validation split."""
     scale: Mapping[str, Any] = Field(default_factory=dict)
-    """How a score becomes a reward: the fields of `air.tasks.spec.RewardScale`."""
+    """The task's settings for how a score becomes a reward: the fields of `air.tasks.spec.RewardScale`."""
     pay: Mapping[str, Any] = Field(default_factory=dict)
-    """The run's reward settings: the fields of `air.rewards.terms.RewardSettings`, and `episode_seconds`,
-    the time to which `time_penalty` refers."""
+    """The run's reward settings: the fields of `air.rewards.terms.RewardSettings`, and `episode_seconds`, the
+    time limit of the episode, which the setting `time_penalty` uses."""
     format: str = ""
     """The action format: its name, or its class as `module:Class`; empty if unknown."""
     settings: Mapping[str, Any] = Field(default_factory=dict)
-    """Settings of the harness, the loop that plays the agent (`max_observation_tokens`, `tokenizer`, …), and
-    the settings that a subclass of `air.env.config.ResearchEnvConfig` adds."""
+    """Settings of the harness, which is the program that calls the model and runs its actions
+    (`max_observation_tokens`, `tokenizer`, …), and the settings that a subclass of
+    `air.env.config.ResearchEnvConfig` adds."""
     max_turns: int | None = None
-    """The largest number of turns; None if there is no limit."""
+    """The largest number of turns that the episode can have; None if there is no limit."""
     task_roots: tuple[str, ...] = ()
-    """Folders in which the task was looked up; if empty, it is one of the tasks that ship with air."""
+    """Folders in which the task was searched for; empty if the task was searched for among the tasks that
+    ship with air."""
     mlgym_root: str | None = None
     """Path of the checkout of MLGym in the run's settings; None if the settings named no checkout."""
     isolation: str = ""
@@ -135,7 +141,7 @@ class Start(Line):
     image: str = ""
     """Name of the box's container image; empty if the box is a plain process."""
     image_digest: str = ""
-    """Digest of the container image when the box started; empty if the box is a plain process."""
+    """Digest that the container image had when the box started; empty if the box is a plain process."""
     workspace: str = "/workspace"
     """The workspace's path inside the box."""
     temporary: str = "/tmp"
@@ -143,9 +149,9 @@ class Start(Line):
     gpus: tuple[str, ...] = ()
     """UUIDs of the box's GPUs."""
     queue_seconds: float = 0.0
-    """How long the episode waited for its box, in seconds."""
+    """Time that the episode waited for its box, in seconds."""
     config_hash: str = ""
-    """SHA-256 of the environment's settings, in hex."""
+    """SHA-256 of the settings of the run's environment, in hex."""
     versions: Mapping[str, str] = Field(default_factory=dict)
     """Versions of Python and of the packages that can affect a result, by name."""
     system: str = ""
@@ -155,19 +161,19 @@ class Start(Line):
     model: str = ""
     """The name of the model that acted as the agent."""
     harness: str = "air"
-    """Name of the harness, the loop that plays the agent. With `air`, the model's actions are text; with
-    other harnesses, they are tool calls."""
+    """Name of the harness, which is the program that calls the model and runs its actions. With `air`, the
+    model writes its actions as text; with other harnesses, its actions are tool calls."""
     origin: str = "air"
     """Which program recorded the episode: `air`, or the one from whose file it was imported."""
 
 
 class Step(Line):
-    """One turn: the model's reply, the action in it, and the world's answer."""
+    """One turn of an episode: the model's reply, the action in it, and what the model received for it."""
 
     t: float = 0.0
     """When the turn ended, in seconds since the epoch."""
     turn: int = 0
-    """Number of the turn, from 1; a reply without an action counts too."""
+    """Number of the turn, from 1. A turn in which the reply has no action counts too."""
     reply: str
     """The model's reply, in full."""
     action: str | None = None
@@ -175,9 +181,10 @@ class Step(Line):
     call: Call | None = None
     """The parsed action; None if the reply has no action, and in files of version 1."""
     observation: str | None = None
-    """The world's full answer to the action; None if there was no action, and in files of version 1."""
+    """The full text that resulted from the action, such as a command's output; None if there was no action,
+    and in files of version 1."""
     shown: str = ""
-    """The text that the model received as the answer; it may be shorter than `observation`."""
+    """The text that the model received after its reply; it can be shorter than `observation`."""
     left: int | None = None
     """Number of remaining turns after this one; None if turns are not limited."""
     code: int | None = None
@@ -192,32 +199,33 @@ class Step(Line):
     model_seconds: float = 0.0
     """Time that the model took to reply, in seconds."""
     exec_seconds: float = 0.0
-    """Time that the action took in the box, in seconds, without grading."""
+    """Time in seconds that the action ran in the box, without the time for grading."""
     tokens: TokenRef | None = None
-    """Where the reply's tokens are; None if no trace was recorded."""
+    """Where the reply's tokens are stored; None if no verifiers trace was recorded."""
     diff: Diff | None = None
-    """What the step changed in the workspace; None if this was not recorded."""
+    """The changes that the step made to the workspace; None if they were not recorded."""
 
 
 class Validation(Line):
-    """One grading of the artefact, caused by a `validate`, a `submit` or the end of the episode."""
+    """One grading of the artefact: by the agent's `validate` or `submit`, or at the end of the episode."""
 
     t: float = 0.0
-    """When the artefact had been graded, in seconds since the epoch."""
+    """The time when the grading ended, in seconds since the epoch."""
     turn: int = 0
-    """Number of the turn in which, or after which, the artefact was graded; a step has the same number."""
+    """Number of the turn in which the artefact was graded, or of the last turn if it was graded at the end of
+    the episode. `Step.turn` is the same number."""
     score: float | None = None
     """The value of the task's primary metric; None if the artefact was missing or malformed."""
     phi: float | None = None
     """The normalised and clipped score φ, of which a higher value is better; None if it was not computed."""
     anchor: float | None = None
-    """The earlier φ with which `phi` was compared; None if there was no comparison."""
+    """The earlier φ to which `phi` was compared to compute the reward; None if there was no comparison."""
     delta: float = 0.0
     """The reward that this grading earned."""
     floor: float = 0.0
-    """The noise floor: a smaller change of φ would have earned nothing."""
+    """The noise floor of this grading: a change of φ smaller than this value earns no reward."""
     stderr: float | None = None
-    """The standard error of the score; None if the artefact was graded once."""
+    """The standard error of the score; None if the artefact was graded only once."""
     problem: str = ""
     """What is wrong with the artefact; empty if it has a score."""
     metrics: Mapping[str, float] = Field(default_factory=dict)
@@ -240,7 +248,7 @@ class Test(Line):
     score: float | None = None
     """The primary metric on the test split; None if the artefact was missing or malformed."""
     stderr: float | None = None
-    """The standard error of the score; None if the artefact was graded once."""
+    """The standard error of the score; None if the artefact was graded only once."""
     artefact: str = ""
     """Digest of the graded artefact."""
     kept: str = ""
@@ -255,10 +263,10 @@ class End(Line):
     ok: bool = False
     """Whether the episode ended without an infrastructure failure; only then does it have a reward."""
     why: str = ""
-    """Why the episode ended: `submit`, `turns`, `context`, `length`, `format`, or the name of a stop
-    condition of verifiers."""
+    """The reason for which the episode ended: `submit`, `turns`, `context`, `length`, `format`, or the name
+    of one of verifiers' stop conditions."""
     error: str | None = None
-    """The infrastructure error that ended the episode; None if there was none."""
+    """The message of the infrastructure error that ended the episode; None if there was none."""
     reward: float | None = None
     """The sum of `terms`; None for a failed episode."""
     terms: Mapping[str, float] | None = None
@@ -268,15 +276,16 @@ class End(Line):
     test: Test | None = None
     """The last artefact's score on the test split; None if no artefact was scored there."""
     branches: int | None = None
-    """Number of branches of the verifiers trace, each of which is a training sample; None if unknown."""
+    """Number of branches of the verifiers trace; each branch becomes one training sample. None if unknown."""
     trace_file: str = ""
     """Path of the file with the verifiers trace, relative to the trajectory's folder; empty if not stored."""
 
     @property
     def times(self) -> dict[str, float]:
-        """The seconds that the episode spent on each of `agent`, `model`, `exec`, `grading`, `queue`, ….
+        """Seconds that the episode spent on each activity: `agent`, `model`, `exec`, `grading`, `queue`, ….
 
-        `agent` is the agent's whole time, without grading; `queue` is the wait for a box.
+        `model` is the time of the model's replies and `queue` the time that the episode waited for a box.
+        `agent` is the whole time that counts for the agent, without grading.
         """
         return {
             name.removeprefix("seconds_"): value
@@ -287,7 +296,7 @@ class End(Line):
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One recorded episode: the lines of its trajectory file, as types."""
+    """One recorded episode: all lines of its trajectory file, as objects."""
 
     path: Path
     version: int
@@ -300,11 +309,17 @@ class Trajectory:
     """The last line; None if the episode is still running or its run was killed."""
 
     def validations_of(self, step: Step) -> list[Validation]:
-        """Returns the gradings that a step's action caused, not those that the end of the episode caused."""
+        """Returns the gradings that the action of `step` caused.
+
+        Gradings that the end of the episode caused are not included.
+        """
         return [one for one in self.validations if one.turn == step.turn and not one.automatic]
 
     def messages(self) -> list[dict[str, str]]:
-        """Returns the conversation as messages `{"role", "content"}`, up to the answer to the last reply."""
+        """Returns the episode's conversation with the model as messages `{"role": …, "content": …}`.
+
+        It begins with the prompts and ends with the text that the model received after its last reply.
+        """
         if self.start is None:
             return []
         talk = [{"role": "system", "content": self.start.system}] if self.start.system else []
@@ -324,11 +339,11 @@ _KINDS: dict[str, type[Line]] = {
 
 
 def parse(line: Mapping[str, Any], *, where: str = "trajectory") -> Line:
-    """Returns a trajectory's line as an object of its type: `Start`, `Step`, `Validation` or `End`.
+    """Converts a line of a trajectory file to an object: a `Start`, `Step`, `Validation` or `End`.
 
     Args:
         line: a line of any version, as `air.trajectories.trajectory_file.read` yields it.
-        where: the place of the line, for error messages.
+        where: the file and number of the line, for error messages.
 
     Raises:
         ConfigError: the line's type is unknown, or a field is missing or invalid.
@@ -343,7 +358,7 @@ def parse(line: Mapping[str, Any], *, where: str = "trajectory") -> Line:
 
 
 def load(path: Path | str) -> Trajectory:
-    """Returns the trajectory in the file `path`. Of an unfinished file, all complete lines are used.
+    """Reads the trajectory file `path` and returns it as an object. A half-written last line is skipped.
 
     Raises:
         ConfigError: the file cannot be read or is not a trajectory.

@@ -5,12 +5,12 @@ A trajectory is the file `<folder>/<episode_id>.jsonl`, which only one process w
 flushed at once, so a crash loses at most the running step. `read` returns unknown fields too and skips a
 half-written last line.
 
-If the run records them, `artefacts/` (the graded files, see `air.trajectories.artefacts`) and
-`traces/<trace id>.jsonl` (the verifiers episode, with tokens and logprobs) lie in the same folder, and lines
-refer to them.
+A run can also store two other things in the same folder, to which the lines refer: the graded files in
+`artefacts/` (see `air.trajectories.artefacts`), and in `traces/<trace id>.jsonl` the episode as verifiers
+records it, with tokens and logprobs.
 
-In version 1, `observation` was the text that the model received; `call`, `shown`, `diff`, `tokens` and the
-settings of the run did not exist.
+In version 1 of the format, the field `observation` was the text that the model received. The fields `call`,
+`shown`, `diff` and `tokens` and the settings of the run did not exist.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Kind = Literal["start", "step", "validate", "end"]
 
 
 class Recorder:
-    """Writes one trajectory file line by line. In a `with` block, the file is closed at the end.
+    """Writes one trajectory file line by line. As a context manager, it closes the file after the block.
 
     Args:
         folder: the folder of the file; if None, nothing is recorded.
@@ -54,7 +54,8 @@ class Recorder:
 
         Args:
             kind: the line's type.
-            t: the time of the event, in seconds since the epoch; now by default.
+            t: the time of the event, in seconds since the epoch; by default, the current time.
+            fields: the line's other fields.
         """
         if self._file is None:
             return
@@ -62,14 +63,14 @@ class Recorder:
         line = {"v": VERSION, "type": kind, "t": at, **fields}
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
         try:
-            # The output of an agent's program may hold lone surrogates, which UTF-8 cannot encode.
+            # The output of an agent's program can contain lone surrogates, which UTF-8 cannot encode.
             self._file.write(text.encode("utf-8", "replace").decode() + "\n")
             self._file.flush()
         except OSError as error:
             raise InfrastructureError(f"cannot record to {self.path}: {error}") from error
 
     def close(self) -> None:
-        """Closes the file; does nothing if the file is already closed or nothing is recorded."""
+        """Closes the trajectory file. Does nothing if the file is already closed or nothing is recorded."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -107,10 +108,11 @@ def trajectory_files(path: Path) -> list[Path]:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the lines of a trajectory as dictionaries, oldest first; skips a half-written last line.
+    """Reads a trajectory file and yields each line as a dictionary. A half-written last line is skipped.
 
     Raises:
-        ConfigError: the file cannot be read, or a line is not a JSON object or has a newer version.
+        ConfigError: the file cannot be read, a line is not a JSON object, or the version of a line is newer
+            than this program.
     """
     with (
         boundary(ConfigError, f"cannot read {path}", OSError),

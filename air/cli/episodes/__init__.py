@@ -1,1 +1,1 @@
-"""Subcommands of `air` that play, replay, show and convert episodes."""
+"""Implements the subcommands of `air` that play, replay, show and convert episodes."""

@@ -1,4 +1,4 @@
-"""Runs an asyncio event loop in its own thread; the main thread reads the terminal and gets Ctrl-C."""
+"""Runs an asyncio event loop in its own thread, while the main thread reads the terminal and gets Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 class Loop:
-    """Context manager: an asyncio event loop that runs in its own thread during the `with` block.
+    """Context manager: runs an asyncio event loop in its own thread during the `with` block.
 
-    It yields itself. All coroutines must have ended before the block ends.
+    The block gets this object. All coroutines that it runs must have ended before the block ends.
     """
 
     def __init__(self) -> None:

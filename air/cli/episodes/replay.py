@@ -1,7 +1,8 @@
 """`air replay PATH…`: runs the actions of recorded episodes again, without a model, and compares every step.
 
-With `--rescore`, the command only grades the recorded artefacts again. Exit codes: 0 if everything matched; 1
-if something differs or failed; 2 if something could not be replayed.
+With `--rescore`, the command runs no actions; it only grades the recorded artefacts again. The exit code is 0
+if all results equal the recorded ones, 1 if a result differs or an infrastructure failure occurred, and 2 if
+an episode could not be replayed.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replays the trajectories at the given paths, or only grades their artefacts; returns the exit code."""
+    """Replays the recorded episodes, or only grades their artefacts again; returns the exit code."""
     os.environ.setdefault(
         "HF_HUB_OFFLINE", "1"
     )  # before imports read it: no tokenizer is downloaded
@@ -105,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Checks that no flag has a wrong value or would have no effect.
+    """Checks the flags of `air replay`: each must have a valid value and an effect.
 
     Raises:
         ConfigError: a flag is wrong or has no effect; the message names it.
@@ -131,13 +132,13 @@ def _check(args: argparse.Namespace) -> None:
 
 @dataclass
 class _Tally:
-    """The results and failures of all trajectories that were replayed so far."""
+    """The results and failures of all episodes that were replayed so far."""
 
     results: list[Replayed | Rescored] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
     """A message for every path that could not be replayed."""
     failed: int = 0
-    """Number of trajectories whose replay ended with an infrastructure failure."""
+    """Number of episodes whose replay ended with an infrastructure failure."""
 
     @property
     def exit_code(self) -> int:
@@ -147,7 +148,7 @@ class _Tally:
 
 
 def _files(paths: Sequence[Path], tally: _Tally) -> list[Path]:
-    """Returns the trajectory files at `paths`, each once; adds messages about unreadable paths to `tally`."""
+    """Returns the trajectory files at `paths` without duplicates; reports bad paths in `tally`."""
     from air.errors import UsageError
     from air.trajectories import trajectory_files
 
@@ -163,11 +164,11 @@ def _files(paths: Sequence[Path], tally: _Tally) -> list[Path]:
 async def _all(
     args: argparse.Namespace, options: ReplayOptions, changes: Mapping[str, Any] | None
 ) -> int:
-    """Replays every trajectory, or only grades its artefacts again; returns the exit code.
+    """Replays every recorded episode, or only grades its artefacts again; returns the exit code.
 
     Args:
-        changes: the reward settings of `--reward`, by name, if the artefacts are only graded again; None if
-            the episodes are replayed.
+        changes: if it is None, the episodes are replayed. Otherwise only their artefacts are graded again,
+            and `changes` contains the reward settings from the flag `--reward`, by name.
     """
     from air.replay.replayer import Replayer
     from air.replay.restore import gpu_pools
@@ -221,9 +222,10 @@ async def _one(
     *,
     as_json: bool,
 ) -> None:
-    """Replays one trajectory or grades its artefacts again; prints the result and adds it to `tally`.
+    """Replays one recorded episode, or only grades its artefacts again, and prints the result.
 
-    If `changes` is None, the trajectory is replayed.
+    The result, or a message about a failure, is added to `tally`. If `changes` is None, the episode is
+    replayed. Otherwise its artefacts are graded again with these reward settings.
     """
     from air.errors import AirError, UsageError
     from air.replay.regrade import rescore
@@ -248,7 +250,10 @@ async def _one(
 
 
 def _print_result(result: Replayed | Rescored, *, as_json: bool) -> None:
-    """Prints the result of one trajectory: a line with the verdict, then notes and the first difference."""
+    """Prints the result for one episode: whether it matched, then notes and the first difference.
+
+    If `as_json` is set, the result is printed as one JSON object.
+    """
     from dataclasses import asdict
 
     from air.replay.regrade import Rescored

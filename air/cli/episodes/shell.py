@@ -1,7 +1,7 @@
-"""`air shell TASK`: a person plays an episode and types the replies that a model would give.
+"""`air shell TASK`: lets a person play an episode by typing the replies that a model would give.
 
-With `--exec`, the replies come from a script. `--from` continues a recorded episode. `--attach` looks into a
-running box of another episode.
+With `--exec`, the replies come from a script. With `--from`, the person continues a recorded episode. With
+`--attach`, the person looks into the running box of an episode that a model plays.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays an episode, or attaches to a box, until the script ends or the person leaves.
+    """Runs `air shell`: plays an episode or attaches to a box until the script ends or the person leaves.
 
     Returns the exit code 0.
     """
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_idle(args: argparse.Namespace) -> None:
-    """Checks that no flag was given that has no effect with `--attach` or `--from`.
+    """With `--attach` or `--from`, checks that every given flag has an effect.
 
     Raises:
         ConfigError: a flag has no effect; the message names it.
@@ -169,7 +169,7 @@ def _session(args: argparse.Namespace) -> ManualEpisode:
 
 
 def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
-    """Reads a recorded episode; returns (trajectory, number of steps after which to continue the episode)."""
+    """Reads the recorded episode for `--from`; returns (trajectory, number of its steps to take over)."""
     from air.trajectories import load
 
     trajectory = load(path)
@@ -184,9 +184,9 @@ def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
 
 
 def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -> None:
-    """Checks that the settings of a continued episode are the recorded ones.
+    """Checks that the settings of a continued episode equal the recorded settings.
 
-    They cannot change, because a trajectory has only one set of settings for all its steps.
+    A trajectory has only one set of settings for all its steps, so the settings cannot change in an episode.
 
     Raises:
         ConfigError: a setting differs; the message names the first one.
@@ -209,7 +209,7 @@ def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -
 
 
 def _set(data: dict[str, Any], change: str) -> None:
-    """Sets one key of the nested tables `data`, as a change such as `a.b=value` states it."""
+    """Sets one key in the nested dictionaries `data`; for `a.b=value`, sets `data["a"]["b"]` to `value`."""
     name, value = flags.key_value(change, "--env")
     *outer, last = name.split(".")
     for part in outer:
@@ -220,32 +220,34 @@ def _set(data: dict[str, Any], change: str) -> None:
 
 
 class _Shell:
-    """The commands of `air shell` for one episode: one method for each `:NAME`, and `act` for actions.
+    """Carries out the entries of `air shell`: `act` plays a reply, and `undo` is the command `:undo`.
+
+    All other commands except `expect` and `quit` also have a method of their name.
 
     Args:
         session: the episode that the person plays.
         loop: runs the episode's coroutines.
         screen: prints the output.
-        stop: whether Ctrl-C stops only the running action; otherwise Ctrl-C ends `air shell`.
+        stop: whether Ctrl-C stops only the running action. If not, Ctrl-C ends `air shell`.
     """
 
     def __init__(self, session: ManualEpisode, loop: Loop, screen: Screen, *, stop: bool) -> None:
         self._session, self._loop, self._screen = session, loop, screen
         self._on_interrupt = session.interrupt if stop else None
-        self._in_undo = (lambda: None) if stop else None  # half an undo would leave no box
+        self._in_undo = (lambda: None) if stop else None  # an interrupted undo would leave no box
 
     @property
     def ready(self) -> str:
-        """The input prompt: the task's id and the number of remaining turns."""
+        """The text before a person's input: the task's id and the number of remaining turns."""
         left = self._session.left
         turns = "" if left is None else f" {left}"
         return f"{self._session.episode.world.task.id}{turns}> "
 
     def act(self, reply: str, seconds: float) -> None:
-        """Plays one turn and prints its result.
+        """Plays one turn of the episode with a person's reply and prints the result.
 
         Args:
-            reply: the reply in place of a model's.
+            reply: the text that takes the place of a model's reply.
             seconds: the time that the person took to type the reply.
         """
         session = self._session
@@ -304,7 +306,7 @@ class _Shell:
     def save(self, rest: str) -> None:
         session = self._session
         folder = Path("outputs", "shell", "trajectories")
-        with boundary(ConfigError, ":save", RuntimeError):  # `~name` without such a user
+        with boundary(ConfigError, ":save", RuntimeError):  # for `~name` if there is no such user
             path = Path(rest).expanduser() if rest else folder / f"{session.episode.id}.jsonl"
         session.save(path)
         message = f"saved {path}: replay it with `air replay {path}`"
@@ -319,12 +321,12 @@ class _Shell:
 def _turns(
     shell: Any, screen: Screen, entries: list[shell_input.Entry] | None, where: str | None
 ) -> int:
-    """Carries out the entries of a script or, if `entries` is None, what a person types.
+    """Carries out all entries of a script or, if `entries` is None, all entries that a person types.
 
     Returns the exit code 0.
 
     Args:
-        shell: carries out the commands and actions: a `_Shell` or an `Attachment`.
+        shell: the object that carries out commands and actions, a `_Shell` or an `Attachment`.
         where: the script's name, for error messages.
     """
     if entries is None:
@@ -353,9 +355,9 @@ def _do(shell: Any, screen: Screen, one: shell_input.Entry, seconds: float) -> N
 
 
 def _prompt_loop(shell: Any, screen: Screen) -> int:
-    """Reads and carries out what a person types, until the person leaves; returns the exit code 0.
+    """Reads what a person types and carries it out, until the person leaves; returns the exit code 0.
 
-    `shell` carries out the commands and actions; it is a `_Shell` or an `Attachment`.
+    `shell` is the object that carries out commands and actions, a `_Shell` or an `Attachment`.
     """
     commands = shell_attach.COMMANDS if isinstance(shell, shell_attach.Attachment) else COMMANDS
     with _history():
@@ -387,9 +389,9 @@ def _prompt_loop(shell: Any, screen: Screen) -> int:
 
 @contextlib.contextmanager
 def _keep_prompt(screen: Screen) -> Iterator[None]:
-    """Context manager: prints errors of the `with` block instead of raising them; Ctrl-C only ends the block.
+    """Context manager: returns `air shell` to its prompt if the `with` block fails.
 
-    So `air shell` returns to its prompt.
+    An error of the block is printed instead of raised. Ctrl-C ends the block, but not `air shell`.
     """
     try:
         yield
@@ -401,7 +403,10 @@ def _keep_prompt(screen: Screen) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Context manager: gives `input` line editing and a stored history, if this Python has readline."""
+    """Context manager: in the `with` block, a person can edit lines at `input` and use a stored history.
+
+    Without the module `readline`, it does nothing.
+    """
     try:
         import readline
     except ImportError:

@@ -1,9 +1,8 @@
 """`air shell --attach BOX`: lets a person look into a running box while its episode continues.
 
-The box's guest is not involved, because the command log is read from its file, and commands enter a container
-as those of `air box exec` do. If the box is a plain process (a "process box") and not a container, commands
-run in its workspace folder on this machine. The agent sees the changes that a person's commands make. In a
-container, these commands count against the container's limits.
+The person can read the box's command log and run commands beside the agent. If the box is a container, a
+person's commands run in the container and count against its limits. If the box is a plain process, they run
+on this machine, in the box's workspace folder. The agent sees the changes that a person's commands make.
 """
 
 from __future__ import annotations
@@ -35,12 +34,13 @@ _NO_TRACES = [
     "ENV=",
     "INPUTRC=/dev/null",
 ]
-"""Starts a person's shell so that it stores no history and runs no start-up files: its home folder is the
-agent's workspace, so the agent would see the history and could have written the start-up files."""
+"""The beginning of the command that starts a person's shell. With it, the shell stores no history and runs no
+start-up files. Both would lie in the shell's home folder, which is the agent's workspace, so the agent could
+read the history and write the start-up files."""
 
 
 class Attachment:
-    """The commands of `air shell --attach` for one running box: one method for each command `:NAME`.
+    """Carries out the commands of `air shell --attach` for one box: the method `log` is the command `:log`.
 
     Args:
         name: the beginning of the box's name.
@@ -52,7 +52,7 @@ class Attachment:
     """
 
     ready = "attach> "
-    """The input prompt."""
+    """The text that `air shell --attach` prints before a person types a command."""
 
     def __init__(self, name: str, screen: Screen) -> None:
         from air.sandbox.ops import listing

@@ -2,10 +2,10 @@
 
 The input is a sequence of entries. Each entry is one of:
 
-    a line              an action: a command, `validate`, `submit`, or a tool of the action format
+    a line              an action: a shell command, `validate`, `submit`, or a tool of the action format
     ``` … ```           an action of several lines between two fences
     :reply … .          a whole reply, exactly as a model would write it; a line with a single dot ends it
-    :NAME …             a command of the shell itself
+    :NAME …             a command for `air shell` itself, such as `:undo`
 
 Blank lines and lines that begin with `#` are ignored. Only `\\n` ends a line.
 """
@@ -24,12 +24,13 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of `air shell`: a model's reply, or a command such as `:undo`."""
+    """One entry in the input of `air shell`: a reply in place of a model, or a command such as `:undo`."""
 
     reply: str = ""
-    """The reply as a model would write it; empty for a command."""
+    """The reply as a model would write it; empty if the entry is a command."""
     command: str | None = None
-    """The command's name as typed, without its colon, so it may be empty; None for a reply."""
+    """The command's name as it was typed, without the colon; empty if only a colon was typed. None if the
+    entry is a reply."""
     rest: str = ""
     """The text after the command's name."""
     line: int = 0
@@ -37,7 +38,7 @@ class Entry:
 
 
 def entry(next_line: Callable[[bool], str]) -> Entry | None:
-    """Reads and returns the next entry, or returns None if the next line is blank or a comment.
+    """Reads the next entry and returns it, or returns None if the next line is blank or a comment.
 
     Args:
         next_line: a function that returns the next line without its newline, or raises EOFError. It is called
@@ -67,7 +68,7 @@ def entry(next_line: Callable[[bool], str]) -> Entry | None:
 
 
 def number(text: str, where: str) -> int:
-    """Returns the number that `text` contains, which must have 1 to 9 digits.
+    """Parses a number of 1 to 9 digits and returns it.
 
     Args:
         where: the command to which the number belongs, for the error message.
@@ -90,7 +91,7 @@ def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
 
     Args:
         where: the script's name, for error messages.
-        commands: the names of the commands that the script may use.
+        commands: the names of the commands that the script is allowed to use.
 
     Raises:
         ConfigError: an entry has no end, or a command is unknown.

@@ -1,6 +1,6 @@
-"""Prints the output of `air shell`: text for people, or one JSON object a line.
+"""Prints the output of `air shell`, as text for people or as one JSON object per line.
 
-Control characters in a box's output are replaced, so they never reach the terminal.
+Control characters in the output of a box are replaced, so that they never reach the terminal.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ def safe(text: str) -> str:
 
 
 class Screen:
-    """Prints the output of `air shell` to standard output, and stores the text, which `expect` searches.
+    """Prints the output of `air shell` to standard output, and stores the text for the method `expect`.
 
     Args:
-        as_json: whether to print one JSON object per line. A step, grading or end of the episode is then
-            printed as its line of the trajectory.
+        as_json: whether to print one JSON object per line. If so, a step, a grading and the end of the
+            episode are printed as their lines of the trajectory file.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -35,8 +35,8 @@ class Screen:
         """Prints text that comes from a box, or that a model would see.
 
         Args:
-            kind: the field `type` of the JSON object.
-            line: the JSON object's other fields; if None, they are `text` and `more`.
+            kind: if the output is JSON, the field `type` of the JSON object.
+            line: the other fields of the JSON object; if None, these are `text` and the arguments in `more`.
         """
         self._printed.append(text)
         self._print(kind, safe(text), {"text": text, **more} if line is None else line)
@@ -44,16 +44,16 @@ class Screen:
     def note(
         self, kind: str, text: str, *, line: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
-        """Prints a message of `air shell` itself, with `# ` before it. The arguments are those of `tell`."""
+        """Prints a message from `air shell` itself, with `# ` before it. See `tell` for the arguments."""
         self._printed.append(text)
         self._print(kind, safe(f"# {text}"), {"text": text, **more} if line is None else line)
 
     def line(self, line: Mapping[str, Any], terms: Mapping[str, float]) -> None:
-        """Prints one line of the episode's trajectory: a step, a grading or the end.
+        """Prints one line of the episode's trajectory file: a step, a grading or the end of the episode.
 
         Args:
-            line: the line, as a dictionary.
-            terms: the terms of the reward so far, by name; they are printed after a grading.
+            line: the line of the file, as a dictionary.
+            terms: the terms of the reward so far, by name. They are printed after a grading.
         """
         kind = line["type"]
         if kind == "step":
@@ -71,7 +71,7 @@ class Screen:
         self.note("reward", _reward(terms), reward=sum(terms.values()), terms=dict(terms))
 
     def diff(self, diff: Mapping[str, Any] | None) -> None:
-        """Prints what a step changed in the workspace; `diff` is None if the step ran no action."""
+        """Prints the changes that a step made to the workspace; `diff` is None if the step ran no action."""
         if diff is None:
             self.note("diff", "the step ran no action, so no changes are recorded")
             return
@@ -85,11 +85,11 @@ class Screen:
         )
 
     def forget(self) -> None:
-        """Deletes the stored output, so that `expect` searches only the text that is printed later."""
+        """Deletes the stored output, so that the method `expect` searches only text that is printed later."""
         self._printed.clear()
 
     def expect(self, text: str) -> None:
-        """Checks that `text` was printed since the last call of `forget`.
+        """Checks that `text` is part of the output that was printed since the last call of `forget`.
 
         Raises:
             UsageError: `text` is empty.

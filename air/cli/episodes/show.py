@@ -1,4 +1,4 @@
-"""`air show PATH`: prints a run or an episode to the terminal. Pipe a long output into a pager."""
+"""`air show PATH`: prints a run or an episode to the terminal."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exports or imports episodes, as the subcommand states, and returns the exit code 0."""
+    """Converts episodes as the subcommand (`export` or `import`) requests; returns the exit code 0."""
     return _export(args) if args.action == "export" else _import(args)
 
 
@@ -91,7 +91,7 @@ def _export(args: argparse.Namespace) -> int:
         document = to_atif(load(file), tokens=args.tokens)
         if wrong := problems(document):
             raise ConfigError(f"cannot be written as ATIF: {wrong[0]}", where=str(file))
-        with boundary(ConfigError, f"{file}: cannot be written as ATIF", ValueError):  # NaN
+        with boundary(ConfigError, f"{file}: cannot be written as ATIF", ValueError):  # for NaN
             text = json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
         target = args.out / f"{file.stem}.json"
         with boundary(ConfigError, f"cannot write {target}", OSError):
@@ -101,10 +101,10 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _check_names(files: list[Path], out: Path) -> None:
-    """Checks that no two trajectories have the same file name, which can happen if they come from two runs.
+    """Checks that no two trajectory files have the same name. Both would be written to one file in `out`.
 
     Raises:
-        ConfigError: two trajectories would be written to the same file in `out`.
+        ConfigError: two trajectory files have the same name.
     """
     from air.errors import ConfigError
 
@@ -133,9 +133,10 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _about(args: argparse.Namespace) -> Callable[[str], About]:
-    """Returns a function that takes a task's id and returns facts about the task.
+    """Returns a function that takes the id of one of MLGym's tasks and returns facts about the task.
 
-    The facts come from the flag `--metric` if it was given, else from the checkout of MLGym.
+    If the flag `--metric` was given, the facts are the values of the flags `--metric` and `--direction`.
+    Otherwise they come from the checkout of MLGym.
     """
     from air import tasks
     from air.rewards.delta import DeltaReward

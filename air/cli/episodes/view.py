@@ -1,4 +1,4 @@
-"""`air view [RUN…]`: serves the trajectory viewer to a browser, by default only on the loopback address."""
+"""`air view [RUN…]`: runs the web server of the trajectory viewer, by default only for this machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ _SETTINGS = {
         ["#6f9bff", "#f0a04b", "#4cc38a", "#cf8be0", "#ff7b72", "#4dc4d6", "#c2a878", "#98a2b3"]
     ),
 }
-"""Settings for Streamlit, the web framework of the viewer: no telemetry, no file watching, and colours."""
+"""Settings for Streamlit, the web framework of the viewer. They turn telemetry and file watching off and set
+colours."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,9 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replaces this process by the server of the trajectory viewer, which runs until Ctrl-C.
+    """Replaces this process by the web server of the trajectory viewer, which runs until Ctrl-C.
 
-    Never returns.
+    Therefore this function never returns.
 
     Raises:
         MissingError: a run does not exist, or Streamlit is not installed.
@@ -102,10 +103,12 @@ def _serve(host: str, port: int, folders: Sequence[Path]) -> int:
 
 
 def _port(host: str, wanted: int | None) -> int:
-    """Returns a free port: `wanted` if it is given, else the first free port from `PORT` on.
+    """Returns a network port that is free at the address `host`.
+
+    This is the port `wanted` or, if it is None, the first free port from `PORT` on.
 
     Raises:
-        ConfigError: no such port is free.
+        ConfigError: the wanted port, or every port that was tried, is not free.
     """
     from air.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""Finds tasks by id, in folders of tasks and in a checkout of MLGym, and reads their declarations."""
+"""Finds a task by its id, in folders of tasks or in a checkout of MLGym, and reads its declaration."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = 
 
     Args:
         roots: folders of tasks, searched in this order; if empty, the folder of tasks that ship with air.
-        mlgym_root: the checkout of MLGym for ids that begin with `mlgym:`; if None, the one that the
-            environment variable `AIR_MLGYM_ROOT` names.
+        mlgym_root: the folder of the checkout of MLGym, in which ids that begin with `mlgym:` are looked up.
+            If None, the environment variable `AIR_MLGYM_ROOT` must contain its path.
 
     Raises:
-        MissingError: there is no such task; the message names the known ones.
+        MissingError: there is no such task; or, for one of MLGym's tasks, no checkout is given or the task
+            cannot be used.
         ConfigError: the task's `task.toml` is invalid; the message names the file and the key.
     """
     if task_id.startswith(_MLGYM):
@@ -51,13 +52,19 @@ def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = 
 
 
 def available(roots: Sequence[Path] = ()) -> list[str]:
-    """Returns the sorted ids of all tasks in `roots` or, if `roots` is empty, of the shipped tasks."""
+    """Returns the sorted ids of all tasks in the folders `roots`.
+
+    If `roots` is empty, these are the tasks that ship with air.
+    """
     found = {file.parent.name for root in _roots(roots) for file in root.glob("*/task.toml")}
     return sorted(found)
 
 
 def mlgym(root: Path | None = None) -> Checkout | None:
-    """Returns the checkout of MLGym at `root`, or at the path in `AIR_MLGYM_ROOT`; None if neither is given.
+    """Returns the checkout of MLGym in the folder `root`.
+
+    If `root` is None, the environment variable `AIR_MLGYM_ROOT` names the folder. If this variable is not set
+    either, the result is None.
 
     Raises:
         MissingError: the given folder is not a checkout of MLGym.
@@ -68,9 +75,9 @@ def mlgym(root: Path | None = None) -> Checkout | None:
 
 
 def folder_hash(folder: Path) -> str:
-    """Returns the SHA-256, in hex, of the names and bytes of all files below a folder.
+    """Returns the SHA-256, in hex, of the names and contents of all files below a folder.
 
-    Folders `__pycache__` are left out.
+    Files in folders named `__pycache__` are left out.
     """
     digest = hashlib.sha256()
     for file in walk(folder):
@@ -81,7 +88,7 @@ def folder_hash(folder: Path) -> str:
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Yields all files below a folder in a fixed order; folders `__pycache__` are left out."""
+    """Yields all files below a folder in a fixed order, except files in folders named `__pycache__`."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not any(part in _IGNORED for part in path.parts):
             yield path
@@ -112,7 +119,7 @@ def _read(file: Path) -> TaskSpec:
 
 
 def _shared_files(task: TaskSpec, file: Path) -> tuple[Path, ...]:
-    """Returns the paths of the files that `grader.shared` names in `file`, a `task.toml`."""
+    """Returns the paths of the files that `grader.shared` names in a task's declaration, `file`."""
     files: list[Path] = []
     for named in task.grader.shared:
         folder, _, name = named.rpartition("/")

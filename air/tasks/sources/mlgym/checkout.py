@@ -1,4 +1,4 @@
-"""Reads the tasks of a checkout of MLGym, and reports which of them can be used and why others cannot."""
+"""Reads the tasks in a checkout of MLGym, and reports which of them can be used and why others cannot."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from air.tasks.spec import RewardScale, TaskGrader, TaskLimits, TaskSpec
 PREFIX = "mlgym:"
 ROOT_VARIABLE = "AIR_MLGYM_ROOT"
 HOME = "/home/agent/workspace"
-"""The path of the workspace in MLGym's scripts. In a grader box, the workspace has another path."""
+"""The path of the workspace that MLGym's scripts contain. In a grader box, the workspace has another path."""
 _SPARE_SECONDS = 120.0
 _RUNS_ALONE = 4
-"""The time limit of an episode is at least this many times the time limit of a command."""
+"""The time limit of an episode is at least this number times the time limit of a command."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """The report whether one of MLGym's tasks can be used, with the reason if it cannot."""
+    """A report on one of MLGym's tasks: whether it can be used, and the reason if it cannot."""
 
     id: str
     """The task's id: `mlgym:<config name>`."""
     state: Literal["ready", "needs", "missing"]
-    """`ready`: the task can be used. `needs`: the task needs things that a usual box lacks, such as GPUs.
-    `missing`: the task cannot be used, because the checkout or air's table of MLGym's tasks lacks
+    """`ready`: the task can be used. `needs`: the task can be used only with things that a usual box lacks,
+    such as GPUs. `missing`: the task cannot be used, because the checkout or air's file `table.toml` lacks
     something."""
     reason: str
     """Why the task is not ready, in one line; empty if it is ready."""
@@ -48,7 +48,10 @@ class Status:
 
 
 def find_checkout(root: Path | None = None) -> Checkout | None:
-    """Returns the checkout of MLGym at `root`, or at the path in `AIR_MLGYM_ROOT`; None if neither is given.
+    """Returns the checkout of MLGym in the folder `root`.
+
+    If `root` is None, the environment variable `AIR_MLGYM_ROOT` names the folder. If this variable is not set
+    either, the result is None.
 
     Raises:
         MissingError: the given folder is not a checkout of MLGym.
@@ -60,15 +63,15 @@ def find_checkout(root: Path | None = None) -> Checkout | None:
 
 
 class Checkout:
-    """A checkout of MLGym: the folder of a clone of its repository.
+    """A checkout of MLGym, which is the folder of a clone of its Git repository.
 
-    The files are only read. The files of a task are read again at each call.
+    The files in the checkout are never changed. Each call of a method reads the files of a task again.
     """
 
     def __init__(self, root: Path, *, said_by: str = "mlgym_root") -> None:
         """
         Args:
-            root: the folder; a relative path is resolved now.
+            root: the folder. A relative path is resolved at once, from the current folder.
             said_by: the name of the setting that gave `root`, for error messages.
 
         Raises:
@@ -84,11 +87,11 @@ class Checkout:
         self._table = read_table(self.root)
 
     def names(self) -> list[str]:
-        """Returns the sorted names of the task configs in the checkout."""
+        """Returns the sorted file names of the task configs in the checkout, without `.yaml`."""
         return sorted(file.stem for file in (self.root / "configs" / "tasks").glob("*.yaml"))
 
     def load(self, name: str) -> TaskSpec:
-        """Returns the task of the config `name`.
+        """Reads the task whose config has the file name `name` (without `.yaml`) and returns it.
 
         Raises:
             MissingError: the task cannot be used; the message says why in one line.
@@ -103,7 +106,7 @@ class Checkout:
             ) from None
 
     def status(self, name: str) -> Status:
-        """Returns a report whether the task of the config `name` can be used and, if not, why."""
+        """Returns a report on the task whose config has the file name `name` (without `.yaml`)."""
         try:
             task = self._load(name)
             needs = self._needs(name)
@@ -147,7 +150,11 @@ class Checkout:
         return task.read_from(self.root, source.digest(task.model_dump_json()), source)
 
     def _script(self, config: TaskConfig) -> str:
-        """Returns the path of the evaluation script, relative to the workspace."""
+        """Returns the path of the task's evaluation script, relative to the workspace.
+
+        Raises:
+            Unusable: the config names no evaluation script, or one that is not part of the starter code.
+        """
         if not config.evaluation_paths:
             raise Unusable("its config names no evaluation script")
         script = config.evaluation_paths[0]
@@ -190,7 +197,7 @@ class Checkout:
         )
 
     def _needs(self, name: str) -> str:
-        """Returns what a task needs besides a usual box (GPUs, image, hub cache), as a text for people."""
+        """Returns a text for people: what the task needs and a usual box lacks (GPUs, image, hub cache)."""
         entry, config = self._table[name], read_task(self.root, name)
         hub = [d.data_path for d in read_datasets(self.root, config) if not d.is_local]
         parts = [f"{entry.gpus} GPU{'s' * (entry.gpus > 1)}"] if entry.gpus else []
@@ -201,17 +208,18 @@ class Checkout:
         return ", ".join(parts)
 
     def _inside(self, name: str) -> Path:
-        path = Path(os.path.normpath(self.root / name))  # a link may lead out of it
+        path = Path(os.path.normpath(self.root / name))  # a link can lead out of it
         if not path.is_relative_to(self.root):
             raise Unusable(f"its path {name} leads out of the checkout")
         return path
 
 
 def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
-    """Returns the limits in air's table, with the time limits that the task's config in MLGym states.
+    """Returns the task's limits: those in `table.toml`, but with the time limits from MLGym's config.
 
     Args:
-        waits: whether the grader runs the agent's code and waits for it; then grading gets 120 more seconds.
+        waits: whether the grader runs the agent's code and waits for it. If so, the time limit of the grader
+            is 120 seconds longer.
     """
     return entry.limits.model_copy(
         update={
@@ -223,7 +231,7 @@ def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
 
 
 def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> dict[str, object]:
-    """Returns the settings for the grader's program, `air/tasks/sources/mlgym/grader/grade.py`."""
+    """Returns the settings that the grader's program `air/tasks/sources/mlgym/grader/grade.py` gets."""
     return {
         "kind": config.kind,
         "script": script,
@@ -239,10 +247,10 @@ def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> d
 
 
 def _baseline(config: TaskConfig, entry: Entry) -> float:
-    """Returns the baseline score that the task's config in MLGym states for the primary metric.
+    """Returns the baseline score for the task's metric: the one in MLGym's config, else `entry.baseline`.
 
-    Returns `entry.baseline` instead if the config states none, or if `entry.own_baseline` is set. Upper and
-    lower case in the metric's name are not distinguished.
+    If `entry.own_baseline` is set, the result is always `entry.baseline`. The metric's name is looked up
+    without regard to upper and lower case.
     """
     stated = config.baseline_scores[0] if config.baseline_scores else {}
     scores = {name.lower(): score for name, score in stated.items()}

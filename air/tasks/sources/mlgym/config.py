@@ -1,7 +1,8 @@
-"""Reads MLGym's own configuration files: `configs/tasks/*.yaml` and the dataset configs that they name.
+"""Reads MLGym's configuration files (configs): `configs/tasks/*.yaml` and the dataset configs that they name.
 
-Keys that air does not use are ignored. Paths of dataset configs are relative to `configs/`; paths of data
-and starter code to the checkout's root; paths of evaluation and baseline scripts to the workspace.
+Keys that air does not use are ignored. In a config, the paths of dataset configs are relative to `configs/`.
+The paths of data and starter code are relative to the checkout's root, and the paths of evaluation and
+baseline scripts are relative to the workspace.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ KINDS: dict[str, Kind] = {
     "ModelSubmissionTasks": "model",
     "LMSubmissionTasks": "lm",
 }
-"""The kind of evaluation of each task class of MLGym."""
+"""The kind of evaluation that a task needs, by the name of MLGym's class for this kind of task."""
 _DEFAULT_SECONDS = 3600.0
 
 
 class Unusable(Exception):
-    """Raised if a task of the checkout cannot be used; the message gives the reason in one line."""
+    """Raised if a task in a checkout of MLGym cannot be used. The message gives the reason in one line."""
 
 
 class _Foreign(BaseModel):
@@ -33,7 +34,7 @@ class _Foreign(BaseModel):
 
 
 class DatasetConfig(_Foreign):
-    """The config of one data set: a folder of the checkout, or a data set on a hub such as Hugging Face's."""
+    """MLGym's config of one data set, which is a folder of the checkout or lies on a hub (Hugging Face)."""
 
     name: str
     """The data set's name; task descriptions show it in upper case."""
@@ -46,7 +47,7 @@ class DatasetConfig(_Foreign):
 
 
 class TaskConfig(_Foreign):
-    """The config of one task, as its YAML file in `configs/tasks` states it."""
+    """MLGym's config of one task, as its YAML file in `configs/tasks` states it."""
 
     id: str
     """The task's id in MLGym; air uses the name of the config's file instead."""
@@ -59,11 +60,11 @@ class TaskConfig(_Foreign):
     task_entrypoint: str = "CSVSubmissionTasks"
     """Name of MLGym's class for this kind of task; a key of `KINDS`."""
     training_timeout: float | None = Field(_DEFAULT_SECONDS, gt=0)
-    """Time limit of a command, and of the evaluation, in seconds; None means an hour."""
+    """Time limit of each command of the agent, and of the evaluation, in seconds. None means an hour."""
     starter_code: tuple[str, ...] = ()
     """Files and folders of the checkout that are copied into the workspace."""
     baseline_scores: tuple[dict[str, float], ...] = ()
-    """The baseline's scores, by metric; only the first entry is used."""
+    """The scores of the baseline, by the metric's name. Only the first dictionary is used."""
     evaluation_paths: tuple[str, ...] = ()
     """Path of the evaluation script, relative to the workspace; only the first entry is used."""
     evaluation_read_only: bool = False
@@ -71,7 +72,7 @@ class TaskConfig(_Foreign):
 
     @property
     def kind(self) -> Kind:
-        """The kind of evaluation (see `KINDS`) of the class that `task_entrypoint` names.
+        """The kind of evaluation that the task needs: the value in `KINDS` for `task_entrypoint`.
 
         Raises:
             Unusable: `task_entrypoint` is not a task class of MLGym.
@@ -82,7 +83,7 @@ class TaskConfig(_Foreign):
 
     @property
     def seconds(self) -> float:
-        """The time limit of a command, and of the evaluation, in seconds."""
+        """The time limit of each command of the agent, and of the evaluation, in seconds."""
         return self.training_timeout or _DEFAULT_SECONDS
 
 
@@ -90,7 +91,7 @@ ForeignT = TypeVar("ForeignT", bound=_Foreign)
 
 
 def read_task(root: Path, name: str) -> TaskConfig:
-    """Returns the task config `configs/tasks/<name>.yaml` of the checkout `root`.
+    """Reads the file `configs/tasks/<name>.yaml` in the checkout `root` and returns the task's config.
 
     Raises:
         Unusable: the file is absent or not valid YAML, or a key is missing or invalid.
@@ -99,7 +100,7 @@ def read_task(root: Path, name: str) -> TaskConfig:
 
 
 def read_datasets(root: Path, task: TaskConfig) -> list[DatasetConfig]:
-    """Returns the configs of the data sets that a task names, read from the checkout `root`.
+    """Reads the configs of a task's data sets from the checkout `root` and returns them.
 
     Raises:
         Unusable: a file is absent or not valid YAML, or a key is missing or invalid.
@@ -108,7 +109,7 @@ def read_datasets(root: Path, task: TaskConfig) -> list[DatasetConfig]:
 
 
 def describe(task: TaskConfig, datasets: list[DatasetConfig]) -> str:
-    """Returns the task's description with the descriptions of its data sets filled in.
+    """Returns the task's text for the agent, with the descriptions of the task's data sets filled in.
 
     Raises:
         Unusable: the description has a placeholder other than `{dataset_docs}`.

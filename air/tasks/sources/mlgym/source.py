@@ -1,8 +1,8 @@
 """Copies the files of one of MLGym's tasks from a checkout into the agent's and the grader's folders.
 
 The agent's workspace gets the starter code and, in `data/`, only the files that `table.toml` allows. The
-grader's folder gets air's grader programs, their settings `how.json`, and in `mlgym/` the workspace that the
-evaluation script expects: the starter code and all data, including the answers.
+grader's folder gets air's grader programs and their settings `how.json`. Its folder `mlgym/` gets the files
+that MLGym's evaluation script expects in a workspace: the starter code and all data, including the answers.
 """
 
 from __future__ import annotations
@@ -24,35 +24,36 @@ PROGRAMS = HERE / "grader"
 SOLVERS = HERE / "solvers"
 DATA = "data"
 _LARGE = 64 << 20
-"""Files above this many bytes are identified by size and modification time, not by their contents."""
+"""Files with more bytes than this are hashed by their size and modification time, not by their contents."""
 
 
 @dataclass(frozen=True)
 class CheckoutSource:
-    """The files of one task in a checkout of MLGym. They are only read."""
+    """Provides the files of one of MLGym's tasks by copying them from a checkout of MLGym."""
 
     name: str
-    """Name of the task's config."""
+    """File name of the task's config in MLGym, without `.yaml`."""
     how: dict[str, Any]
     """Settings for the grader's program; `fill` adds the seed and writes them to `how.json`."""
     own_solvers: Path
-    """The file with the task's reference solutions in the checkout; it may be absent."""
+    """Path of the file in the checkout with the task's reference solutions; it might not exist."""
     starter: tuple[Path, ...]
     """Files and folders of the checkout that are copied into the workspace."""
     data: tuple[Path, ...] = ()
-    """Folders of the checkout whose contents make up `data/`."""
+    """Folders of the checkout whose contents are copied into the task's folder `data/`."""
     table: Path | None = None
-    """The file with all rows from which `data/` is made if the checkout lacks the data folder; else None."""
+    """The CSV file with all rows, from which `data/` is made if the checkout lacks the split data; None if
+    the checkout has it."""
     shown: tuple[str, ...] = ()
-    """Patterns of the files in `data/` that the agent may see."""
+    """Shell patterns (such as `*.csv`) for the names of the files in `data/` that the agent gets."""
     protected: tuple[str, ...] = field(default=())
-    """Files and folders that the agent may not write, as paths relative to its workspace."""
+    """Write-protected files and folders of the agent's workspace, as paths relative to it."""
 
     @property
     def solvers(self) -> Path:
-        """The file with the task's reference solutions: the checkout's, else the one that ships with air.
+        """Path of the file with the task's reference solutions: in the checkout, else among air's own files.
 
-        The file may be absent.
+        The file might not exist.
         """
         return self.own_solvers if self.own_solvers.is_file() else SOLVERS / f"{self.name}.toml"
 
@@ -67,9 +68,9 @@ class CheckoutSource:
         """Copies the task's files into two empty folders: the agent's workspace and the grader's folder.
 
         Args:
-            split_seed: the seed of random evaluations, and of the split of data that the checkout holds
-                in one table.
-            usual_seed: the value of `split_seed` for which such a table is split as MLGym splits it.
+            split_seed: the seed for random evaluations. If the checkout has only one CSV file with all rows,
+                it is also the seed for splitting them.
+            usual_seed: if `split_seed` has this value, the rows are split as MLGym splits them.
         """
         workspace = grader / "mlgym"
         for source in self.starter:

@@ -1,9 +1,9 @@
-"""Splits the data of MLGym's house prices task; a checkout of MLGym may lack the split data.
+"""Splits the data of MLGym's house prices task, because a checkout of MLGym can lack the split data.
 
-The checkout holds one table with all rows. A fifth of the rows becomes the test set and an eighth of the
-rest the validation set. Both are drawn as scikit-learn's `train_test_split` draws them: from the beginning
-of numpy's legacy `RandomState(42).permutation`. Cells that pandas 2 reads as missing are written empty, so
-that every version of pandas reads them alike.
+The checkout contains one CSV file with all rows. A fifth of the rows becomes the test set, and an eighth of
+the other rows becomes the validation set. Both are drawn as scikit-learn's `train_test_split` draws them:
+from the beginning of numpy's legacy `RandomState(42).permutation`. Cells that pandas 2 reads as missing are
+written empty, so that every version of pandas reads them alike.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 STATE = 42
-"""The random state (seed) with which MLGym splits the data."""
+"""The random state (seed) with which MLGym splits its data."""
 _ORIGINAL = "_helpers/train.csv"
 _LABEL, _ID = "SalePrice", "Id"
 _MISSING = frozenset(
@@ -45,12 +45,15 @@ ItemT = TypeVar("ItemT")
 
 
 def original(data_path: Path) -> Path:
-    """Returns the path of the table from which the data folder `data_path` is made; it need not exist."""
+    """Returns the path of the CSV file with all rows, from which the data folder `data_path` is made.
+
+    It is not checked whether the file exists.
+    """
     return data_path.parent / _ORIGINAL
 
 
 def house_prices(table: Path, dest: Path, state: int = STATE) -> None:
-    """Splits the rows of the file `table` and writes the parts into the folder `dest`.
+    """Splits the rows of the CSV file `table` and writes the parts as files into the folder `dest`.
 
     The parts are `train.csv`, `validation.csv`, `test.csv` (without prices) and `answer.csv` (the prices of
     the test rows).

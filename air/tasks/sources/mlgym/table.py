@@ -1,7 +1,8 @@
-"""Reads `table.toml`, which contains what MLGym's own files lack about each task: one entry per config name.
+"""Reads `table.toml`, which has an entry for each of MLGym's tasks with what MLGym's own files lack.
 
-A file `configs/air.toml` in the checkout may add or replace entries. So you can use your own MLGym tasks in
-air. If `configs/air/<name>.toml` records reference solutions of such a task, `air tasks check` runs them.
+A file `configs/air.toml` in the checkout of MLGym can add or replace entries. So you can use your own MLGym
+tasks in air. If a file `configs/air/<name>.toml` contains reference solutions of such a task, `air tasks
+check` runs them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SHIPPED = Path(__file__).resolve().parent / "table.toml"
 
 
 class Entry(RewardScale):
-    """An entry of `table.toml`: settings for one of MLGym's tasks that are not in MLGym's own files.
+    """One entry of `table.toml`: settings for one of MLGym's tasks that MLGym's own files lack.
 
     `baseline` is used only if the task's config in MLGym states no baseline, or if `own_baseline` is set.
     """
@@ -31,24 +32,27 @@ class Entry(RewardScale):
     own_baseline: bool = False
     """Whether `baseline` is used even if the task's config in MLGym states a baseline."""
     data: tuple[str, ...] = ()
-    """Patterns of the files in the data folder that the agent may see; all others stay with the grader."""
+    """Shell patterns (such as `*.csv`) for the files in the data folder that the agent gets. Only the grader
+    gets the others."""
     split: Literal["", "house-prices"] = ""
-    """How `air.tasks.sources.mlgym.split` makes data that the checkout lacks; empty if it cannot be made."""
+    """The method by which `air.tasks.sources.mlgym.split` makes split data that the checkout lacks; empty if
+    there is no such method for the task."""
     player: str = Field("", pattern=r"^(\w+:\w+)?$")
     """The agent's strategy function as `module:function`, if the task is a game. It runs in its own process,
     apart from the evaluation script. Empty for other tasks."""
     probe: str = ""
-    """A file of the checkout, relative to the workspace, that can be graded in place of the artefact. If the
-    evaluation fails on both, the cause is an infrastructure failure, not the agent's artefact."""
+    """A file that can be graded instead of the artefact, to find the cause of a failed evaluation: a file of
+    the checkout, as a path relative to the workspace. If the evaluation of this file fails too, the failure
+    counts as an infrastructure failure, not as a fault of the artefact."""
     image: str = "air-base"
     """The container image of the agent's box and the grader's box."""
     repeats: int = Field(1, ge=1, le=100)
     """Number of times that each artefact is graded, each time with another seed; its score is the mean."""
     gpus: int = Field(0, ge=0)
-    """Number of GPUs of a box; the evaluation of a language model runs one process on each."""
+    """Number of GPUs of a box. The evaluation of a language model runs one process on each GPU."""
     hub: tuple[str, ...] = ()
-    """Ids of models and other files that the task's code loads from a hub such as Hugging Face's, without the
-    data sets that its config names."""
+    """Ids of models and other files that the task's code loads from a hub such as Hugging Face's. The data
+    sets that the task's config names are not listed here."""
     caveat: str = ""
     """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()
@@ -56,7 +60,10 @@ class Entry(RewardScale):
 
 
 def read_table(root: Path) -> dict[str, Entry]:
-    """Returns the entries for a checkout by config name; its own entries replace those that ship with air.
+    """Returns the entries for the tasks of a checkout of MLGym, by the name of the task's config.
+
+    The entries are those of air's `table.toml`. Entries in the checkout's `configs/air.toml` replace them or
+    are added.
 
     Args:
         root: the folder of the checkout.
@@ -70,7 +77,10 @@ def read_table(root: Path) -> dict[str, Entry]:
 
 
 def _entries(file: Path) -> dict[str, Entry]:
-    """Returns one file's entries by name. An entry with `like = "other"` inherits the keys of `other`."""
+    """Reads the entries in one TOML file and returns them by name.
+
+    An entry with `like = "other"` inherits the keys of the entry `other`.
+    """
     raw = read_toml(file)
     entries = {}
     for name, given in raw.items():
