@@ -108,7 +108,11 @@ class ActionFormat(Protocol):
         ...
 
     def opening(self, standing: Standing) -> str:
-        """Returns the text that is added after the task's description in the first prompt."""
+        """Returns the text that ends the first prompt, after the task's description.
+
+        Args:
+            standing: the state of the episode at its start.
+        """
         ...
 
     def footer(self, standing: Standing) -> str:

@@ -37,7 +37,7 @@ class Signature:
 
     @property
     def body(self) -> bool:
-        """Whether lines of text must follow the call, up to a line `end_of_NAME` with the tool's name."""
+        """Whether a call of this tool needs a body: lines of text up to the line `end_of_NAME`."""
         return "\n" in self.usage
 
 

@@ -114,7 +114,14 @@ class Differ:
     async def _change(
         self, path: str, now: _File | None, *, read: bool
     ) -> tuple[FileChange | None, str]:
-        """Returns one file's change and the file's part of the diff, or None and "" if nothing changed."""
+        """Compares a file with its earlier content. Returns a summary of the change and the text of its diff.
+
+        Returns None and "" if the file has not changed.
+
+        Args:
+            now: the file as it is now, or None if it was deleted.
+            read: whether to read its content; otherwise the file is only named.
+        """
         was, old = self._index.get(path), self._texts.pop(path, None)
         new = await self._read(path, now) if now is not None and read else None
         if now is not None and new is not None:

@@ -45,13 +45,13 @@ _LOCKS = weakref.WeakKeyDictionary()
 
 
 async def interpreter_of(image: str, run: str) -> Python | None:
-    """Returns the copy of Python that must be mounted in a box. Makes the copy if it does not exist.
+    """Returns the copy of Python to mount in a box whose image has no usable Python.
 
-    Returns None if the box needs no copy, because its image is not known to lack a usable Python.
+    Makes the copy if it does not exist. Returns None for every other image, even if it was never tried.
 
     Args:
         image: the image of the box.
-        run: the id of the run of air, for the labels of the helper container that may make the copy.
+        run: air's run id; it goes into the labels of the helper container that makes the copy.
 
     Raises:
         MissingError: the base image is not built.

@@ -87,7 +87,7 @@ class Files:
     """Reads and writes files in the roots of a box, which are its writable folders.
 
     Args:
-        roots: pairs of two paths of a folder: the one that requests use, and the one that it really has in
+        roots: a pair of paths for each folder: the path that requests use, and the folder's real path in
             the box.
     """
 

@@ -1,15 +1,15 @@
 """Launches a box that is a plain process, not a container, in Linux namespaces of its own.
 
-The launcher reads its configuration from standard input, as a frame (message) that precedes the guest's, and
-forks. The child enters new namespaces of users, mounts, processes, network, IPC and host name. It builds a
-root file system from read-only system folders of the host and writable folders of limited size, and gives up
-every privilege. Then it becomes the guest (air's program in a box), as process 1. The parent stays outside
-the box. It waits until all processes inside are dead, and removes the box's folder. If the parent or the
-child dies, the other one dies too.
+The launcher reads its configuration from standard input: the first frame (message) is for the launcher, the
+later ones are for the guest (air's program in a box). Then it forks. The child enters new namespaces of
+users, mounts, processes, network, IPC and host name. It builds a root file system from read-only system
+folders of the host and writable folders of limited size, and gives up every privilege. Then it becomes the
+guest, as process 1. The parent stays outside the box. It waits until all processes inside are dead, and
+removes the box's folder. If the parent or the child dies, the other one dies too.
 
-If the launcher runs as root, it sets everything up before it creates the box's user namespace, in which no
-user is root of the host. Otherwise it first makes a user namespace of its own, which contains the box's user
-namespace.
+If the launcher runs as root, it first does all the setup that needs root. Only then does it create the box's
+user namespace; no user in that namespace is mapped to the host's root. Otherwise it first makes a user
+namespace of its own, which contains the box's user namespace.
 
 Standard library only, Python >= 3.8, no import of `air`.
 """

@@ -386,7 +386,7 @@ class Connection:
         return b""
 
     def _route(self, reply: Reply) -> str:
-        """Passes a frame from the guest to the request, or to the relayed port, that it belongs to.
+        """Handles one frame (message) from the guest: an answer to a request, or data of a relayed port.
 
         If the frame is `bye`, returns the reason why the guest ends; otherwise returns an empty string.
         """

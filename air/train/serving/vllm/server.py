@@ -249,10 +249,10 @@ class VllmServer:
         self._check_answers()
 
     def _check_answers(self) -> None:
-        """Samples one token, to check that vLLM names tokens in the form that the package `renderers` reads.
+        """Samples one token, to check that vLLM writes tokens as `token_id:N`, as `renderers` expects.
 
         Raises:
-            InferenceError: vLLM uses another form, or does not answer.
+            InferenceError: vLLM writes tokens in another form, or does not answer.
         """
         token = min(self.policy.eos_ids, default=0)
         sampling = {"max_tokens": 1, "logprobs": 1, "temperature": 1.0}
