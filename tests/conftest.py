@@ -64,10 +64,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _be_a_machine_of_its_own(worker: str) -> None:
     """Gives this worker a host name of its own, as root can. Boxes say by it which machine their owner is on:
-    what one worker leaves behind on purpose, no other one then collects."""
+    so no other worker collects what this one leaves behind on purpose. The name is a loopback address, since
+    programs such as torchrun wait for ever if the machine's own name leads nowhere."""
+    run, number = os.getppid(), int(worker.removeprefix("gw"))
     libc = ctypes.CDLL(None, use_errno=True)
     if os.geteuid() == 0 and libc.unshare(_NEW_HOST_NAME) == 0:
-        socket.sethostname(f"{socket.gethostname()[:40]}-{worker}")
+        socket.sethostname(f"127.{run >> 8 & 255}.{run & 255}.{number + 2}")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups

@@ -75,8 +75,12 @@ async def test_sigkill_during_the_start_leaves_nothing_after_the_next_start(dela
     await harness.wait()
     await asyncio.sleep(1.5)
     assert not [c for c in _of("early") if c["State"] == "running"]
-    async with Pool(1):
-        assert not _of("early")
+    for _ in range(60):  # a busy engine may yet create what it was asked for before
+        async with Pool(1):
+            if not _of("early"):
+                return
+        await asyncio.sleep(1)
+    raise AssertionError(_of("early"))
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ for _ in 0 1; do
     [ "$code" -ne 0 ] || code=$ended
     for pid in "${pids[@]}"; do kill -KILL -- "-$pid"; done
 done 2> /dev/null
+for pid in "${pids[@]}"; do kill -KILL -- "-$pid" 2> /dev/null; done  # SLURM ends what a step leaves running
 exit "$code"
 """
 STANDINS = {
