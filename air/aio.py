@@ -10,11 +10,8 @@ T = TypeVar("T")
 
 
 async def to_the_end(work: Awaitable[T]) -> T:
-    """Waits for `work` and returns its result.
-
-    If the caller is cancelled during this time, `work` still runs to its end. Only then CancelledError is
-    raised.
-    """
+    """Waits for `work` and returns its result. If the caller is cancelled, `work` still runs to its end; only
+    then CancelledError is raised."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -30,13 +27,10 @@ async def to_the_end(work: Awaitable[T]) -> T:
 
 
 async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None = None) -> list[T]:
-    """Runs all coroutines in `works` at the same time; returns their results in the order of `works`.
+    """Runs all coroutines in `works`, at most `at_once` of them at the same time; returns their results in
+    order.
 
-    If one coroutine raises an error, the others are cancelled. After all of them have ended, this function
-    raises the error.
-
-    Args:
-        at_once: the highest number of coroutines that run at the same time; None: no limit.
+    If one coroutine raises an error, the others are cancelled. The error is raised after all have ended.
     """
     gate = asyncio.Semaphore(at_once or max(1, len(works)))
 

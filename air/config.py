@@ -19,9 +19,8 @@ from air.errors import ConfigError, MissingError
 
 
 class BaseConfig(BaseModel):
-    """The base class of all configs (classes of settings): an immutable pydantic model.
-
-    A config refuses unknown keys.
+    """The base class of all configs (classes of settings): an immutable pydantic model that refuses unknown
+    keys.
 
     The docstrings below the fields of a subclass become the descriptions of these fields.
     """
@@ -39,10 +38,8 @@ TOP_LEVEL = "(top level)"
 def read_toml(path: Path) -> dict[str, Any]:
     """Returns the contents of a TOML file, or of a JSON file if its name ends in `.json`, as a dict.
 
-    Raises:
-        MissingError: the file does not exist.
-        ConfigError: the file cannot be read, is not valid TOML or JSON, or does not contain a table (dict) at
-            its top level.
+    Raises MissingError if the file does not exist. Raises ConfigError if it cannot be read, is not valid TOML
+    or JSON, or has no table (dict) at its top level.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -61,11 +58,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> ConfigT:
     """Checks the settings in `data`, and returns them as an object of the config class `kind`.
 
-    Args:
-        where: the file or setting from which the data comes, for the error message.
-
-    Raises:
-        ConfigError: a key is unknown or has a bad value; the message names the first such key.
+    Raises ConfigError if a key is unknown or has a bad value. The message begins with `where`, the file or
+    setting from which `data` comes, and names the first such key.
     """
     try:
         return kind.model_validate(data)
@@ -77,11 +71,9 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
 
 
 def plugin(path: str) -> Any:
-    """Imports the object that `path` names in the form `module:name`, and returns the object.
+    """Imports and returns the object that `path` names in the form `module:name`.
 
-    Raises:
-        MissingError: the module cannot be imported, or does not contain this name.
-        ConfigError: `path` does not have the form `module:name`.
+    Raises MissingError if the object cannot be imported, and ConfigError if `path` does not have this form.
     """
     module, colon, name = path.partition(":")
     if not (module and colon and name):
@@ -101,8 +93,8 @@ class BadKey:
     """One error that pydantic found in a config: the wrong key, and a text for the error message."""
 
     path: tuple[str, ...]
-    """The parts of the wrong key, from the outermost TOML table to the innermost. Empty if the error concerns
-    the whole config."""
+    """The parts of the wrong key, outermost TOML table first. Empty if the error concerns the whole
+    config."""
     unknown: bool
     """Whether the key is wrong because the config class has no such key."""
     message: str
@@ -117,12 +109,7 @@ class BadKey:
 
 
 def first_bad_key(error: ValidationError, data: Any) -> BadKey:
-    """Returns the first of the errors that pydantic found in `data`.
-
-    Args:
-        error: pydantic's exception, which holds all errors.
-        data: the data that pydantic validated.
-    """
+    """Returns the first of the errors that pydantic found in `data`."""
     first, count = error.errors()[0], error.error_count()
     path = tuple(_keys(first["loc"], data))
     more = f" (and {count - 1} more)" if count > 1 else ""
@@ -135,9 +122,7 @@ def first_bad_key(error: ValidationError, data: Any) -> BadKey:
 
 def _keys(location: Sequence[int | str], data: Any) -> Iterator[str]:
     """Yields those parts of an error's location that are keys or indices in `data`, and always the last part.
-
-    The location comes from pydantic. It also contains the names of union members, which are not keys.
-    """
+    pydantic's location also contains the names of union members, which are not keys."""
     for number, part in enumerate(location):
         inside = isinstance(data, dict) and part in data
         inside = inside or (isinstance(data, list) and isinstance(part, int) and part < len(data))

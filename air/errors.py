@@ -28,10 +28,7 @@ class AirError(Exception):
 class UsageError(AirError):
     """The user's input is wrong. The error's text names the place, the problem and the remedy.
 
-    Args:
-        message: the problem.
-        where: the file, flag or key at fault.
-        remedy: what the user can do about the problem.
+    `where` is the file, flag or key at fault; `remedy` says what the user can do about it.
     """
 
     def __init__(self, message: str, *, where: str = "", remedy: str = "") -> None:
@@ -58,10 +55,7 @@ class BoxStartError(InfrastructureError):
 
 
 class BoxDiedError(InfrastructureError):
-    """A box ended while it was in use.
-
-    The guest (air's program in the box) or the container engine may have ended instead of the box.
-    """
+    """A box, its guest (air's program in the box) or the container engine ended while the box was in use."""
 
 
 class GradingError(InfrastructureError):
@@ -73,28 +67,20 @@ class InferenceError(InfrastructureError):
 
 
 class BoxFileError(AirError):
-    """A file in a box cannot be used.
-
-    The file is absent, of the wrong kind, too large, or outside the folder in which it must be.
-    """
+    """A file in a box is absent, of the wrong kind, too large, or outside the folder in which it must be."""
 
 
 class ArtefactError(AirError):
-    """The agent's artefact (its graded files) is missing or malformed.
-
-    The agent is shown the error's text.
-    """
+    """The agent's artefact (its graded files) is missing or malformed. The agent is shown the error's
+    text."""
 
 
 @contextmanager
 def boundary(kind: type[Exception], doing: str, *foreign: type[Exception]) -> Iterator[None]:
     """Context manager: if the `with` block raises an exception of a type in `foreign`, raises `kind` instead.
 
-    Args:
-        kind: the type of the new exception.
-        doing: a description of what the `with` block does. The text of the new exception is this description,
-            a colon, and the text of the old exception.
-        foreign: the types of exceptions to replace; all others pass unchanged.
+    The text of the new exception is `doing` (a description of the block), a colon, and the old exception's
+    text. Exceptions of all other types pass unchanged.
     """
     try:
         yield

@@ -27,11 +27,8 @@ def shipped(name: str) -> Path:
 def cache() -> Path:
     """Returns the path of the user's cache folder, without creating the folder.
 
-    The path is the value of the environment variable `AIR_CACHE`. If it is not set, the path is
-    `$XDG_CACHE_HOME/air`, or `~/.cache/air` if that variable is not set either.
-
-    Raises:
-        MissingError: this user has no home folder.
+    The path is `$AIR_CACHE`, else `$XDG_CACHE_HOME/air`, else `~/.cache/air`. Raises MissingError if this
+    user has no home folder.
     """
     given = os.environ.get("AIR_CACHE")
     try:
@@ -47,8 +44,7 @@ def cache() -> Path:
 def locked(path: Path) -> Iterator[None]:
     """Context manager: while the `with` block runs, no other process can lock the file `path`.
 
-    Waits until no other process holds the lock. Creates the file and its folder if necessary. Yields no
-    value.
+    Waits until the file is free. Creates the file and its folder if necessary. Yields no value.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:

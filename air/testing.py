@@ -1,8 +1,7 @@
 """Serves scripted replies in place of a real model, for demonstrations and for users' tests.
 
-`ScriptedServer` is a real HTTP server that supports the chat-completions protocol and, with a tokenizer, the
-vLLM protocol for token ids that training uses. A Python function makes each reply from the conversation so
-far. All other code runs as it does with a real model.
+`ScriptedServer` is a real HTTP server for the chat-completions protocol and, with a tokenizer, for vLLM's
+protocol of token ids that training uses. All other code runs as it does with a real model.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ from typing import Any
 
 Message = dict[str, Any]
 Script = Callable[[Sequence[Message]], str | Message]
-"""The type of functions that take the messages of a conversation and return the next reply.
-
-The reply is a text, or an assistant's message with tool calls.
-"""
+"""The type of functions that take a conversation's messages and return the next reply: a text, or an
+assistant's message with tool calls."""
 GENERATE = "/inference/v1/generate"
 _CHATML = re.compile(
     r"<\|im_start\|>(\w+)\n(?:<think>\n\n</think>\n\n)?(.*?)<\|im_end\|>", re.DOTALL
@@ -29,15 +26,12 @@ _CHATML = re.compile(
 
 
 class ScriptedServer:
-    """An HTTP server on loopback that gives scripted replies in place of a model.
+    """An HTTP server on loopback that gives scripted replies in place of a model, while its `with` block
+    runs.
 
-    Context manager: the server runs while the `with` block runs. Yields this object.
-
-    Args:
-        script: the function that returns the next reply for a conversation; several threads call it.
-        tokenizer: the tokenizer of a ChatML model, such as Qwen. If it is given, the server also supports
-            vLLM's protocol for token ids, and ends every reply in this protocol with the end-of-sequence
-            token.
+    Several threads may call `script`, which returns the next reply of a conversation. With `tokenizer`, the
+    tokenizer of a ChatML model such as Qwen, the server also supports vLLM's protocol of token ids, and ends
+    every reply in this protocol with the end-of-sequence token.
     """
 
     def __init__(self, script: Script, tokenizer: Any = None) -> None:
@@ -70,10 +64,8 @@ class _Server(ThreadingHTTPServer):
 
 
 def replies(*texts: str) -> Script:
-    """Returns a script for `ScriptedServer` that gives the replies `texts` in order.
-
-    After the last text, the script repeats it.
-    """
+    """Returns a script for `ScriptedServer` that gives the replies `texts` in order, and then repeats the
+    last."""
 
     def script(conversation: Sequence[Message]) -> str:
         spoken = sum(1 for message in conversation if message["role"] == "assistant")
@@ -83,11 +75,8 @@ def replies(*texts: str) -> Script:
 
 
 def tool_calls(*commands: str, tool: str = "bash", closing: str = "Done.") -> Script:
-    """Returns a script for `ScriptedServer` whose replies are calls of the tool `tool`.
-
-    Each reply calls the tool with the next of the commands. After the last command, the script gives the
-    reply `closing`.
-    """
+    """Returns a script for `ScriptedServer` whose replies call the tool `tool` with one command after the
+    other. After the last command, the script gives the reply `closing`."""
 
     def script(conversation: Sequence[Message]) -> str | Message:
         spoken = sum(1 for message in conversation if message["role"] == "assistant")
@@ -163,10 +152,8 @@ def _completion(model: str, reply: str | Message, prompt_tokens: int) -> dict[st
 
 
 def _events(completion: dict[str, Any]) -> bytes:
-    """Returns a chat completion in its streamed form: the bytes of three server-sent events and an end mark.
-
-    The events hold the whole reply, the finish reason, and the token counts.
-    """
+    """Returns a chat completion as a stream of server-sent events: the reply, the finish reason, and the
+    usage."""
     base = {**completion, "object": "chat.completion.chunk"}
     choice, usage = base.pop("choices")[0], base.pop("usage")
     delta = dict(choice["message"])

@@ -1,7 +1,5 @@
-"""The settings of the research environment, in which an agent works on a machine-learning task.
-
-In a run file (TOML) these settings are the keys under `[orchestrator.train.source.env]`.
-"""
+"""The settings of the research environment, in which an agent works on a machine-learning task: the keys
+under `[orchestrator.train.source.env]` in a run file (TOML)."""
 
 from __future__ import annotations
 
@@ -27,26 +25,23 @@ class AirTasksetConfig(vf.TasksetConfig):
     tasks: list[str] = Field(default=["titanic"], min_length=1)
     """The ids of the run's tasks. The command `air tasks` lists the available ids."""
     task_roots: list[Path] = Field(default_factory=list)
-    """Folders that are searched for tasks, in this order. If any is given, the tasks that come with air
-    are not used."""
+    """Folders that are searched for tasks, in this order. If any is given, the tasks of air itself are not
+    used."""
     mlgym_root: Path | None = None
-    """The folder of an MLGym checkout, which is needed for tasks whose id begins with `mlgym:`. None: the
-    environment variable `AIR_MLGYM_ROOT` names the folder."""
+    """The folder of an MLGym checkout, for tasks whose id begins with `mlgym:`. None: `$AIR_MLGYM_ROOT`."""
     examples_per_task: int = Field(1, ge=1)
     """The number of prompts made from each task; each prompt has its own seed."""
 
 
 class AirHarnessConfig(vf.HarnessConfig):
-    """Settings of air's own harness, the loop that calls the model and runs its actions.
-
-    In a run file (TOML) these settings are the keys under `[….env.agent.harness]`.
-    """
+    """Settings of air's own harness, the loop that calls the model and runs its actions: the keys under
+    `[….env.agent.harness]` in a run file (TOML)."""
 
     id: str = "air"
     """The name of the verifiers plugin that supplies the harness; `air` is this package."""
     format: str = "fenced"
-    """The action format, which defines how the model writes an action: `fenced`, `mlgym`, or your own class
-    as `module:Class`."""
+    """The action format, which defines how the model writes an action: `fenced`, `mlgym`, or your own
+    `module:Class`."""
 
     @field_validator("format")
     @classmethod
@@ -58,57 +53,47 @@ class AirHarnessConfig(vf.HarnessConfig):
         return value
 
     format_retries: int | None = Field(None, ge=0)
-    """The number of consecutive replies with a format error after which the model may still try again. If the
-    next reply also has a format error, the episode ends and is graded. None: the action format's own limit
-    (`mlgym`: 2; `fenced`: no limit)."""
+    """The number of consecutive replies with a format error that the model may make. The next one ends the
+    episode, which is then graded. None: the action format's own limit (`mlgym`: 2; `fenced`: no limit)."""
     window: int = Field(1000, ge=1)
     """The number of lines of an open file that the tools of the format `mlgym` show at once. If these lines
-    together have more than `max_observation_tokens` tokens, the middle of the text is still cut out."""
+    have more than `max_observation_tokens` tokens, their middle is still cut out."""
     overlap: int = Field(2, ge=0)
-    """The number of lines that are shown both before and after the agent scrolls to the next part of a file.
-    Only the format `mlgym` uses this setting."""
+    """Format `mlgym`: the number of lines that are shown both before and after the agent scrolls in a
+    file."""
     memory: bool = False
-    """Whether the agent has tools to keep notes during its episode. Only the format `mlgym` uses this
-    setting."""
+    """Format `mlgym`: whether the agent has tools to keep notes during its episode."""
     history: int | None = Field(None, ge=1)
-    """How many observations, counted from the latest, are sent to the model. Older observations are replaced
-    by a short note. None: all are sent. Use it only for evaluation, because it changes earlier parts of the
-    prompt from call to call, so that an episode is no longer one training sample."""
+    """How many observations, counted from the latest, are sent to the model; a short note replaces older
+    ones. None: all. Only for evaluation: it changes earlier parts of the prompt, so an episode is no longer
+    one training sample."""
     max_observation_tokens: int = Field(1024, ge=16)
-    """The upper limit on the tokens of one observation. The middle of a longer observation is cut out. A mark
-    in the text shows the cut, and the metric `cut_observations` counts such observations."""
+    """The upper limit on the tokens of one observation. The middle of a longer observation is cut out, with a
+    mark in its place, and the metric `cut_observations` counts it."""
     max_context_tokens: int | None = Field(None, ge=64)
-    """The upper limit on the tokens of one episode. If the next model call could exceed the limit, the
-    episode ends and is graded. None: only the limit of the model server applies."""
+    """The upper limit on the tokens of one episode. If the next model call could exceed it, the episode ends
+    and is graded. None: only the limit of the model server applies."""
     tokenizer: str | None = None
-    """The Hugging Face hub id or the folder of the model's tokenizer, which counts the tokens of
-    observations. None: the number of tokens is estimated, with three bytes for each token."""
+    """The Hugging Face hub id or folder of the tokenizer that counts the tokens of observations. None: the
+    number of tokens is estimated, with three bytes for each token."""
 
     @classmethod
     def own_fields(cls) -> set[str]:
         """Returns the names of the settings that this class adds to those of verifiers, except `format`.
 
-        Trajectories record the values of these settings, because they decide what the model is shown. The
-        settings of verifiers itself are not recorded, because they may contain secrets.
+        Trajectories record these settings, but not those of verifiers itself, which may contain secrets.
         """
         return set(cls.model_fields) - set(vf.HarnessConfig.model_fields) - {"format"}
 
     def tool_settings(self, hosts: tuple[str, ...]) -> ToolSettings:
-        """Returns the settings of the agent's tools.
-
-        Args:
-            hosts: the network hosts that the task's box may reach.
-        """
+        """Returns the settings of the agent's tools; `hosts` are the network hosts that the task's box may
+        reach."""
         return ToolSettings(
             window=self.window, overlap=self.overlap, memory=self.memory, hosts=hosts
         )
 
     def check_history(self) -> None:
-        """Checks, before training starts, that no observations will be left out of the prompt.
-
-        Raises:
-            ConfigError: the setting `history`, which leaves old observations out, is set.
-        """
+        """Raises ConfigError if `history` is set, because training needs every observation in the prompt."""
         if self.history is not None:
             raise ConfigError(
                 "leaving out old observations rewrites the prompt, so an episode would not be one sample",
@@ -133,43 +118,40 @@ class AirHarnessConfig(vf.HarnessConfig):
 class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """Settings of the research environment: the keys under `[….env]` in a run file (TOML).
 
-    The settings of the reward also belong to this class. Its base class `RewardSettings` defines them.
+    The base class `RewardSettings` defines the settings of the reward.
     """
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=10)
-    """The settings of the agent. `runtime.type` is `docker` (each box is a container) or `subprocess` (each
-    box is a plain process, not a container)."""
+    """The settings of the agent. `runtime.type` is `docker` (boxes are containers) or `subprocess` (plain
+    processes)."""
     credit: Literal["episode", "segment"] = "episode"
-    """How the reward of an episode is assigned to traces. A trace is the record of verifiers that becomes one
-    training sample. `episode`: each episode becomes one trace, whose reward is the sum of all reward terms.
-    `segment`: each part of an episode up to a `validate` becomes one trace, whose reward is the reward that
-    arose in that part (see `air.env.credit`)."""
+    """How the reward of an episode is assigned to traces (records of verifiers, each of which becomes one
+    training sample). `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each
+    part of the episode up to a `validate`, with the reward that arose in that part (see `air.env.credit`)."""
     image: str | None = None
-    """The container image of agents' boxes; grader boxes always use the task's image. Use `air-harness` for
-    harnesses whose agent is a program in the box (`bash`, `mini_swe_agent`). None: each task's own image."""
+    """The container image of agents' boxes (graders use the task's). `air-harness` serves harnesses whose
+    agent is a program in the box (`bash`, `mini_swe_agent`). None: each task's own image."""
     record_dir: Path | None = None
-    """The folder in which trajectories (recorded episodes) are written, one file for each episode. None:
-    trajectories are not written."""
+    """The folder for trajectories (recorded episodes), one file for each episode. None: no trajectories."""
     record_diffs: bool = True
     """Whether a trajectory contains the changes that each step made in the workspace."""
     record_traces: bool = True
-    """Whether the traces of verifiers are written to files beside the trajectories. A trace contains the
-    tokens and their log probabilities."""
+    """Whether verifiers' traces, with tokens and log probabilities, are written to files beside the
+    trajectories."""
     record_artefacts_mb: float = Field(16.0, ge=0, allow_inf_nan=False)
-    """The largest artefact (the agent's graded files), in MiB, that is stored beside the trajectories. A
-    stored artefact can be graded again later. 0: no artefact is stored."""
+    """The largest artefact (the agent's graded files), in MiB, that is stored beside the trajectories, so
+    that it can be graded again later. 0: no artefact is stored."""
     record_artefacts_total_mb: float = Field(2048.0, ge=0, allow_inf_nan=False)
     """The upper limit, in MiB, on the total compressed size of the artefacts that are stored in one
     `record_dir`."""
     max_boxes: int = Field(32, ge=1)
     """The highest number of agents' boxes that run at the same time in this process."""
     warm_boxes: int = Field(0, ge=0)
-    """For each kind of box, the number of boxes that are started in advance, so that episodes do not wait for
-    them."""
+    """For each kind of box, the number of boxes that are started before an episode needs them."""
     gpus: Literal["auto"] | list[str] = Field(default_factory=list)
-    """The GPUs that boxes may use: a list of the indices that `nvidia-smi` shows (`["7"]`), of UUIDs, or of
-    beginnings of UUIDs. `auto`: all GPUs in the environment variable `CUDA_VISIBLE_DEVICES`, except
-    `trainer_gpus` and `inference_gpus`."""
+    """The GPUs that boxes may use: indices from `nvidia-smi` (`["7"]`), UUIDs, or beginnings of UUIDs.
+    `auto`: all GPUs in the environment variable `CUDA_VISIBLE_DEVICES`, except `trainer_gpus` and
+    `inference_gpus`."""
     trainer_gpus: list[str] = Field(default_factory=list)
     """The GPUs of the trainer, named as in `gpus`. Boxes must not use them."""
     inference_gpus: list[str] = Field(default_factory=list)
@@ -188,8 +170,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """The number of boxes that may share one GPU; its memory is not divided among them. 1: no sharing."""
     max_failures: int = Field(100, ge=0)
     """The number of consecutive episodes that may fail because of the infrastructure (not because of the
-    agent) before the run is stopped. All worker processes count together. Set this number higher than the
-    number of episodes that run at once, since one outage may end all of them. 0: the run is never stopped."""
+    agent) before the run is stopped, counted over all worker processes. Set it above the number of episodes
+    that run at once, since one outage may end all of them. 0: the run is never stopped."""
     grader_boxes: int = Field(2, ge=1)
     """The highest number of grader boxes that run at the same time in this process."""
 
@@ -234,11 +216,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
 
 def check_history(env: vf.EnvConfig) -> None:
-    """Checks, before training starts, that no observations will be left out of the prompt.
-
-    Raises:
-        ConfigError: the harness's setting `history`, which leaves old observations out, is set.
-    """
+    """Raises ConfigError if the harness's setting `history` is set, because training needs every
+    observation."""
     harness = env.agent.harness if isinstance(env, ResearchEnvConfig) else None
     if isinstance(harness, AirHarnessConfig):
         harness.check_history()

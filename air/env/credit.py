@@ -1,8 +1,7 @@
-"""Assigns each term of an episode's reward to the segments of the episode in which it arose.
+"""Assigns each term of an episode's reward to the segment of the episode in which it arose.
 
-A segment is the part of an episode up to a `validate`. Replies after the last `validate` belong to the
-automatic `validate` at the episode's end. With the setting `credit = "segment"` each segment becomes one
-trace (one training sample). Each term of the reward is added to the segment in which it arose:
+A segment is the part of an episode up to a `validate`; the last segment ends with the automatic one at the
+episode's end. With `credit = "segment"` each segment becomes one trace (one training sample):
 
     delta, failed_validates   the segment that the `validate` ends
     format                    the segment of the reply that was not an action
@@ -10,8 +9,8 @@ trace (one training sample). Each term of the reward is added to the segment in 
     test_score                the last segment, which made the last artefact
     terms of verifiers        the last segment, since a judge of verifiers sees the whole episode
 
-If there is no reply between two validates, both end the same segment, so that every segment has sampled
-tokens. The rewards of the segments add up to the reward of the episode.
+Two validates without a reply between them end the same segment, so that every segment has sampled tokens. The
+rewards of the segments add up to the reward of the episode.
 """
 
 from __future__ import annotations
@@ -24,12 +23,9 @@ from typing import Any
 from air.errors import InfrastructureError
 
 Payment = dict[str, Any]
-"""One part of an episode's reward: the part that arose since the previous payment.
-
-The dict has three keys. `nodes` is the number of nodes (messages) that the trace had at that time. `ends`
-tells whether a `validate` ended a segment there. `terms` holds the amounts by the names of the reward's
-terms. The trace stores all payments in its `info["air"]["paid"]`.
-"""
+"""The part of an episode's reward that arose since the previous payment; stored in the trace's
+`info["air"]["paid"]`. `nodes`: the number of nodes (messages) that the trace had at that time; `ends`:
+whether a `validate` ended a segment there; `terms`: the amounts by the names of the reward's terms."""
 
 ONLY_LAST: dict[str, Any] = {
     "metrics": {},
@@ -38,31 +34,23 @@ ONLY_LAST: dict[str, Any] = {
     "root_reply": None,
     "stop_condition": "validate",
 }
-"""Values that replace the fields of these names in all traces of a split episode except the last one.
-
-Only the last trace holds the episode's own values, so that a mean over traces counts each episode once.
-"""
+"""Values that replace the fields of these names in all traces of a split episode except the last one, so that
+a mean over traces counts each episode once."""
 
 
 @dataclass
 class Ledger:
-    """The list of payments of a running episode.
-
-    It shows which part of the reward arose at which position of the trace.
-    """
+    """The payments of a running episode: which part of the reward arose at which position of the trace."""
 
     payments: list[Payment] = field(default_factory=list)
     _so_far: dict[str, float] = field(default_factory=dict)
 
     def note(self, nodes: int, terms: Mapping[str, float], *, ends: bool) -> None:
-        """Adds a payment for the part of the reward that arose since the last call of this method.
+        """Adds a payment for the reward that arose since the last call, if any arose or if a segment ends
+        here.
 
-        Adds nothing if no reward arose, unless a segment ends here.
-
-        Args:
-            nodes: the present number of nodes (messages) in the trace.
-            terms: the present values of all terms of the reward, by name.
-            ends: whether a `validate` ends a segment here.
+        `nodes` is the present number of nodes in the trace, `terms` the present values of all reward terms;
+        `ends` tells whether a `validate` ends a segment here.
         """
         arisen = {
             name: value - self._so_far.get(name, 0.0)
@@ -76,10 +64,8 @@ class Ledger:
 
 @dataclass
 class Segment:
-    """A part of an episode that ends at a `validate`, with its reward `terms`.
-
-    The segment consists of the nodes (messages) of the trace with the numbers from `start` to `end - 1`.
-    """
+    """A part of an episode that ends at a `validate`: the trace's nodes (messages) from `start` to `end - 1`,
+    with the reward `terms` that arose in them."""
 
     start: int
     end: int
@@ -92,11 +78,10 @@ class Segment:
 
 
 def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segment]:
-    """Returns the segments of an episode in order. The list is never empty.
+    """Returns the segments of an episode in order; the list is never empty.
 
-    Args:
-        sampled: for each node (message) of the trace, whether the model wrote it.
-        payments: the payments of the episode's `Ledger`.
+    `sampled` tells for each node (message) of the trace whether the model wrote it; `payments` come from
+    `Ledger`.
     """
     parts: list[Segment] = []
     start, unpaid = 0, Segment(0, 0, {})
@@ -122,12 +107,9 @@ def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segme
 def split(trace: Any) -> list[Any]:
     """Returns one trace for each segment of an episode, or only `trace` itself if the episode failed.
 
-    Each new trace is a copy of `trace` up to the end of its segment. Only the tokens of the segment itself
-    are trained. The tokens of earlier segments are only context, so their loss masks are false. Only the last
-    trace has the episode's metrics.
-
-    Raises:
-        InfrastructureError: the payments do not add up to the trace's rewards.
+    Each new trace is a copy of `trace` up to the end of its segment. The loss masks of earlier segments are
+    false, so that they are only context. Only the last trace has the episode's metrics. Raises
+    InfrastructureError if the payments do not add up to the trace's rewards.
     """
     if not trace.ok:
         return [trace]
@@ -178,10 +160,8 @@ def _part(trace: Any, number: int, parts: Sequence[Segment]) -> Any:
 
 
 def _as_context(node: Any) -> Any:
-    """Returns a copy of a node (message) that training uses only as context.
-
-    The copy is not marked as sampled by the model, and its loss mask is false for every token.
-    """
+    """Returns a copy of a node (message) that training uses only as context: not sampled, with an all-false
+    mask."""
     fields = type(node).model_fields
     gone = {name: None for name in ("sampling_mask", "kept_tokens") if name in fields}
     return node.model_copy(
@@ -190,11 +170,7 @@ def _as_context(node: Any) -> Any:
 
 
 def _is_of(call: Any, segment: Segment, last: bool) -> bool:
-    """Whether a call of the model belongs to `segment`. Failed calls belong to the last segment.
-
-    Args:
-        last: whether `segment` is the episode's last segment.
-    """
+    """Whether a model call belongs to `segment`; failed calls belong to the last segment."""
     if call.node is None:
         return last
     return bool(segment.start <= call.node < segment.end)

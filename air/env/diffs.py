@@ -1,9 +1,8 @@
 """Finds what each step of an agent changed in its workspace, as a unified diff.
 
-After a step, one `find` in the box lists the workspace's regular files with size, times and inode. A file is
-read again only if one of these changed. It is compared with its earlier content, which a `Differ` stores in
-memory. So a step that changes nothing costs one short command. Links are not followed. A file that cannot be
-read, is not text, or is large is named in the result without its content.
+After a step, one `find` in the box lists the regular files with size, times and inode; only files for which
+these changed are read again. Links are not followed. A file that is unreadable, large or no text is only
+named.
 """
 
 from __future__ import annotations
@@ -20,19 +19,17 @@ from air.sandbox.contract.box import Box
 from air.trajectories import Diff, FileChange
 
 FILE_BYTES = 64_000
-"""The largest file, in bytes, whose content is compared. A larger file that changed is only named in the
-result."""
+"""The largest file, in bytes, whose content is compared. A larger file that changed is only named."""
 DIFF_CHARS = 16_000
 """The upper limit on the characters in the diff of one step."""
 PART_CHARS = 4_000
-"""The upper limit on the characters that one file adds to the diff of a step. The lines that do not fit are
-left out."""
+"""The upper limit on the characters that one file adds to a step's diff; further lines are left out."""
 MOST_LINES = 10_000
 """The most lines of a file that is compared, because the time grows with the square of the number of lines. A
-changed file with more lines is only named in the result, without its content."""
+changed file with more lines is only named."""
 STEP_LINES = 20_000
-"""The most lines that are compared after one step, in all changed files together. Each file counts with the
-number of lines of its old or its new content, whichever is longer."""
+"""The most lines that are compared after one step in all changed files together. Each file counts with its
+old or its new number of lines, whichever is larger."""
 MOST_READ = 100
 """The upper limit on the number of changed files whose content is read after one step."""
 MOST_LISTED = 200
@@ -48,16 +45,13 @@ _FIND = ("find", ".", "-xdev", "-type", "f", "-printf", r"%s %T@ %C@ %i %P\0")
 class _File:
     size: int
     stamp: str
-    """The times and the inode of the file as text. If this text has changed, the content may have changed
-    too."""
+    """The file's times and inode as text. If this text has changed, the content may have changed too."""
 
 
 @dataclass
 class Differ:
-    """Finds the changes that each step makes in the workspace of one box.
-
-    Call `start` once, then `diff` after every step.
-    """
+    """Finds the changes that each step makes in the workspace of one box: `start` once, then `diff` after
+    every step."""
 
     box: Box
     _index: dict[str, _File] = field(default_factory=dict)
@@ -67,11 +61,8 @@ class Differ:
     """How many lines the current call of `diff` may still compare; it starts at `STEP_LINES`."""
 
     async def start(self) -> None:
-        """Reads the current state of the workspace, so that the first call of `diff` can compare with it.
-
-        Raises:
-            BoxDiedError: the box is gone.
-        """
+        """Reads the workspace's present state for the first call of `diff`. Raises BoxDiedError if the box is
+        gone."""
         found = await self._list()
         if isinstance(found, str):
             return  # the first `diff` reports that the workspace cannot be listed
@@ -83,8 +74,7 @@ class Differ:
     async def diff(self) -> Diff:
         """Returns what changed in the workspace since the last call of `diff` or `start`.
 
-        Raises:
-            BoxDiedError: the box is gone.
+        Raises BoxDiedError if the box is gone.
         """
         began, self._lines_left = time.monotonic(), STEP_LINES
         found = await self._list()
@@ -114,13 +104,10 @@ class Differ:
     async def _change(
         self, path: str, now: _File | None, *, read: bool
     ) -> tuple[FileChange | None, str]:
-        """Compares a file with its earlier content. Returns a summary of the change and the text of its diff.
+        """Compares a file with its earlier content; returns a summary and the diff, or None and "" without a
+        change.
 
-        Returns None and "" if the file has not changed.
-
-        Args:
-            now: the file as it is now, or None if it was deleted.
-            read: whether to read its content; otherwise the file is only named.
+        `now` is None if the file was deleted. If `read` is false, the file is only named.
         """
         was, old = self._index.get(path), self._texts.pop(path, None)
         new = await self._read(path, now) if now is not None and read else None
@@ -195,11 +182,8 @@ def _bounded(text: str, most: int) -> str:
 
 
 def _quoted(name: str) -> str:
-    """Returns a file name as git writes it in a diff (with git's option `core.quotePath` off).
-
-    A name with a control character, a quote or a backslash is put in quotes, and these characters are escaped
-    as in C.
-    """
+    """Returns a file name as git writes it in a diff (with git's option `core.quotePath` off): quoted, with C
+    escapes, if the name has a control character, a quote or a backslash."""
     text = _ODD_IN_NAMES.sub(lambda found: _ESCAPED.get(found[0], f"\\{ord(found[0]):03o}"), name)
     return name if text == name else f'"{text}"'
 

@@ -51,12 +51,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     async def start(self) -> None:
         """Checks Docker, images and GPUs; prepares the tasks' data; then opens the pools of boxes.
 
-        Grader boxes have their own pool, because an agent keeps its own box while it waits for a grade.
-
-        Raises:
-            MissingError: Docker or an image is not available.
-            ConfigError: there are too few GPUs, or the agent is a program and its box would have no
-                isolation.
+        Grader boxes have their own pool, because an agent keeps its box while it waits for a grade. Raises
+        MissingError if Docker or an image is not available. Raises ConfigError if there are too few GPUs, or
+        if the agent is a program whose box would have no isolation.
         """
         config = self.config
         specs = [self._spec(name) for name in config.taskset.tasks]
@@ -91,9 +88,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
         """Runs one episode, from its first turn to its grades, in a box that no other episode uses.
 
-        Raises:
-            InfrastructureError: the run must stop, because too many consecutive episodes have failed (see
-                `air.env.failure_breaker`).
+        Raises InfrastructureError if too many consecutive episodes have failed (see
+        `air.env.failure_breaker`).
         """
         await asyncio.to_thread(self._breaker.check)
         try:
@@ -151,12 +147,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return self._agents.lease(self._box_spec(spec))
 
     def world(self, spec: TaskSpec, box: Box) -> ResearchWorld:
-        """Returns a new world for one episode of a task.
+        """Returns a new world for one episode in `box`, a box in which nothing has run.
 
         The caller must then call `reset` of the world, which puts the task's files into the box.
-
-        Args:
-            box: a new box, in which nothing has run.
         """
         if self._grader is None:
             raise RuntimeError("the environment is not serving: enter `env.serving()` first")
@@ -178,15 +171,12 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return self._specs[task_id]
 
     def _box_spec(self, spec: TaskSpec) -> BoxSpec:
-        """Returns the specification of the box in which an agent works on a task."""
         box_spec = spec.box_spec(self.config.provider)
         return box_spec.model_copy(update={"image": self.config.image or box_spec.image})
 
     def _harness(self) -> AirHarnessConfig | None:
-        """Returns the settings of air's own harness, or None if the run uses another harness.
-
-        A harness is the loop that plays the agent.
-        """
+        """Returns the settings of air's own harness (its agent loop), or None if the run uses another
+        harness."""
         harness = self.config.agent.harness
         if harness is None:
             return AirHarnessConfig()
@@ -207,13 +197,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 def _gpus(
     config: ResearchEnvConfig, specs: Sequence[TaskSpec]
 ) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns a pool of GPUs for agents' boxes and a second one for grader boxes.
-
-    Returns None in place of both pools if the settings name no GPUs.
-
-    Raises:
-        ConfigError: a task needs more GPUs than are available.
-    """
+    """Returns the GPU pools of agents' boxes and of grader boxes, or None twice if the settings name no
+    GPUs."""
     if not config.gpus:
         for spec in specs:
             if spec.gpus or spec.grader.gpus:

@@ -1,6 +1,6 @@
 """The state of one running episode: its world, its recorder and its counters.
 
-verifiers shares its task and harness objects between episodes. So the state is an attribute of the episode's
+verifiers shares its task and harness objects between episodes, so the state is an attribute of the episode's
 runtime (`air.env.runtimes`), which no other episode uses.
 """
 
@@ -22,12 +22,13 @@ EARLY_SECONDS = 0.1
 """How many seconds before verifiers' deadline air ends an episode. At the deadline itself, verifiers 0.3
 would let the episode fail without a grade."""
 OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
-"""Lower-case texts. If an error message of a model server contains one of them, the prompt was too long."""
+"""Lower-case texts. If a model server's error message contains one of them, the prompt was too long."""
 
 
 @dataclass
 class Counters:
-    """Counts of what happened in one episode (turns, format errors, …), and the time of its model calls."""
+    """Counts of what happened in one episode (turns, format errors, …), and the seconds of its model
+    calls."""
 
     turns: int = 0
     format_errors: int = 0
@@ -56,28 +57,25 @@ class Episode:
     trace: Any = None
     """The verifiers trace of the episode; None before the task is set up."""
     ledger: Ledger = field(default_factory=Ledger)
-    """The list of the parts of the reward, each with the position in the trace at which it arose."""
+    """The parts of the reward, each with the position in the trace at which it arose."""
     failed: bool = False
     """Whether an infrastructure failure ended the episode."""
     differ: Differ | None = None
     """The object that finds what each step changed in the workspace; None if changes are not recorded."""
     model_call: dict[str, Any] = field(default_factory=dict)
-    """The duration and token counts of the last model call, until the line of the next step contains them."""
+    """The duration and token counts of the last model call, for the line of the next step."""
     recorded: int = 0
     """The number of gradings that have already been written to the trajectory."""
     why_ended: str = ""
-    """The reason why the episode ended: `submit`, `turns`, `context`, `length`, `format`, `killed`, or the
-    name of verifiers' stop condition. Empty while the episode runs."""
+    """Why the episode ended: `submit`, `turns`, `context`, `length`, `format`, `killed`, or the name of
+    verifiers' stop condition. Empty while the episode runs."""
 
     def __post_init__(self) -> None:
         self.world.on_validated = lambda: self._note(ends=True)
 
     def system(self, given: str | None) -> str:
-        """Returns the system prompt: the text `given`, then the instructions of the action format.
-
-        Args:
-            given: the system prompt from the settings; None: there is none.
-        """
+        """Returns the system prompt: the one from the settings, `given`, then the action format's
+        instructions."""
         if self.format is None:
             return given or ""
         tools = self.world.tools
@@ -86,12 +84,8 @@ class Episode:
         return "\n\n".join(part for part in (given, instructions) if part)
 
     def prompt(self, given: str, max_turns: int | None) -> str:
-        """Returns the first user prompt: the text `given`, then the opening text of the action format.
-
-        Args:
-            given: the text of the task.
-            max_turns: the most turns of the episode; None: no limit.
-        """
+        """Returns the first user prompt: the task's text `given`, then the opening text of the action
+        format."""
         if self.format is None:
             return given
         return given + self.format.opening(self.world.standing(max_turns))
@@ -104,10 +98,8 @@ class Episode:
         }
 
     async def start_diffs(self) -> None:
-        """Reads all files of the workspace, so that the changes made by the first step can be found.
-
-        Does nothing if changes are not recorded.
-        """
+        """If changes are recorded, reads the workspace's files, so that the changes of the first step can be
+        found."""
         if self.format and self.recorder.path is not None and self.config.record_diffs:
             self.differ = Differ(self.world.box)
             with self.world.times.as_recording():
@@ -125,13 +117,9 @@ class Episode:
     ) -> None:
         """Writes one turn to the trajectory, with the changes that the turn made in the workspace.
 
-        Args:
-            reply: the model's message.
-            action: the action in the reply; None if there is none.
-            step: the result of the action; None if there is no action.
-            shown: the text that the model is shown next.
-            left: the number of remaining turns; None: no limit.
-            problem: why the reply has no action: `format` or `length`.
+        `shown` is the text that the model is shown next, and `left` the number of remaining turns (None: no
+        limit). If the reply has no action, `action` and `step` are None and `problem` says why: `format` or
+        `length`.
         """
         diff = await self._diff() if step is not None else None
         self.write_step(
@@ -148,16 +136,10 @@ class Episode:
     def write_step(
         self, reply: str, action: str | None, step: Step | None, shown: str, **more: Any
     ) -> None:
-        """Writes one turn to the trajectory.
+        """Writes one turn to the trajectory, like `record_step`, but does not look for changes in the
+        workspace.
 
-        Unlike `record_step`, this method does not look for changes in the workspace.
-
-        Args:
-            reply: the model's message.
-            action: the text of the action in the reply; None if there is none.
-            step: the result of the action; None if there is none.
-            shown: the text that the model is shown next.
-            more: further fields of the trajectory's line.
+        `action` is the text of the reply's action. `more` are further fields of the trajectory's line.
         """
         self.recorder.write(
             "step",
@@ -183,7 +165,7 @@ class Episode:
             return await self.differ.diff()
 
     def record_validation(self, validation: Validation) -> None:
-        """Writes the result of one grading, `validation`, as a line of the trajectory."""
+        """Writes the result of one grading as a line of the trajectory."""
         self.recorder.write(
             "validate",
             turn=self.counters.turns,
@@ -206,8 +188,8 @@ class Episode:
     async def finish(self) -> None:
         """Grades the artefact at the end of the episode, and records the gradings.
 
-        The artefact is graded on the validation split, unless `submit` has already graded it there, and then
-        on the test split.
+        The artefact is graded on the validation split, unless `submit` has done so, and then on the test
+        split.
         """
         await self.world.finish()
         for validation in self.world.validations[self.recorded :]:
@@ -238,10 +220,8 @@ class Episode:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the episode (scores, counts and times) by name.
-
-        A score that was never computed is left out.
-        """
+        """The metrics of the episode (scores, counts and times) by name, without scores that were never
+        computed."""
         world, counters = self.world, self.counters
         scored = [v for v in world.validations if v.score is not None]
         values = {
@@ -275,10 +255,8 @@ class Episode:
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def summary(self) -> dict[str, Any]:
-        """Returns the summary of the episode, which the trace stores in `info["air"]`.
-
-        The dict holds scores, reward terms, metrics, payments, and the reason why the episode ended.
-        """
+        """Returns the summary of the episode (scores, reward terms, metrics, payments), which the trace
+        stores in `info["air"]`."""
         return {
             "episode": self.id,
             "task": self.world.task.id,
@@ -295,7 +273,7 @@ class Episode:
 
 
 def as_call(action: Action) -> Call:
-    """Converts an action to the form in which trajectories store it, and returns the result."""
+    """Returns an action in the form in which trajectories store it."""
     tool = action.tool
     use = None if tool is None else ToolUse(name=tool.name, args=tool.args, body=tool.body)
     return Call(script=action.script, tool=use, ending=action.ending)

@@ -1,13 +1,9 @@
 """The failure breaker: stops a run after too many consecutive episodes failed because of the infrastructure.
 
-The workers of a run cannot stop prime-rl, which started them. So all workers count consecutive failures in
-one file. The environment variable `AIR_BREAKER_FILE` names this file. After too many failures the breaker
-opens, like an electric circuit breaker: from then on every episode fails at once with the reason. The program
-that launched the run watches the file (function `opened`) and ends the run. If the variable is not set, each
-process counts its own episodes, and no run is ended.
-
-The file must be on a file system that all workers share and that supports flock(2). An open breaker stays
-open until the launching program resets it (function `fresh`).
+A run's workers cannot stop prime-rl, which started them. So they count consecutive failures in one file,
+which `AIR_BREAKER_FILE` names. When the breaker opens, every further episode fails at once with the reason,
+and the program that launched the run ends it. Without the variable, each process counts alone, and no run is
+ended. The file must be on a file system that all workers share and that supports flock(2).
 """
 
 from __future__ import annotations
@@ -31,20 +27,17 @@ _LOG = logging.getLogger(
 @dataclass
 class _Count:
     failures: int = 0
-    """How many consecutive episodes, up to the latest one, have failed because of the infrastructure."""
+    """The number of consecutive episodes, up to the latest, that failed because of the infrastructure."""
     opened: str = ""
-    """The reason why the breaker opened, so that the run must stop. Empty while the run may continue."""
+    """Why the breaker opened, so that the run must stop. Empty while the run may continue."""
 
 
 class Breaker:
-    """A counter of consecutive episodes that failed because of the infrastructure.
+    """A counter of consecutive episodes that failed because of the infrastructure; all workers share its
+    `file`.
 
-    When the count reaches a limit, the breaker opens: from then on no episode may start. All methods block
-    while another process has locked the file.
-
-    Args:
-        limit: the number of consecutive failures that opens the breaker; 0: it never opens.
-        file: the file with the count, which the run's workers share; None: this process counts alone.
+    At `limit` failures (0: never) the breaker opens: from then on no episode may start. If `file` is None,
+    this process counts alone. All methods block while another process has locked the file.
     """
 
     def __init__(self, limit: int, file: Path | None) -> None:
@@ -53,23 +46,12 @@ class Breaker:
 
     @classmethod
     def of_run(cls, limit: int) -> Breaker:
-        """Returns the breaker of the run to which this process belongs.
-
-        Its file is the one that the environment variable `AIR_BREAKER_FILE` names. If the variable is not
-        set, this process counts alone.
-
-        Args:
-            limit: the number of consecutive failures that opens the breaker; 0: it never opens.
-        """
+        """Returns the breaker of the run to which this process belongs; `AIR_BREAKER_FILE` names its file."""
         file = os.environ.get(FILE_ENV)
         return cls(limit, Path(file) if file else None)
 
     def check(self) -> None:
-        """Raises an error if the breaker is open, because then no further episode may start.
-
-        Raises:
-            InfrastructureError: the breaker is open.
-        """
+        """Raises InfrastructureError if the breaker is open, because then no further episode may start."""
         if reason := self._count().opened:
             raise InfrastructureError(reason)
 
@@ -78,19 +60,14 @@ class Breaker:
         self._count("")
 
     def failed(self, error: str) -> None:
-        """Adds one to the count, after an episode that failed because of the infrastructure.
-
-        Args:
-            error: the text of the failure. If the breaker opens now, its reason quotes this text.
-        """
+        """Adds one to the count, after an episode that failed because of the infrastructure with the text
+        `error`."""
         self._count(error)
 
     def _count(self, error: str | None = None) -> _Count:
         """Updates the number of consecutive failures after an episode; returns the new count.
 
-        Args:
-            error: the reason why the episode failed. Empty: the episode ended without an infrastructure
-                failure. None: no episode ended, so the count is only read.
+        `error` is the reason of the failure, "" if the episode did not fail, or None to read the count only.
         """
         if self._file is None:
             before, self._own = self._own, self._next(self._own, error)
@@ -126,8 +103,7 @@ class Breaker:
 def opened(file: Path) -> str:
     """Returns the reason why the run that uses the breaker file `file` must stop, or "" if it may continue.
 
-    Raises:
-        ConfigError: the file cannot be used.
+    Raises ConfigError if the file cannot be used.
     """
     if not file.exists():
         return ""
@@ -138,11 +114,8 @@ def opened(file: Path) -> str:
 def fresh(file: Path) -> dict[str, str]:
     """Removes the breaker file of an earlier run, so that a new run begins with a closed breaker.
 
-    Returns:
-        A dict with the environment variable that the processes of the new run need, and its value.
-
-    Raises:
-        ConfigError: the file cannot be used.
+    Returns the environment variable that the processes of the new run need, and its value. Raises ConfigError
+    if the file cannot be used.
     """
     with boundary(ConfigError, f"cannot use {file}", OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -151,10 +124,7 @@ def fresh(file: Path) -> dict[str, str]:
 
 
 def _held(file: Path) -> IO[str]:
-    """Opens and locks the breaker file; returns the open file. Closing it releases the lock.
-
-    Waits while another process has locked the file.
-    """
+    """Opens the breaker file, waits for its lock, and returns the open file. Closing it releases the lock."""
     with boundary(ConfigError, f"{FILE_ENV}: cannot use {file}", OSError):
         held = file.open("a+", encoding="utf-8")
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -1,8 +1,5 @@
-"""Builds the first and last line of an episode's trajectory file.
-
-The first line contains the settings, the machine and the versions of packages. The last line states how the
-episode ended.
-"""
+"""Builds the first line (settings, machine, versions) and the last line (how the episode ended) of a
+trajectory."""
 
 from __future__ import annotations
 
@@ -24,10 +21,8 @@ from air.rewards.terms import RewardSettings
 from air.trajectories.artefacts import ArtefactStore
 
 TRACES = "traces"
-"""The name of a subfolder in the folder of trajectories. It holds the traces of verifiers.
-
-Each file contains one verifiers episode with one trace, in the format that verifiers itself reads.
-"""
+"""The subfolder of the trajectories' folder that holds the traces of verifiers. Each file contains one
+verifiers episode with one trace, in verifiers' own format."""
 _PACKAGES = ("air-agent", "verifiers", "renderers", "numpy", "pydantic", "torch", "transformers")
 
 
@@ -50,10 +45,7 @@ def store(config: ResearchEnvConfig) -> ArtefactStore | None:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that influence a result, by name.
-
-    Packages that are not installed are left out.
-    """
+    """Returns the versions of Python and of the installed packages that influence a result, by name."""
     installed = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -70,9 +62,9 @@ def config_hash(config: ResearchEnvConfig) -> str:
 
 
 def started(episode: Episode) -> dict[str, Any]:
-    """Returns those fields of a trajectory's first line that do not come from verifiers, as a dict.
+    """Returns those fields of a trajectory's first line that do not come from verifiers.
 
-    The caller adds the other fields, such as the model's name. `air.trajectories.Start` explains each field.
+    `air.trajectories.Start` explains each field.
     """
     world, config = episode.world, episode.config
     task, box = world.task, world.box
@@ -103,11 +95,8 @@ def started(episode: Episode) -> dict[str, Any]:
 
 
 def _settings(config: ResearchEnvConfig, harness: vf.HarnessConfig) -> dict[str, Any]:
-    """Returns the settings that a trajectory records, as a dict.
-
-    They are the settings of air's own harness (its agent loop), and those that a subclass of
-    `ResearchEnvConfig` adds.
-    """
+    """Returns the settings that a trajectory records: those of air's own harness (its agent loop), and those
+    that a subclass of `ResearchEnvConfig` adds."""
     added = set(type(config).model_fields) - set(ResearchEnvConfig.model_fields)
     settings = config.model_dump(mode="json", include=added)
     if isinstance(harness, AirHarnessConfig):
@@ -118,8 +107,7 @@ def _settings(config: ResearchEnvConfig, harness: vf.HarnessConfig) -> dict[str,
 async def ended(episode: Episode, trace: vf.Trace | None) -> None:
     """Writes the verifiers trace to its own file, then the last line of the episode's trajectory.
 
-    Raises:
-        InfrastructureError: the disk is full or the folder cannot be written.
+    Raises InfrastructureError if the disk is full or the folder cannot be written.
     """
     where = await asyncio.to_thread(_write_trace, episode, trace)
     failed = episode.failed
@@ -146,10 +134,8 @@ async def ended(episode: Episode, trace: vf.Trace | None) -> None:
 
 
 def _write_trace(episode: Episode, trace: vf.Trace | None) -> str:
-    """Writes the trace of verifiers to a new file, which contains one verifiers episode with this trace.
-
-    Returns the file's path relative to the folder of trajectories, or "" if traces are not written.
-    """
+    """Writes verifiers' trace to a new file; returns its path relative to the folder of trajectories. Returns
+    "" if traces are not written."""
     path = episode.recorder.path
     if path is None or trace is None or not episode.config.record_traces:
         return ""

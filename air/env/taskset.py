@@ -21,13 +21,13 @@ from air.worlds.research.world import describe
 class ResearchData(vf.TaskData):
     """The data of one prompt: the task's text, its id, a digest of its files, and the seed of the episode.
 
-    verifiers writes all of these fields into its traces, so they must not contain labels, answers or paths.
+    verifiers writes these fields into its traces, so they must not contain labels, answers or paths.
     """
 
     task_id: str = ""
     """The id of the research task."""
     task_hash: str = ""
-    """A digest of the files in the task's folder, which changes when one of these files changes."""
+    """A digest of the files in the task's folder."""
     seed: int = 0
     """The seed of the episode, with which the world is reset."""
 
@@ -35,14 +35,13 @@ class ResearchData(vf.TaskData):
 class ResearchTask(vf.Task[ResearchData]):
     """A research task with the methods that verifiers calls during an episode.
 
-    The state of an episode is an attribute of the runtime (verifiers' name for the place where commands run).
-    This runtime is either a box that `ResearchEnv` took from a pool, or a runtime that the commands
-    `vf-validate` and `vf-debug` started (see `air.env.runtimes.verifiers_owned`).
+    The episode's state is an attribute of the runtime, verifiers' name for the place where commands run: a
+    box that `ResearchEnv` took from a pool, or a runtime that `vf-validate` or `vf-debug` started.
     """
 
     spec: TaskSpec | None = None
-    """air's description of the task, or None if this object was not made by `AirTaskset`. It is never
-    serialised."""
+    """air's description of the task, which is never serialised; None if `AirTaskset` did not make this
+    object."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Puts the task's files into the box, then writes the first line of the trajectory."""
@@ -79,8 +78,7 @@ class ResearchTask(vf.Task[ResearchData]):
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Grades the artefact of the finished episode, and stores the episode's summary in the trace.
 
-        Raises:
-            InfrastructureError: a grading failed, or the episode's time ran out during a grading.
+        Raises InfrastructureError if a grading failed, or if the episode's time ran out during a grading.
         """
         episode = episode_of(runtime)
         if (gateway := gateway_of(runtime)) and gateway.failure:
@@ -95,10 +93,8 @@ class ResearchTask(vf.Task[ResearchData]):
         """Runs the task's first and last reference solutions in the runtime, for the command `vf-validate`.
 
         Returns whether both reach their recorded scores, and the last is better than the first (the
-        baseline).
-
-        Raises:
-            UsageError: the runtime is a box from `ResearchEnv`, in which an agent plays an episode.
+        baseline). Raises UsageError if the runtime is a box from `ResearchEnv`, in which an agent plays an
+        episode.
         """
         episode = episode_of(runtime)
         if not isinstance(episode, verifiers_owned.UnplayedEpisode):
@@ -111,11 +107,9 @@ class ResearchTask(vf.Task[ResearchData]):
     async def terms(
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
-        """Returns the terms of the episode's reward by name.
+        """Returns the terms of the episode's reward by name; the reward is their sum.
 
-        verifiers adds up the terms; the sum is the reward.
-
-        If `runtime` is None (in the command `vf-replay`), returns the terms that are stored in the trace.
+        Without a runtime (in the command `vf-replay`), returns the terms that are stored in the trace.
         """
         return dict(_noted(trace)["terms"]) if runtime is None else episode_of(runtime).rewards
 
@@ -125,19 +119,15 @@ class ResearchTask(vf.Task[ResearchData]):
     ) -> dict[str, float]:
         """Returns the scores, counts and times of the episode by name.
 
-        If `runtime` is None (in the command `vf-replay`), returns the values that are stored in the trace.
+        Without a runtime (in the command `vf-replay`), returns the values that are stored in the trace.
         """
         return dict(_noted(trace)["metrics"]) if runtime is None else episode_of(runtime).metrics
 
 
 def _noted(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
-    """Returns the summary of the episode (scores, reward terms, …) that a finished trace contains.
+    """Returns the summary (scores, reward terms, …) that `Episode.summary` stored in a finished trace.
 
-    `Episode.summary` made it.
-
-    Raises:
-        UsageError: the trace contains no such summary, because the episode failed or an older version of air
-            ran it.
+    Raises UsageError if there is none, because the episode failed or an older version of air ran it.
     """
     noted = trace.info.get("air", {})
     if "terms" not in noted:
@@ -154,19 +144,12 @@ def _harness_id(trace: vf.Trace[Any, Any, Any]) -> str:
 
 
 class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):
-    """The list of prompts that the settings define.
-
-    Each task is used for `examples_per_task` prompts, which have different seeds.
-    """
+    """The list of prompts that the settings define: `examples_per_task` for each task, with different
+    seeds."""
 
     def load(self) -> Iterable[ResearchTask]:
-        """Yields one object for each prompt. The tasks take turns, each time with the next seed.
-
-        So the first N prompts contain each task about equally often.
-
-        Raises:
-            MissingError: a task does not exist.
-        """
+        """Yields one object for each prompt. The tasks take turns, so that the first N prompts contain each
+        task about equally often. Raises MissingError if a task does not exist."""
         roots, mlgym = self.config.task_roots, self.config.mlgym_root
         specs = [tasks.load(name, roots, mlgym_root=mlgym) for name in self.config.tasks]
         for seed in range(self.config.examples_per_task):

@@ -6,8 +6,8 @@ import functools
 from typing import Any, Protocol
 
 BYTES_PER_TOKEN = 3
-"""The number of bytes that count as one token if there is no tokenizer. The number is low on purpose, so that
-the estimate is higher than the real number of tokens and no limit is exceeded."""
+"""The number of bytes that count as one token if there is no tokenizer. It is low on purpose, so that the
+estimate is higher than the real number of tokens and no limit is exceeded."""
 
 
 class TokenCounter(Protocol):
@@ -18,9 +18,9 @@ class TokenCounter(Protocol):
         ...
 
     def cap(self, text: str, limit: int) -> tuple[str, bool]:
-        """Cuts the middle out of `text` if it has more than `limit` tokens.
+        """Replaces the middle of `text` by a mark if it has more than `limit` tokens.
 
-        Returns the text, in which a mark replaces the cut part, and whether anything was cut.
+        Returns the text, and whether anything was cut.
         """
         ...
 
@@ -63,10 +63,8 @@ def _joined(head: str, cut: int, tail: str) -> str:
 
 @functools.cache
 def counter_for(tokenizer: str | None) -> TokenCounter:
-    """Returns a token counter that uses the tokenizer with the Hugging Face hub id or folder `tokenizer`.
-
-    If `tokenizer` is None, returns a counter that estimates the tokens from the number of bytes.
-    """
+    """Returns a counter that uses the tokenizer with this Hugging Face hub id or folder. If `tokenizer` is
+    None, the counter estimates the tokens from the number of bytes."""
     if tokenizer is None:
         return _ByBytes()
     from renderers.base import load_tokenizer

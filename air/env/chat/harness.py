@@ -1,10 +1,9 @@
 """The harness `air`: the loop that plays the agent turn by turn, in this process.
 
-A turn is a call of the model, an action read from its reply, a step of the world, and the observation that
-the model is shown. Every model call uses the endpoint and secret that verifiers provides, so verifiers' trace
-records it. The episode ends when the agent uses `submit`; after the last turn; when the next prompt would be
-longer than the model's context; after a reply that the token limit cut; or after too many consecutive format
-errors. In all of these cases the artefact in the workspace is graded.
+A turn is a model call, an action from its reply, a step of the world, and an observation. Every model call
+uses the endpoint and secret that verifiers provides, so verifiers' trace records it. The episode ends at
+`submit`; after the last turn; when the next prompt would exceed the model's context; after a reply that the
+token limit cut; or after too many consecutive format errors. In all of these cases the artefact is graded.
 """
 
 from __future__ import annotations
@@ -38,17 +37,15 @@ class Reply:
 
     text: str
     cut: bool
-    """Whether the model server cut the reply because it reached the token limit."""
+    """Whether the model server cut the reply at the token limit."""
     total_tokens: int
     """The number of tokens in the prompt and the reply together."""
     completion_tokens: int
 
 
 class AirHarness(vf.Harness[AirHarnessConfig]):
-    """The harness `air`: the loop that plays an episode with a model, in this process.
-
-    The agent's commands run in the box that `ResearchEnv` passes to it.
-    """
+    """The harness `air`: the loop that plays an episode with a model, in this process. Its commands run in
+    the box."""
 
     APPENDS_SYSTEM_PROMPT = True
     EXECUTES_CODE = True
@@ -66,15 +63,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
     ) -> ProgramResult:
         """Plays one episode to its end, with the model at the URL `endpoint`; verifiers calls this method.
 
-        Returns a result with exit code 0 and no output, because no program ran.
-
-        Args:
-            ctx: the model's name, client and sampling settings.
-            trace: verifiers' record of the episode.
-            runtime: the box of the episode; its attribute `episode` holds the episode's state.
-            secret: the token that authorises requests to the endpoint.
-            mcp_urls: not used.
-            data: the task's prompts.
+        `secret` authorises requests to the endpoint; `mcp_urls` is not used. Returns exit code 0 and no
+        output, because no program ran.
         """
         episode = episode_of(runtime)
         if isinstance(ctx.client, vf.TrainClientConfig):
@@ -122,12 +112,9 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
                 return
 
     def _leave_out(self, messages: list[dict[str, str]], tokens: TokenCounter) -> int:
-        """Replaces one old observation in `messages` by a short note, if the setting `history` is exceeded.
+        """If the setting `history` is exceeded, replaces one old observation in `messages` by a short note.
 
-        The task's own prompt is never replaced.
-
-        Returns:
-            The number of tokens by which the next prompt becomes shorter.
+        Returns by how many tokens the next prompt becomes shorter.
         """
         observations = messages[3::2]
         if self.config.history is None or len(observations) <= self.config.history:
@@ -144,12 +131,10 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         messages: list[dict[str, str]],
         trace: vf.Trace[Any, Any, Any],
     ) -> Reply | None:
-        """Calls the model; returns its reply, or None if the episode ended instead.
+        """Calls the model; returns its reply, or None if the episode ended instead, because the prompt
+        exceeds the model's context or verifiers refused the call.
 
-        The episode ends if the prompt is longer than the model's context, or if verifiers refuses the call.
-
-        Raises:
-            InferenceError: the endpoint failed, or the first prompt is already too long.
+        Raises InferenceError if the endpoint failed, or if the first prompt is already too long.
         """
         began, nodes = time.monotonic(), len(trace.nodes)
         try:
@@ -177,10 +162,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
     ) -> str:
         """Performs the action in `reply` and records the turn; returns the text that the model is shown next.
 
-        Sets `episode.why_ended` if the reply ends the episode.
-
-        Args:
-            left: the number of remaining turns after this one; None: no limit.
+        Sets `episode.why_ended` if the reply ends the episode. `left` is the number of remaining turns (None:
+        no limit).
         """
         action_format = episode.format
         assert action_format is not None
@@ -229,10 +212,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
 
 
 class _Stopped(Exception):
-    """The exception for an episode in which the model cannot be called again.
-
-    The `reason` is `context` (the prompt is too long) or `stopped` (verifiers refuses further turns).
-    """
+    """The model cannot be called again: the prompt is too long (reason `context`), or verifiers refuses
+    further turns (reason `stopped`)."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -265,11 +246,9 @@ class _Model:
         await self._http.aclose()
 
     async def complete(self, messages: list[dict[str, str]]) -> Reply:
-        """Asks for one chat completion and returns it; verifiers sets the sampling parameters.
+        """Returns one chat completion; verifiers sets the sampling parameters.
 
-        Raises:
-            InferenceError: the endpoint failed.
-            _Stopped: the prompt is too long, or verifiers refused another turn.
+        Raises InferenceError if the endpoint failed, and _Stopped if the model cannot be called again.
         """
         try:
             response = await self._http.post(

@@ -1,16 +1,13 @@
 """The gateway: connects a program that plays the agent in a box to the model and to the grader.
 
-The guest (the program of air that runs in every box) relays two loopback ports of the box, so the box needs
-no network. One port leads only to the model endpoint that verifiers provides. The other port leads to the
-gateway, and two executables use it: `validate` and `submit`, which are in a folder on the program's PATH.
-They print the text that air's own harness (air's agent loop) would show to the model. `submit`, a turn that
-verifiers refuses, or an infrastructure failure ends the program. The program is never shown an infrastructure
-failure.
+The guest (air's program in every box) relays two loopback ports of the box, so the box needs no network. One
+port leads only to verifiers' model endpoint. The other leads to the gateway, which answers the executables
+`validate` and `submit` with the text that air's own harness would show. `submit`, a turn that verifiers
+refuses, or an infrastructure failure ends the program; it is never shown the failure.
 
-Limits: the program and the agent's commands run as the same user of the box. So an agent can read the secret
-token of the model endpoint, but the token gives it no further rights. The agent can also kill the program.
-This ends the episode for the reason `killed`, and the episode is graded. The task's limit `exec_seconds` has
-no effect, because the program sets the timeouts of its commands.
+Limits: the agent's commands run as the program's user, so they can read the endpoint's secret token (which
+gives no further rights) or kill the program; the episode then ends for the reason `killed` and is graded. The
+task's limit `exec_seconds` has no effect, because the program sets the timeouts of its commands.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ FOLDER = "/tmp/air"
 """The folder, inside the box, that holds the executables `validate` and `submit`."""
 SAY_SECONDS = 10.0
 WATCH_SECONDS = 0.2
-"""How often the gateway checks whether verifiers has stopped the episode: the seconds between two checks."""
+"""The seconds between two checks whether verifiers has stopped the episode."""
 _SIGNALLED = 128
 _NO_ANSWER = 97
 """The exit code with which the programs of verifiers end if they cannot reach the model."""
@@ -63,10 +60,7 @@ sys.exit(int(code))
 
 
 class Gateway:
-    """Connects one program that plays the agent in a box to the model and to the grader.
-
-    Use each object for one episode only.
-    """
+    """Connects one program that plays the agent in a box to the model and to the grader, for one episode."""
 
     def __init__(self, box: Box, episode: Episode) -> None:
         self.box, self.episode = box, episode
@@ -86,9 +80,7 @@ class Gateway:
     async def open(self) -> None:
         """Opens two loopback ports in the box, and writes the executables `validate` and `submit` into it.
 
-        Raises:
-            BoxStartError: a port cannot be opened.
-            BoxDiedError: the box is gone.
+        Raises BoxStartError if a port cannot be opened, and BoxDiedError if the box is gone.
         """
         self._model_port = await self.box.forward(0, self._to_model)
         port = await self.box.forward(0, self._answer)
@@ -97,11 +89,8 @@ class Gateway:
             await self.box.write(self.box.path(f"{FOLDER}/{ending}"), text, mode=0o755)
 
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
-        """Starts the clock of the episode, and adds a help text about `validate` and `submit` to the prompt.
-
-        Args:
-            trace: verifiers' record of the episode.
-        """
+        """Starts the clock of the episode, and adds a help text about `validate` and `submit` to the
+        prompt."""
         self._trace, self._turns = trace, Transcript(self.episode, trace)
         self._began = time.monotonic()
         prompt = str(trace.task.data.prompt) + COMMANDS_HELP
@@ -110,8 +99,7 @@ class Gateway:
     def model_url(self, url: str) -> str:
         """Returns the URL at which a program in the box reaches the model endpoint `url`.
 
-        Raises:
-            ConfigError: the box is already connected to another endpoint, or `url` is not plain HTTP.
+        Raises ConfigError if the box is already connected to another endpoint, or if `url` is not plain HTTP.
         """
         parts = urlsplit(url)
         target = (parts.hostname or "", parts.port or 80)
@@ -132,11 +120,8 @@ class Gateway:
     async def play(self, program: Coroutine[Any, Any, ProgramResult]) -> ProgramResult:
         """Runs the program that plays the agent, until the program or the episode ends.
 
-        Then waits for a grading that is in progress; at the time limit, cancels it. Returns the program's
-        result. Its exit code is 0 if the episode ended before the program did.
-
-        Raises:
-            InfrastructureError: a grading failed.
+        Then waits for a grading in progress, or cancels it at the time limit. Returns the program's result,
+        with exit code 0 if the episode ended first. Raises InfrastructureError if a grading failed.
         """
         began = time.monotonic()
         running = asyncio.ensure_future(program)
@@ -176,15 +161,9 @@ class Gateway:
         return result
 
     def _why_dead(self, code: int) -> str:
-        """Returns the reason why the program failed: `context` or `killed`.
-
-        `context` means that the prompt became too long. `killed` means that the agent ended the program, or
-        used so much memory that the kernel ended it. Returns "" if the infrastructure may have caused the
-        failure.
-
-        Args:
-            code: the program's exit code.
-        """
+        """Returns why the program failed with exit code `code`: `context` (the prompt became too long),
+        `killed` (by the agent, or by the kernel for lack of memory), or "" if the infrastructure may be the
+        cause."""
         trace = self._trace
         if trace is None or trace.stop_condition is not None:
             return ""
@@ -207,13 +186,8 @@ class Gateway:
             tasks[0].exception()  # raised by `_result`, unless something else ended the episode
 
     def _close(self, seconds: float) -> None:
-        """Writes the last turns of the episode to the trajectory.
-
-        Also stores how long the model and the agent's commands took in the episode's times and counters.
-
-        Args:
-            seconds: how long the program ran.
-        """
+        """Writes the last turns of the episode to the trajectory, and derives from `seconds`, the program's
+        run time, how long the model and the agent's commands took."""
         if self._turns is None or self._trace is None:
             return
         self._turns.write(all_of_them=True)
@@ -224,10 +198,8 @@ class Gateway:
             self.episode.why_ended = "turns"
 
     async def _stopped(self) -> None:
-        """Waits until verifiers has stopped the episode.
-
-        The gateway then ends the program, because some programs would repeat their requests for minutes.
-        """
+        """Waits until verifiers has stopped the episode. The gateway then ends the program, because some
+        programs would repeat their requests for minutes."""
         while self._trace is None or self._trace.stop_condition is None:  # noqa: ASYNC110 — no event
             await asyncio.sleep(WATCH_SECONDS)
 
@@ -236,10 +208,8 @@ class Gateway:
             await port_relay.to(*self._model)(reader, writer)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers one request that the executable `validate` or `submit` sends from the box.
-
-        The answer is a line with the exit code for the executable, followed by the text that it prints.
-        """
+        """Answers one request of the executable `validate` or `submit` in the box: a line with the exit code
+        for the executable, then the text that it prints."""
         async with asyncio.timeout(SAY_SECONDS):
             try:
                 word = (await reader.readline()).decode("ascii", "replace").strip()
@@ -265,13 +235,8 @@ class Gateway:
             writer.write(answer)
 
     async def _grade(self, ending: Ending) -> bytes | None:
-        """Grades the artefact; returns the bytes that answer the executable `validate` or `submit`.
-
-        Returns None if the infrastructure failed.
-
-        Args:
-            ending: which of the two executables the agent called.
-        """
+        """Grades the artefact; returns the answer to the executable `ending`, or None if the infrastructure
+        failed."""
         try:
             step = await self.episode.world.step(Action(ending=ending))
             assert step.validation is not None

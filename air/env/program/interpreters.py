@@ -1,9 +1,8 @@
 """Finds a Python interpreter in a box that has the packages of a program that plays the agent.
 
-verifiers supplies such a program as one file, whose PEP 723 header lists its packages, and lets `uv` install
-them at every start. air's boxes install no packages. Instead, the image `air-harness` contains several
-prepared Python environments, and the first environment that has the packages is used. A box that is a plain
-process, not a container, uses the Python interpreter that runs air.
+verifiers supplies such a program as one file with a PEP 723 header, for which `uv` would install packages at
+every start. air's boxes install none: the image `air-harness` contains several prepared Python environments.
+A process box uses the Python interpreter that runs air.
 """
 
 from __future__ import annotations
@@ -40,13 +39,8 @@ _TRY = (
 
 
 def requirements(script: str) -> list[str]:
-    """Returns the packages (such as `"openai>=1.0"`) that the PEP 723 header of a program lists.
-
-    Returns an empty list if the program has no such header.
-
-    Args:
-        script: the program's source text.
-    """
+    """Returns the packages (such as `"openai>=1.0"`) in the PEP 723 header of a program's source text, if
+    there is one."""
     match = _HEADER.search(script)
     if match is None:
         return []
@@ -56,14 +50,10 @@ def requirements(script: str) -> list[str]:
 
 
 async def interpreter(box: Box, wanted: list[str]) -> str:
-    """Searches `box` for a Python interpreter that has all packages in `wanted`.
+    """Returns the path of the first Python interpreter in `box` that has all packages in `wanted`.
 
-    Returns the path of the first such interpreter.
-
-    Raises:
-        MissingError: no Python interpreter in the box has these packages.
-        BoxStartError: the search took too long.
-        BoxDiedError: the box is gone.
+    Raises MissingError if there is none, BoxStartError if the search took too long, and BoxDiedError if the
+    box is gone.
     """
     own = box.isolation == "process"
     places = shlex.quote(sys.executable) if own else ENVIRONMENTS

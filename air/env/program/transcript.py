@@ -1,7 +1,5 @@
-"""Copies the turns of an episode from verifiers' trace to the trajectory, if a program plays the agent.
-
-Such a program runs inside the box, so air does not see its turns in any other way.
-"""
+"""Copies the turns of an episode from verifiers' trace to the trajectory, if a program in the box plays the
+agent."""
 
 from __future__ import annotations
 
@@ -18,9 +16,8 @@ from air.worlds.base import Validation
 class Transcript:
     """Writer of a trajectory for an episode in which a program inside the box plays the agent.
 
-    It writes each turn, followed by the gradings of that turn. A recorded turn contains the text that the
-    model is shown after the turn. This text is known only when the next turn begins, so a turn is written
-    when the next turn begins or when the episode ends.
+    A recorded turn contains the text that the model is shown after it, which is known only when the next turn
+    begins. So a turn, followed by its gradings, is written when the next turn begins or the episode ends.
     """
 
     def __init__(self, episode: Episode, trace: vf.Trace[Any, Any, Any]) -> None:
@@ -33,11 +30,8 @@ class Transcript:
         self.write()
 
     def write(self, *, all_of_them: bool = False) -> None:
-        """Writes to the trajectory all finished turns that it does not contain yet.
-
-        Args:
-            all_of_them: whether the last turn is also written. True only if the program has ended.
-        """
+        """Writes all finished turns that the trajectory does not contain yet; if `all_of_them`, also the last
+        turn, which is finished only when the program has ended."""
         sampled = [n for n, node in enumerate(self._trace.nodes) if node.sampled]
         over = len(sampled) if all_of_them else len(sampled) - 1
         counters = self._episode.counters
@@ -56,11 +50,8 @@ class Transcript:
             self._episode.record_validation(self._validations.pop(0)[1])
 
     def _shown(self, number: int) -> str:
-        """Returns the text of all messages between one reply of the model and its next reply.
-
-        Args:
-            number: the number of the trace's node (message) that holds the reply.
-        """
+        """Returns the text of all messages between the reply in node `number` of the trace and the model's
+        next reply."""
         nodes, texts = self._trace.nodes, list[str]()
         for later in range(number + 1, len(nodes)):
             if nodes[later].parent == number and not nodes[later].sampled:
@@ -70,12 +61,9 @@ class Transcript:
 
 
 def action(message: Any) -> str | None:
-    """Returns the commands in the tool calls of a reply, one on each line, or None if there is no tool call.
+    """Returns the commands in a reply's tool calls, one on each line, or None if there is no tool call.
 
     If a call has no argument `command`, its line contains the name and the arguments of the call.
-
-    Args:
-        message: the reply, as verifiers stores it.
     """
     calls = [_command(call.name, call.arguments) for call in message.tool_calls or ()]
     return "\n".join(calls) if calls else None

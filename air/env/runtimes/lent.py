@@ -1,8 +1,8 @@
-"""Passes a box of air to verifiers as a `Runtime`, the place where verifiers runs commands.
+"""Passes a box of air to verifiers as a `Runtime` (a "lent" runtime), the place where verifiers runs
+commands.
 
-Such a runtime is called a lent runtime. verifiers accepts only its own types of runtimes, so this module has
-a subclass for each type that air uses. A lent runtime only passes calls on to its box. It neither starts nor
-closes the box, because `ResearchEnv` does both.
+verifiers accepts only its own types of runtimes, so each type that air uses has a subclass here. It passes
+calls on to its box, which `ResearchEnv` starts and closes.
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ PROGRAM_SECONDS = 24 * 3600.0
 
 
 class _Lent:
-    """Mixin with the methods that `LentDocker` and `LentProcess` share.
-
-    It is the first of their base classes, so that its methods replace those of verifiers.
-    """
+    """Mixin with the methods of `LentDocker` and `LentProcess`. As first base class it replaces verifiers'
+    methods."""
 
     box: Box
     episode: Episode
@@ -44,15 +42,8 @@ class _Lent:
         """Does nothing, because the box is already running."""
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs a command in the box; returns its exit code and its output.
-
-        Args:
-            argv: the command and its arguments.
-            env: the environment variables of the command.
-
-        Raises:
-            SandboxError: the box is gone.
-        """
+        """Runs a command in the box; returns its exit code and its output. Raises SandboxError if the box is
+        gone."""
         try:
             result = await self.box.exec(
                 argv,
@@ -69,10 +60,8 @@ class _Lent:
         )
 
     async def run_program(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs a program that plays the agent in the box; returns its exit code and output.
-
-        If the runtime has a gateway, the gateway connects the program to the model and to the grader.
-        """
+        """Runs a program that plays the agent in the box, with the gateway to the model and grader if there
+        is one."""
         if self.gateway is None:
             return await self.run(argv, env)
         return await self.gateway.play(self.run(self.gateway.command(argv), env))
@@ -80,14 +69,11 @@ class _Lent:
     async def prepare_uv_script(
         self, script: str | bytes, env: dict[str, str] | None = None, *, activate: bool = True
     ) -> list[str]:
-        """Writes a Python program that plays the agent into the box.
+        """Writes a Python program that plays the agent into the box, and returns the command that runs it.
 
-        Returns the command that runs the program. The program uses the packages of a Python environment in
-        the box's image, so `uv` is not used. The argument `activate` has no effect: the environment is never
-        activated, because the agent must find the box's own `python3`.
-
-        Raises:
-            MissingError: no Python interpreter in the box has the packages that the program needs.
+        The program uses a Python environment of the box's image instead of `uv`. `activate` has no effect,
+        because the agent must find the box's own `python3`. Raises MissingError if no environment has the
+        program's packages.
         """
         data = script.encode() if isinstance(script, str) else script
         path = self.box.path(f"/tmp/vf-scripts/{hashlib.sha256(data).hexdigest()}.py")
@@ -102,11 +88,8 @@ class _Lent:
             return await self.box.read(path, max_bytes=max_bytes or 16_000_000)
 
     async def write(self, path: str, data: bytes) -> None:
-        """Writes a file into the box.
-
-        Raises:
-            SandboxError: the path cannot be written, or the box is gone.
-        """
+        """Writes a file into the box. Raises SandboxError if the path cannot be written, or the box is
+        gone."""
         with boundary(SandboxError, f"write {path!r}", BoxFileError, BoxDiedError):
             await self.box.write(path, data)
 
@@ -114,11 +97,8 @@ class _Lent:
         """Does nothing, because the network rules of a box cannot change after its start."""
 
     def host_url(self, url: str) -> str:
-        """Returns the URL at which the loop or program that plays the agent reaches the model endpoint `url`.
-
-        air's own harness (its agent loop) runs in this process, so for it the result is `url` itself. For a
-        program in the box, the result is the URL of a loopback port of the box.
-        """
+        """Returns the URL at which the harness reaches the model endpoint `url`: for air's own harness, which
+        runs in this process, `url` itself; for a program in the box, a loopback port of the box."""
         return url if self.gateway is None else self.gateway.model_url(url)
 
     async def teardown(self) -> None:
@@ -133,17 +113,13 @@ class LentDocker(_Lent, DockerRuntime):
 
 
 class LentProcess(_Lent, SubprocessRuntime):
-    """A verifiers runtime that passes its calls on to a box that is a plain process, not a container."""
+    """A verifiers runtime that passes its calls on to a process box."""
 
 
 def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
-    """Returns a verifiers runtime that runs its commands in `box`.
+    """Returns a verifiers runtime that runs its commands in `box` and has `episode` as an attribute.
 
-    The runtime's attribute `episode` is the argument `episode`.
-
-    Args:
-        gateway: connects a program that plays the agent in the box to the model and to the grader. None if
-            air's own harness (its agent loop) plays the agent.
+    `gateway` connects a program in the box to the model and to the grader. None: air's own harness plays.
     """
     runtime: Any
     if box.isolation == "container":
@@ -160,8 +136,7 @@ def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
 def episode_of(runtime: Runtime) -> Episode:
     """Returns the state of the episode that runs in the box of `runtime`.
 
-    Raises:
-        UsageError: verifiers did not get the runtime from `ResearchEnv`.
+    Raises UsageError if verifiers did not get the runtime from `ResearchEnv`.
     """
     episode = getattr(runtime, "episode", None)
     if not isinstance(episode, Episode):
@@ -173,9 +148,7 @@ def episode_of(runtime: Runtime) -> Episode:
 
 
 def gateway_of(runtime: Runtime) -> Gateway | None:
-    """Returns the gateway of a runtime, or None if air's own harness (its agent loop) plays the agent.
-
-    A gateway connects a program that plays the agent in the box to the model and to the grader.
-    """
+    """Returns the gateway that connects a program in the box to model and grader, or None if air's own
+    harness plays."""
     gateway: Gateway | None = getattr(runtime, "gateway", None)
     return gateway

@@ -1,9 +1,8 @@
 """Makes a box from a runtime that verifiers itself started, for the commands `vf-validate` and `vf-debug`.
 
-A runtime is the place where verifiers runs commands. These two commands of verifiers do not ask `ResearchEnv`
-for a box. They start a runtime and call the methods of `ResearchTask`, which put the task's files into that
-runtime. The flags of the command decide the runtime's image, user and network, so these may differ from those
-of air's boxes. Graders still run in boxes of air. No model is called.
+These commands start a runtime (a place where commands run) and call `ResearchTask`, which puts the task's
+files into it. The command's flags decide the runtime's image, user and network, so these may differ from
+those of air's boxes. Graders still run in boxes of air. No model is called.
 """
 
 from __future__ import annotations
@@ -47,21 +46,16 @@ from air.trajectories import Recorder
 from air.worlds.research.world import ResearchWorld
 
 COMMANDS = ("validate", "debug")
-"""The names of agents in the traces that `vf-validate` and `vf-debug` make. These commands have no real
-agent."""
+"""The agents' names in traces of `vf-validate` and `vf-debug`. These commands have no real agent."""
 LOG = logging.getLogger("verifiers.v1.air")
-"""The logger of this module. It is a child of verifiers' logger, so the commands of verifiers show its
-messages."""
+"""The logger of this module, below verifiers' logger, so that the commands of verifiers show its messages."""
 _COPY_SECONDS = 120.0
 _SIZE = '[ -f "$1" ] && [ ! -L "$1" ] && wc -c <"$1"'
 _UNPACK = 'mkdir -p "$2" && tar -xf "$1" -C "$2" --no-same-owner; code=$?; rm -f "$1"; exit $code'
 
 
 class VerifiersBox(Box):
-    """A box whose commands and files are in a runtime that verifiers started.
-
-    verifiers ends the runtime, which also ends the box.
-    """
+    """A box whose commands and files are in a runtime that verifiers started, and ends."""
 
     def __init__(self, runtime: Runtime, spec: BoxSpec, workspace: str) -> None:
         self.id, self.spec, self.workspace = runtime.name, spec, workspace
@@ -70,12 +64,9 @@ class VerifiersBox(Box):
 
     @classmethod
     async def over(cls, runtime: Runtime, spec: BoxSpec) -> VerifiersBox:
-        """Runs `pwd` in a running runtime; returns a box whose commands run in this runtime.
+        """Returns a box over a running runtime; the runtime's working directory becomes the box's workspace.
 
-        The working directory of the runtime becomes the workspace of the box.
-
-        Raises:
-            BoxDiedError: the runtime cannot run commands.
+        Raises BoxDiedError if the runtime cannot run commands.
         """
         result = await runtime.run(["pwd"], {})
         if result.exit_code or not result.stdout.startswith("/"):
@@ -92,12 +83,9 @@ class VerifiersBox(Box):
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs a command in the runtime and returns its result, as `Box.exec` describes.
+        """Runs a command in the runtime, as `Box.exec` describes; output after `max_bytes` bytes is dropped.
 
-        Output after the first `max_bytes` bytes is dropped.
-
-        Raises:
-            ConfigError: `stdin` is not empty. A runtime of verifiers cannot pass standard input to a command.
+        Raises ConfigError if `stdin` is not empty, because verifiers' runtimes cannot pass it to a command.
         """
         if stdin:
             raise ConfigError("a runtime of verifiers' own gives its commands no standard input")
@@ -126,7 +114,6 @@ class VerifiersBox(Box):
             )
 
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
-        """Returns the contents of a file in the runtime, as `Box.read` describes."""
         size = await self._run(["sh", "-c", _SIZE, "sh", path], {}, _COPY_SECONDS)
         if size.exit_code:
             raise BoxFileError(f"{path!r} is absent or not a regular file")
@@ -137,13 +124,11 @@ class VerifiersBox(Box):
         return data
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Writes `data` to a file in the runtime, as `Box.write` describes."""
         with boundary(BoxFileError, repr(path), SandboxError, OSError):
             await self._runtime.write(posixpath.join(self.workspace, path), data)
         await self._done(["chmod", f"{mode:o}", path], path)
 
     async def put(self, source: Path, dest: str = ".") -> None:
-        """Copies a file or folder of this machine into the runtime, as `Box.put` describes."""
         packed = await asyncio.to_thread(_packed, source)
         name = posixpath.join(self.workspace, ".air-put.tar")
         with boundary(BoxFileError, repr(dest), SandboxError, OSError):
@@ -151,7 +136,6 @@ class VerifiersBox(Box):
         await self._done(["sh", "-c", _UNPACK, "sh", name, dest], dest)
 
     async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
-        """Copies a file or folder from the runtime to this machine, as `Box.get` describes."""
         name = ".air-get.tar"
         await self._done(["tar", "-cf", name, "-C", path, "."], path)
         packed = await self.read(name, max_bytes=max_bytes + archive.MOST_OVERHEAD)
@@ -173,7 +157,7 @@ class VerifiersBox(Box):
         raise ConfigError("a runtime of verifiers' own has no snapshots")
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Always raises ConfigError, because the runtimes of verifiers cannot make or restore snapshots."""
+        """Always raises ConfigError, because the runtimes of verifiers cannot make snapshots."""
         raise ConfigError("a runtime of verifiers' own has no snapshots")
 
     async def close(self) -> None:
@@ -204,20 +188,15 @@ class UnplayedEpisode(Episode):
     """The pool of grader boxes. It is open only while `finish` or `check` runs."""
 
     async def finish(self) -> None:
-        """Grades the artefact at the end of the episode, as `Episode.finish` describes."""
         async with self.graders:
             await super().finish()
 
     async def check(self) -> bool:
-        """Runs two of the task's recorded reference solutions in the box, and logs their scores.
+        """Runs the first and the last recorded reference solution (baseline and best) in the box, and logs
+        their scores.
 
-        The first recorded solution is the baseline, and the last one is the best.
-
-        Returns:
-            Whether both solutions reach their recorded scores, and the best one is better than the baseline.
-
-        Raises:
-            MissingError: the task has no recorded reference solution.
+        Returns whether both reach their recorded scores, and the best is better than the baseline. Raises
+        MissingError if the task has no recorded reference solution.
         """
         world = self.world
         recorded = check.read_solvers(world.task)
@@ -239,12 +218,10 @@ class UnplayedEpisode(Episode):
 
 
 async def open_episode(spec: TaskSpec, runtime: Runtime) -> UnplayedEpisode:
-    """Returns a new episode of the task `spec`, whose box is the running runtime `runtime`.
+    """Returns a new episode of the task `spec` in the running runtime `runtime`, without the task's files:
+    the world's `reset` copies them.
 
-    The task's files are not yet in the runtime. A call of the episode's `world.reset` copies them into it.
-
-    Raises:
-        UsageError: this type of runtime cannot be used for tasks, or the task needs GPUs.
+    Raises UsageError if tasks cannot use this type of runtime, or if the task needs GPUs.
     """
     kind = runtime.type
     if kind not in OF_RUNTIME:
