@@ -1,7 +1,6 @@
 """Boxes: isolated places to run commands. `open_box` starts one box; a `pool.Pool` manages many.
 
-Importing this package is cheap, because the module of a provider (`docker` or `process`) is imported only
-when the first box of that provider starts.
+Importing this package is cheap: a provider's module is imported when its first box starts.
 """
 
 from __future__ import annotations
@@ -18,24 +17,15 @@ PROVIDERS = {
     "docker": ("air.sandbox.docker.box", "DockerBox"),
     "process": ("air.sandbox.process.box", "ProcessBox"),
 }
-"""Maps the name of each provider to the module and the class that implement it. Each of these classes has the
-method `async start(spec, *, run, gpus) -> GuestBox`."""
+"""The module and the class of each provider; the class has `async start(spec, *, run, gpus) -> GuestBox`."""
 
 
 async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> Box:
-    """Starts a box, starts its time to live, and returns it. Use the box with `async with`, which closes it.
+    """Starts a box, starts its time to live, and returns it. Use it with `async with`, which closes it.
 
-    Args:
-        spec: the settings of the box.
-        run: the id of the run of air that the box belongs to, which the box's labels contain; if empty, the
-            id of this process's run.
-        gpus: the lease (exclusive right to named GPUs) of exactly `spec.gpus` GPUs; the caller releases it
-            after closing the box.
-
-    Raises:
-        ConfigError: `gpus` contains more or fewer GPUs than `spec.gpus`.
-        MissingError: Docker or the image is missing; the error contains the remedy.
-        BoxStartError: the box did not start.
+    `run` is the id of the run of air for the box's labels (empty: this process's run). `gpus` is a lease of
+    exactly `spec.gpus` GPUs, else ConfigError is raised; the caller releases it after closing the box. Raises
+    MissingError if Docker or the image is missing, BoxStartError if the box does not start.
     """
     box = await start_box(spec, run=run, gpus=gpus)
     box.hand_out()
@@ -43,10 +33,7 @@ async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
 
 
 async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> GuestBox:
-    """Starts a box as `open_box` does and returns it, but does not start its time to live.
-
-    The time to live starts when the caller calls `hand_out` of the box.
-    """
+    """Starts a box as `open_box` does, but its time to live starts only when `hand_out` is called."""
     gpus = gpus or GpuLease()
     if len(gpus.uuids) != spec.gpus:
         raise ConfigError(

@@ -1,4 +1,1 @@
-"""What a box promises, whichever provider (`docker` or `process`) implements it.
-
-The interface `Box` with its settings, shells in boxes, the owners of boxes, and network rules.
-"""
+"""What boxes of each provider (`docker`, `process`) promise: `Box`, settings, owners, network rules."""

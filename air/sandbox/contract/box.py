@@ -1,9 +1,7 @@
 """The interface of a box: an isolated place to run commands, with one writable workspace.
 
-Both providers (`docker` and `process`) implement `Box` and are tested by the same conformance suite. Each
-command starts in the workspace, in a process group of its own. Of earlier commands only the files remain. A
-command that fails, times out or prints too much yields a result, not an error. `exec` raises an error only if
-the box is gone.
+Each command starts in the workspace, in its own process group; only the files of earlier commands remain. A
+command that fails, times out or prints too much yields a result. `exec` raises only if the box is gone.
 """
 
 from __future__ import annotations
@@ -32,17 +30,14 @@ NOT_ISOLATED = (
     "machine's kernel, is held by no CPU limit and by a memory limit only per process, and unless the "
     "kernel allows namespaces it runs as this user and sees this machine's files, network and processes"
 )
-"""The warning that users see once before episodes run in boxes that are plain processes, not containers."""
+"""The warning that users see once before episodes run in boxes that are plain processes."""
 
 
 class BoxLimits(BaseConfig):
-    """The resource limits of a box. A command that exceeds a limit is killed or gets an error.
-
-    The limit `cpus` is an exception, because it only slows commands down.
-    """
+    """The resource limits of a box. A command above a limit other than `cpus` is killed or gets an error."""
 
     cpus: float = Field(1.0, gt=0)
-    """Number of CPU cores that the commands of the box may use together, e.g. 0.5."""
+    """CPU cores that all commands of the box may use together, e.g. 0.5. This only slows commands down."""
     memory_mb: int = Field(1024, ge=32)
     """Maximum memory in MiB. There is no swap space in addition."""
     pids: int = Field(128, ge=8)
@@ -52,16 +47,14 @@ class BoxLimits(BaseConfig):
     disk_mb: int = Field(256, ge=1)
     """Size of the workspace in MiB."""
     seconds: float = Field(7200, gt=0)
-    """Time to live in seconds, counted from when the box is handed to its user. After this time the box
-    ends."""
+    """Time to live in seconds, counted from when the box is handed to its user. Then the box ends."""
 
 
 class BoxSpec(BaseConfig):
     """Settings of a box: provider, image, limits, GPUs and network. Equal settings give equivalent boxes."""
 
     provider: Literal["docker", "process"] = "docker"
-    """`docker`: the box is a container. `process`: the box is a plain process of this machine, which needs no
-    Docker."""
+    """`docker`: the box is a container. `process`: a plain process of this machine, which needs no Docker."""
     image: str = "air-base"
     """The Docker image from which the box starts. The provider `process` uses no image."""
     limits: BoxLimits = BoxLimits()
@@ -74,13 +67,13 @@ class BoxSpec(BaseConfig):
     """Absolute paths of writable folders in addition to the workspace, such as `/grader`; see `Box.path`."""
     network: Names = ()
     """The hosts that commands may reach over HTTP and HTTPS (see `air.sandbox.contract.network_rules`). The
-    box itself has no network. Its commands use a proxy, which runs in the process that started the box;
-    environment variables such as `http_proxy` contain its address. Exception: a box of provider `process`
-    without namespaces can use the machine's whole network, whatever this field lists."""
+    box itself has no network: its commands use a proxy in the process that started the box, which environment
+    variables such as `http_proxy` name. Exception: a process box without namespaces can use the machine's
+    whole network, whatever this field lists."""
     second_user: bool = False
     """Only for boxes in which a grader computes scores. If true, commands run as root with the capabilities
-    SETUID, SETGID and KILL, so that a grader can run an agent's code as another user. The environment
-    variable `AIR_SECOND_UID` contains the uid of that user. Never set this field for an agent's own box."""
+    SETUID, SETGID and KILL, so that a grader can run an agent's code as the user with the uid
+    `AIR_SECOND_UID` (an environment variable). Never set this field for an agent's own box."""
 
     @model_validator(mode="after")
     def _closed_graders(self) -> BoxSpec:
@@ -96,21 +89,18 @@ class ExecResult:
     code: int
     """Exit status of the command. It is 128 + N if signal N ended the command, and 137 after a timeout."""
     stdout: bytes
-    """Standard output of the command. Only its beginning and its end if it was longer than `max_bytes` of
-    `Box.exec`."""
+    """Standard output; only its beginning and end if it was longer than `max_bytes` of `Box.exec`."""
     stderr: bytes
-    """Standard error of the command. Only its beginning and its end if it was longer than `max_bytes` of
-    `Box.exec`."""
+    """Standard error; only its beginning and end if it was longer than `max_bytes` of `Box.exec`."""
     timed_out: bool = False
-    """Whether the command ran longer than its timeout, so that it was killed with all processes that it had
-    started."""
+    """Whether the command exceeded its timeout, so that it and all processes it had started were killed."""
     truncated: bool = False
-    """Whether the middle of `stdout` or `stderr` was left out. A line in that output marks where."""
+    """Whether the middle of `stdout` or `stderr` was left out. A line in that output marks the gap."""
     seconds: float = 0.0
     """Wall time of the command in seconds, measured inside the box."""
     began: bool = True
-    """Whether the command's program ran at all. It did not if it cannot be executed, or if the box had
-    reached its limit of processes. Then `code` is 126 or 127, and `stderr` contains the reason."""
+    """Whether the command's program ran at all. If not (the file is not executable, or the box had reached
+    its limit of processes), `code` is 126 or 127, and `stderr` contains the reason."""
 
     @property
     def ok(self) -> bool:
@@ -126,7 +116,7 @@ class ExecResult:
 class Snapshot(ABC):
     """The frozen workspace of a box, from which any number of boxes can start. Use it with `async with`.
 
-    The end of the `async with` block closes the snapshot. Boxes that started from it stay alive.
+    Closing the snapshot does not end the boxes that started from it.
     """
 
     id: str
@@ -143,10 +133,10 @@ class Snapshot(ABC):
 
 
 class Box(ABC):
-    """A running box. Use it with `async with`, which closes the box at the end. Closing twice is harmless.
+    """A running box. Use it with `async with`, which closes the box. Closing twice is harmless.
 
-    If the box is gone, or dies during a call, every method except `path` and `close` raises `BoxDiedError`.
-    That error counts as a failure of the infrastructure, not of the agent.
+    If the box is gone or dies during a call, every method except `path` and `close` raises `BoxDiedError`,
+    which counts as a failure of the infrastructure, not of the agent.
     """
 
     id: str
@@ -155,21 +145,19 @@ class Box(ABC):
     workspace: str
     """Absolute path of the workspace, as the commands in the box see it."""
     shell: str = "bash"
-    """The shell that runs commands which are given as strings: `bash`, or `sh` if the box has no bash. Empty
-    if the box has neither."""
+    """The shell that runs commands given as strings: `bash`, `sh` if the box has no bash, or empty for
+    neither."""
     queue_seconds: float = 0.0
-    """Seconds that the caller waited until this machine had room for the box and enough free GPUs. The box
-    pool sets this value."""
+    """Seconds that the caller of the box pool waited for room on this machine and for free GPUs."""
     gpus: tuple[str, ...] = ()
     """UUIDs of the GPUs that the box has."""
     image_digest: str = ""
-    """The id by which the container engine knows the image of the box. Empty for the provider `process`."""
+    """The container engine's id of the box's image. Empty for the provider `process`."""
 
     def path(self, absolute: str) -> str:
-        """Returns the path that commands in the box must use for `absolute`.
+        """Returns the path by which commands in the box reach `absolute`, a path in a writable folder.
 
-        `absolute` is a path in a writable folder of the box. In a container the two paths are equal. In a box
-        that is a plain process, the folder may lie elsewhere on the machine.
+        The paths are equal in a container. The folder of a process box may lie elsewhere on the machine.
         """
         return absolute
 
@@ -184,115 +172,80 @@ class Box(ABC):
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs one command in the box, waits until it ends, and returns its result.
+        """Runs one command in the box, waits until it ends, and returns its result, even if it fails.
 
         Args:
-            command: a string is a script, run by `bash -c`, or by `sh -c` if the box has no bash; a sequence
-                is a program and its arguments, run without a shell.
+            command: a string is a script for `bash -c`, or `sh -c` if the box has no bash; a sequence is a
+                program and its arguments, run without a shell.
             timeout: seconds after which the command is killed, with all processes that it has started.
             cwd: working directory, absolute or relative to the workspace; by default the workspace.
             env: environment variables in addition to those of `BoxSpec.env`.
             stdin: the bytes that the command reads from its standard input.
             max_bytes: the maximum size of standard output and of standard error, each.
-
-        Raises:
-            BoxDiedError: the box is gone. A command that fails or times out raises nothing.
         """
 
     @abstractmethod
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
-        """Reads a regular file in a writable folder of the box and returns its bytes.
+        """Reads a regular file in a writable folder of the box. A relative `path` starts at the workspace.
 
-        A `path` that is not absolute is relative to the workspace.
-
-        Raises:
-            BoxFileError: there is no such file, it is not a regular file, it is larger than `max_bytes`, or
-                the path leads out of the box.
-            BoxDiedError: the box is gone.
+        Raises BoxFileError if there is no such regular file, if it is larger than `max_bytes`, or if the path
+        leads out of the box.
         """
 
     @abstractmethod
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Writes `data` to a file in the box, and creates missing parent folders.
+        """Writes `data` to a file in the box. Creates missing folders and replaces an existing file.
 
-        An existing file is replaced. Links are not followed.
-
-        Raises:
-            BoxFileError: the path leads out of the box or names a folder, or the disk is full.
-            BoxDiedError: the box is gone.
+        Links are not followed. Raises BoxFileError if the path leads out of the box or names a folder, or if
+        the disk is full.
         """
 
     @abstractmethod
     async def put(self, source: Path, dest: str = ".") -> None:
         """Copies a file, or the contents of a folder, from this machine to the path `dest` in the box.
 
-        Raises:
-            BoxFileError: `dest` cannot be written (see `write`), or `source` is absent, is a link, or
-                contains a link.
-            BoxDiedError: the box is gone.
+        Raises BoxFileError if `dest` cannot be written (see `write`), or `source` is absent, is a link, or
+        contains one.
         """
 
     @abstractmethod
     async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
         """Copies a file, or the contents of a folder, from the box into the folder `dest` on this machine.
 
-        Raises:
-            BoxFileError: the path is absent, is larger than `max_bytes` in total, or holds anything but
-                regular files and folders, such as a link.
-            BoxDiedError: the box is gone.
+        Raises BoxFileError if the path is absent, is larger than `max_bytes` in total, or holds anything but
+        regular files and folders, such as a link.
         """
 
     @abstractmethod
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Opens a loopback port in the box. Network connections to this port are forwarded to `target`.
+        """Opens a loopback port in the box until the box ends, and returns the port's number.
 
-        The target is outside of the box. The box needs no network for this. The port stays open as long as
-        the box lives. If the box is a plain process without namespaces, the port is a loopback port of the
-        machine.
-
-        Args:
-            port: the port's number; 0 takes any free port.
-            target: an async function that is called with a reader and a writer for every connection, or the
-                host and port of a server, to which every connection is passed on.
-
-        Returns:
-            The number of the opened port.
-
-        Raises:
-            BoxStartError: the port is in use already, or the box must not open it.
-            BoxDiedError: the box is gone.
+        Each connection to the port goes to `target`: the host and port of a server outside of the box, or an
+        async function that gets a reader and a writer. The box needs no network for this. Port 0 takes any
+        free port. The port of a process box without namespaces is a loopback port of the machine. Raises
+        BoxStartError if the port is in use or must not be opened.
         """
 
     @abstractmethod
     async def snapshot(self) -> Snapshot:
-        """Ends this box with every process in it, and returns its frozen workspace as a snapshot.
+        """Ends this box with every process in it, and returns its frozen workspace. Other folders are lost.
 
-        The contents of other writable folders are lost. To continue the work, start another box and `restore`
-        the snapshot in it.
-
-        Raises:
-            BoxStartError: the snapshot service could not be started. The box is closed after any error.
+        To continue the work, start another box and `restore` the snapshot there. Raises BoxStartError if the
+        snapshot service does not start. The box is closed after any error.
         """
 
     @abstractmethod
     async def restore(self, snapshot: Snapshot) -> None:
-        """Replaces the workspace of this box by a copy of the workspace in `snapshot`.
+        """Replaces the workspace of this new box, in which no command has run, by a copy of `snapshot`.
 
-        This box must be new, so that no command has run in it. `BoxLimits.disk_mb` limits how much commands
-        can write to the copy. Neither the snapshot nor other boxes that start from it see such writes.
-
-        Raises:
-            ConfigError: the snapshot was taken from a box of another provider.
-            BoxDiedError: the snapshot is gone.
+        `BoxLimits.disk_mb` limits how much commands can write to the copy; the snapshot and other boxes never
+        see that. Raises ConfigError if the snapshot is from another provider, BoxDiedError if the snapshot is
+        gone.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Kills every process in the box immediately and removes the box.
-
-        Raises:
-            BoxDiedError: a part of the box could not be removed, although all its processes have ended.
-        """
+        """Kills every process in the box and removes the box. Raises BoxDiedError if a part of it remains."""
 
     async def __aenter__(self) -> Box:
         return self
@@ -303,10 +256,9 @@ class Box(ABC):
 
 @dataclass
 class BoxStats:
-    """Counters of a box pool.
+    """Counts the boxes that a box pool started (in total and by image), failed to start, closed, and has now.
 
-    They count the boxes that were started, failed to start, were closed, and are live now. `by_image` counts
-    the started boxes of each image. `queue_seconds` adds up the seconds that callers waited for a box.
+    `queue_seconds` adds up the seconds that callers waited for a box.
     """
 
     started: int = 0

@@ -1,8 +1,4 @@
-"""The two kinds of boxes, container and plain process, and the three names that each kind has.
-
-Run files (TOML) and the library `verifiers` name a kind by `runtime.type`. A `BoxSpec` names it by
-`provider`, and a recorded episode by `isolation`.
-"""
+"""The two kinds of boxes, container and plain process, and the three names that each kind has."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from air.sandbox.contract.box import Isolation
 
 
 class Kind(NamedTuple):
-    """One kind of box (container or plain process): its names in run files, in `BoxSpec` and in episodes."""
+    """One kind of box: its name in run files (`runtime.type`), in `BoxSpec`, and in recorded episodes."""
 
     runtime: Literal["docker", "subprocess"]
     provider: Literal["docker", "process"]

@@ -1,12 +1,8 @@
-"""Parses lists of hosts that a box may reach (`BoxSpec.network`), and tests whether a connection is allowed.
+"""Parses lists of hosts that a box may reach (`BoxSpec.network`), and tests connections against them. Pure.
 
-An entry of such a list is a host name, or `*.` and a domain, which allows all names below that domain but not
-the domain itself. After the name, `:port` allows that port instead of 80 and 443. The name must resolve to
-public addresses. For a server of an intranet, write its full name, its port and the word `private`, as in
-`"mirror.example.org:8080 private"`. That name may also resolve to private and loopback addresses. The
-metadata services of clouds, link-local addresses and multicast are never reachable.
-
-All functions are pure: they use no network.
+An entry is a host name, or `*.` and a domain for all names below that domain. `:port` after it replaces the
+ports 80 and 443. Names must resolve to public addresses, except in an entry such as `"mirror.example.org:8080
+private"`. Metadata services of clouds, link-local addresses and multicast are never reachable.
 """
 
 from __future__ import annotations
@@ -48,33 +44,25 @@ _NOT_PUBLIC = _networks(
 
 @dataclass(frozen=True)
 class Rule:
-    """One entry of a list of allowed hosts in parsed form: a host name or a domain, and its ports."""
+    """One parsed entry of a list of allowed hosts."""
 
     name: str
-    """In lower case: the host name, or the domain if the entry begins with `*.`."""
+    """The host name in lower case, or the domain if the entry begins with `*.`."""
     below: bool
-    """Whether the entry begins with `*.`. It then allows all names below `name`, but not `name` itself."""
+    """Whether the entry begins with `*.` and so allows all names below `name`, but not `name` itself."""
     ports: frozenset[int]
     """The ports of the host that a box may connect to."""
     private: bool
     """Whether `name` may also resolve to IP addresses that are not public."""
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether this rule allows a connection to the port `port` of the host `host`.
-
-        Args:
-            host: a host name in the form that `normal` returns.
-        """
+        """Whether this rule allows connections to `port` of `host`, a host name in the form of `normal`."""
         named = host.endswith(f".{self.name}") if self.below else host == self.name
         return named and port in self.ports
 
 
 def rule(entry: str) -> Rule:
-    """Parses one entry of a list of allowed hosts and returns it as a `Rule`.
-
-    Raises:
-        ValueError: the entry is invalid; the text of the error gives the fault and the remedy.
-    """
+    """Parses one entry of a list of allowed hosts. Raises ValueError with the fault and the remedy."""
     match = _ENTRY.fullmatch(entry.strip())
     if match is None:
         raise ValueError(f"{entry!r} is not a host: write `name`, `*.name`, or either with `:port`")
@@ -95,11 +83,7 @@ def rule(entry: str) -> Rule:
 
 
 def checked(entries: Iterable[str]) -> tuple[str, ...]:
-    """Checks the entries of a list of allowed hosts and returns them as a tuple.
-
-    Raises:
-        ValueError: an entry is invalid.
-    """
+    """Returns the entries of a list of allowed hosts as a tuple. Raises ValueError if one is invalid."""
     entries = tuple(entries)
     for entry in entries:
         rule(entry)
@@ -107,7 +91,7 @@ def checked(entries: Iterable[str]) -> tuple[str, ...]:
 
 
 Names = Annotated[tuple[str, ...], AfterValidator(checked)]
-"""The type of a config field that lists allowed hosts. Pydantic checks every entry with `checked`."""
+"""The type of a config field that lists allowed hosts. Pydantic checks every entry."""
 
 
 def normal(host: str) -> str:
@@ -116,19 +100,15 @@ def normal(host: str) -> str:
 
 
 def is_address(host: str) -> bool:
-    """Whether `host` is an IP address, not a name.
-
-    All forms that a resolver may accept count as IP addresses, for example `127.1`.
-    """
+    """Whether `host` is an IP address in any form that a resolver may accept, for example `127.1`."""
     last = normal(host).rpartition(".")[2]
     return ":" in host or host.startswith("[") or last.isdigit() or last.startswith("0x")
 
 
 def permits(address: str, *, private: bool) -> bool:
-    """Whether a box may connect to the IP address `address`, which is what an allowed host name resolved to.
+    """Whether a box may connect to `address`, the IP address that an allowed host name resolved to.
 
-    Args:
-        private: whether the host's rule also allows addresses that are not public; see `Rule.private`.
+    `private` is `Rule.private` of the rule that allows the name.
     """
     target = ipaddress.ip_address(address)
     if isinstance(target, ipaddress.IPv6Address):  # an embedded IPv4 address is checked as such

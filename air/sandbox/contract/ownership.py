@@ -1,7 +1,7 @@
-"""Writes into labels and folder names which process owns a box, and tests whether that process is dead.
+"""Writes into labels and folder names which process owns (has started) a box, and tests whether it is dead.
 
-The owner of a box is the process that started it. The owner counts as dead only if that is certain: it ran on
-this machine since the last boot and in this process namespace, and no process has its pid and start time now.
+An owner counts as dead only if that is certain: it ran on this machine since the last boot and in this
+process namespace, and no process has its pid and start time now.
 """
 
 from __future__ import annotations
@@ -21,41 +21,31 @@ RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
 GPU_LABEL = "air.gpu"
 FOLDER_PREFIX = "air-box-"
 OWNER_ENV = "AIR_OWNER"
-"""The environment variable that tells a child process the owner label of its parent; `mark_children` sets
-it."""
+"""The environment variable that tells a child process the owner label of its parent; see `mark_children`."""
 WARM_SECONDS = 3600.0
-"""Seconds that a started box may wait in the box pool before it is handed to a user. The time in a box's
-expiry label includes them."""
+"""Seconds that a started box may wait in the box pool. The time in a box's expiry label includes them."""
 
 
 def owner() -> str:
-    """Returns the label that names this process as the owner of a box: `host:pid:start`.
+    """Returns the label that names this process as a box's owner: `host:pid:start`.
 
-    `host` stands for the machine, its boot and the pid namespace. `start` is the start time of the process.
+    `host` stands for the machine, its boot and the pid namespace, `start` for the process's start time.
     """
     return f"{_host()}:{os.getpid()}:{_start_time(os.getpid())}"
 
 
 def mark_children() -> None:
-    """Sets the environment variable `OWNER_ENV` to the owner label of this process, for child processes."""
+    """Sets the environment variable `OWNER_ENV` for child processes."""
     os.environ[OWNER_ENV] = owner()
 
 
 def run_id() -> str:
-    """Returns the id of the run of air that this process belongs to.
-
-    The id is the environment variable `AIR_RUN`, or this process's pid and start time if the variable is
-    unset.
-    """
+    """Returns the id of this process's run of air: `AIR_RUN`, or by default its pid and start time."""
     return os.environ.get("AIR_RUN") or f"{os.getpid()}-{_start_time(os.getpid())}"
 
 
 def is_dead(label: str) -> bool:
-    """Whether the process that an owner label names is certainly dead. False if it is on another machine.
-
-    Args:
-        label: an owner label, as `owner` returns it.
-    """
+    """Whether the process that an owner label names is certainly dead. False if it is on another machine."""
     parts = label.rsplit(":", 2)
     if len(parts) != 3 or parts[0] != _host() or not parts[1].isdigit():
         return False
@@ -71,12 +61,7 @@ def is_dead(label: str) -> bool:
 
 
 def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
-    """Whether a container belongs to air and may be removed, because it has expired or its owner is dead.
-
-    Args:
-        labels: the container's labels.
-        now: seconds since the epoch.
-    """
+    """Whether a container with these labels is air's, and has expired (before `now`) or has a dead owner."""
     if OWNER_LABEL not in labels or EXPIRES_LABEL not in labels:
         return False
     try:
@@ -87,11 +72,7 @@ def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes the folder of a box, if it exists. Blocks the calling thread.
-
-    Raises:
-        BoxDiedError: the folder cannot be removed.
-    """
+    """Removes the folder of a box, if it exists. Blocks. Raises BoxDiedError if it cannot be removed."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:
@@ -101,21 +82,16 @@ def remove_folder(folder: Path) -> None:
 
 
 def box_folders() -> Iterator[tuple[Path, str]]:
-    """Yields the folder and the owner label of each process box on this machine.
-
-    A process box is a box that is a plain process, not a container.
-    """
+    """Yields the folder and the owner label of each process box (no container) on this machine."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         if label := folder_owner(folder.name):
             yield folder, label
 
 
 def folder_owner(name: str) -> str:
-    """Returns the owner label of the box whose folder has the name `name`, or "" if this is no box's folder.
+    """Returns the owner label of the process box whose folder is called `name`, or "" if none is.
 
-    Only boxes that are plain processes, not containers, have such folders. Processes of several pid
-    namespaces may share the parent folder, so the name of each folder also contains the number of the
-    namespace.
+    The name contains the pid namespace, because processes of several namespaces may share the parent folder.
     """
     namespace, pid, start, *rest = [*name.removeprefix(FOLDER_PREFIX).split("-", 3), "", "", ""]
     ours = name.startswith(FOLDER_PREFIX) and all(map(str.isdigit, (namespace, pid, start)))
@@ -123,18 +99,12 @@ def folder_owner(name: str) -> str:
 
 
 def folder_prefix() -> str:
-    """Returns the first part of the folder name of every box that this process starts.
-
-    The rest of a folder name is the box's id without `air-`.
-    """
+    """Returns how the folder names of this process's boxes begin; the box's id without `air-` follows."""
     return f"{FOLDER_PREFIX}{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
 
 
 def expires(seconds: float) -> str:
-    """Returns the text of the expiry label of a box: the time after which anyone may remove it.
-
-    The time is in seconds since the epoch. It includes the box's time to live, `seconds`, and `WARM_SECONDS`.
-    """
+    """Returns the expiry label of a box, in epoch seconds: now plus its `seconds` plus `WARM_SECONDS`."""
     return f"{time.time() + seconds + WARM_SECONDS:.0f}"
 
 

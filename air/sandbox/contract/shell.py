@@ -1,16 +1,9 @@
-"""Defines `Shell`, which runs commands in a box one after another.
+"""`Shell` runs commands in a box one after another; directory and exported variables carry over.
 
-The working directory and the exported environment variables carry over to the next command.
-
-Each command runs in a new bash, or in sh if the box has no bash. No process stays between two commands, so no
-command can disturb the next one. A timeout kills only one command, and `exit` ends only its own script. The
-output of a command is never searched for a marker.
-
-When a command ends, it writes its directory and its exported variables into a file in the box. `Shell` reads
-that file as data. If the command cannot write the file (because it timed out, used `exec`, or set its own
-EXIT trap), the earlier directory and variables remain. Aliases, shell options, and variables and functions
-that are not exported do not carry over. If a command unsets a variable of the box's own environment, the next
-command has it again.
+Each command runs in a new shell, so no process, timeout, `exit` or output of one can disturb the next. On its
+end a command writes its directory and variables into a file, which `Shell` reads as data. If it cannot
+(timeout, `exec`, its own EXIT trap), the earlier ones remain. Aliases, options and functions do not carry
+over; a variable of the box's own environment that a command unsets returns.
 """
 
 from __future__ import annotations
@@ -23,19 +16,15 @@ from air.errors import BoxFileError
 from air.sandbox.contract.box import MAX_OUTPUT, Box, ExecResult
 
 STATE_BYTES = 256_000
-"""Maximum size in bytes of the state that a command leaves: its working directory and its environment."""
+"""Maximum size in bytes of the working directory and the environment that a command leaves."""
 PATH_BYTES = 4096
 _OF_ONE_COMMAND = {"_", "SHLVL", "SHELLOPTS", "BASHOPTS", "AIR_COMMAND"}
 _AT_START = ("BASH_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
-"""Environment variables that change how a shell starts. They are therefore set only after the shell has
-started."""
+"""Variables that change how a shell starts; they are therefore set only after its start."""
 
 
 class Shell:
-    """A shell in one box, with its own working directory and exported environment variables.
-
-    It runs one command at a time.
-    """
+    """A shell in one box, with a working directory and exported variables. It runs one command at a time."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
@@ -45,10 +34,9 @@ class Shell:
         """Absolute path of the working directory of the next command, as commands in the box see it."""
 
     def carried(self, box: Box) -> Shell:
-        """Returns a shell for another box, with this shell's working directory and exported variables.
+        """Returns a shell with the same directory and variables for `box`, which has a copy of the workspace.
 
-        The workspace of `box` must be a copy of this shell's workspace. Where the working directory or a
-        variable contains the path of the old workspace, the path of the new workspace replaces it.
+        The path of the new workspace replaces that of the old one in them.
         """
         other, here, there = Shell(box), self._box.workspace, box.workspace
         other.cwd = self.cwd.replace(here, there)
@@ -62,14 +50,10 @@ class Shell:
         timeout: float,  # noqa: ASYNC109 — kept by the guest, which kills the command
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs a script of any number of lines, with empty standard input, and returns its result.
+        """Runs a script with empty standard input and returns its result.
 
-        Args:
-            timeout: seconds after which the script is killed with all its processes; its output is returned.
-            max_bytes: the maximum size of standard output and of standard error, each.
-
-        Raises:
-            BoxDiedError: the box is gone.
+        After `timeout` seconds the script is killed with all its processes. `max_bytes` is the maximum size
+        of standard output and of standard error, each. Raises BoxDiedError if the box is gone.
         """
         # A new name each time: an earlier command could block a known name, for example with a FIFO.
         before, self._state = self._state, f"/tmp/.air-shell-{secrets.token_hex(8)}"
@@ -91,11 +75,9 @@ class Shell:
         return result
 
     def _prologue(self, old_state: str) -> str:
-        """Returns the lines that the shell runs before the script of a command.
+        """Returns the lines that restore the directory, empty standard input and set the state-writing trap.
 
-        They restore the working directory, make standard input empty, and set the trap that writes the
-        directory and variables at the end. The shell reads them from standard input, so the script's line
-        numbers do not change.
+        The shell reads them from standard input, so the script's line numbers do not change.
         """
         old = shlex.quote(self._box.path(old_state)) if old_state else ""
         cwd, home = shlex.quote(self.cwd), shlex.quote(self._box.workspace)
@@ -116,9 +98,7 @@ class Shell:
         return "\n".join(steps)
 
     async def _recall(self) -> None:
-        """Reads the working directory and environment variables that the last command wrote.
-
-        If what it wrote is missing or invalid, the earlier directory and variables remain.
+        """Reads the directory and variables that the last command wrote, unless they are missing or invalid.
         """
         try:
             state = await self._box.read(self._state, max_bytes=STATE_BYTES)
