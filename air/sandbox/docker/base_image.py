@@ -1,9 +1,7 @@
-"""Finds the base image on which air builds a container image, and makes one if it cannot be had otherwise.
+"""Finds the base image on which air builds an image: the wanted one, or a Debian that it bootstraps.
 
-The base image is the wanted image if that is on this machine or can be pulled. Otherwise it is a Debian that
-is bootstrapped, which means that Debian's packages are installed into an empty folder. This needs root,
-`debootstrap` (installed with apt if possible) and a package server. The result is stored as the image
-`air-bootstrap`, so that later builds start at once.
+Bootstrapping installs Debian's packages into an empty folder, if the wanted image cannot be pulled. It needs
+root, `debootstrap` and a package server. The result is kept as the image `air-bootstrap`.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from air import paths
 from air.errors import BoxStartError, boundary
 
 Say = Callable[[str], None]
-"""The type of a function that prints one line of progress."""
+"""A function that prints one line of progress."""
 SUITE = "bookworm"
 BOOTSTRAP_TAG = f"air-bootstrap:{SUITE}"
 _NEEDED_BYTES = 800_000_000
@@ -35,17 +33,9 @@ _APT_ENV = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "LC
 
 
 def find_base(wanted: str, *, say: Say) -> str:
-    """Pulls the base image `wanted`, unless it is on this machine, and returns its tag.
+    """Pulls the base image `wanted` unless it is here, or bootstraps Debian; returns the image's tag.
 
-    If it cannot be pulled, returns `BOOTSTRAP_TAG`, the tag of a Debian image. If that image is missing too,
-    installs it first, which takes about a minute.
-
-    Args:
-        wanted: the tag of the image to build on.
-        say: called with each line of progress.
-
-    Raises:
-        BoxStartError: the image can be neither pulled nor bootstrapped; the error contains both reasons.
+    Bootstrapping takes about a minute, once. Raises BoxStartError with both reasons if neither is possible.
     """
     if _here(wanted):
         return wanted
@@ -61,25 +51,16 @@ def find_base(wanted: str, *, say: Say) -> str:
 
 
 def apt_install(*packages: str) -> None:
-    """Installs packages with apt-get, without asking questions. Needs root.
-
-    Raises:
-        BoxStartError: apt-get failed; the error quotes its last message and, if known, gives a remedy.
-    """
+    """Installs packages with apt-get, without asking questions. Needs root. Raises BoxStartError."""
     run(["apt-get", "update", "-q"], "apt-get update")
     options = ["-qy", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"]
     run(["apt-get", "install", *options, *packages], f"apt-get install {' '.join(packages)}")
 
 
 def run(argv: list[str], doing: str) -> None:
-    """Runs a program, waits until it ends, and hides its output.
+    """Runs a program to its end and hides its output. `doing` says in the error message what it does.
 
-    Args:
-        argv: the program and its arguments.
-        doing: what the program does, for the error message.
-
-    Raises:
-        BoxStartError: the program cannot be started, or failed; the error quotes the line with the reason.
+    Raises BoxStartError if the program cannot be started or fails; the error quotes the line with the reason.
     """
     try:
         done = subprocess.run(
@@ -99,12 +80,7 @@ def run(argv: list[str], doing: str) -> None:
 
 
 def blame(tail: list[str], error: str) -> str:
-    """Returns a one-line error message: `error`, the last error line in `tail` and, if known, a remedy.
-
-    Args:
-        tail: the last lines that the build or the package manager printed.
-        error: the message of the failure.
-    """
+    """Returns as one line `error`, the last error line in a build's output and, if known, a remedy."""
     text = " ".join(error.split())
     errors = [line for line in tail if re.match(r"(E:|Err|W: Failed|.*[Ee]rror|.*No space)", line)]
     line = f"{text} ({errors[-1][:300]})" if errors else text
@@ -139,7 +115,7 @@ def _pull(tag: str) -> str:
 
 
 def _short(text: str) -> str:
-    """Returns the last part of a container engine's error message, whose parts are separated by colons."""
+    """Returns the last of the parts, separated by colons, of a container engine's error message."""
     return text.strip().rsplit(": ", 1)[-1][:120]
 
 

@@ -1,13 +1,9 @@
-"""Defines `DockerBox`, a box that is a container of Docker or Podman.
+"""`DockerBox`, a box that is a container of Docker or Podman.
 
-The container is isolated by default; see `container_spec`. Its first process is the guest, air's program in
-every box, which reads requests from a stream that is attached to the container. When the process that started
-the box dies, the stream closes, the guest ends and the container engine removes the container. If the image
-has no Python for the guest, one is mounted; see `portable_python`. Commands reach the hosts in
-`BoxSpec.network` through a proxy outside of the box; see `egress_proxy`.
-
-In a box with `BoxSpec.second_user`, commands run as root with the capabilities SETUID, SETGID and KILL only.
-The workspace belongs to root. The second user can read the workspace, but cannot enter the scratch folders.
+Its first process is the guest, air's program in every box, which reads requests from a stream. When the
+process that started the box dies, the stream closes, the guest ends and the container engine removes the
+container. With `BoxSpec.second_user` the workspace belongs to root; the second user can read the workspace,
+but not enter the scratch folders.
 """
 
 from __future__ import annotations
@@ -92,10 +88,7 @@ class DockerBox(GuestBox):
             await self.forward(egress_proxy.PORT, egress_proxy.Proxy(self.spec.network).serve)
 
     async def snapshot(self) -> Snapshot:
-        """Ends this box and returns its frozen workspace as a snapshot; see `Box.snapshot`.
-
-        No file is copied, so the size of the workspace makes no difference.
-        """
+        """Ends this box and returns its frozen workspace; see `Box.snapshot`. Copies no file."""
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
             keeper = await snapshot_service.hold(self._run)

@@ -1,9 +1,8 @@
 """Translates a `BoxSpec` into the arguments of the Docker SDK's `create_container`.
 
-The container of a box has no network, no capabilities, no way to gain privileges, a read-only root folder and
-one user, who is not root. Its processes, memory, CPU and every writable folder are limited. The writable
-folders lie in memory (tmpfs). The container's memory limit is `memory_mb` plus the sizes of these folders, so
-full folders take no memory from the processes. The container gets no swap space.
+The container has no network, capabilities, new privileges, swap or writable root; one user, not root; and
+limits on processes, memory, CPU and writable folders. These lie in memory (tmpfs), so their sizes are added
+to the memory limit: full folders take no memory from the processes.
 """
 
 from __future__ import annotations
@@ -26,13 +25,12 @@ _INODES_PER_MIB = 256
 
 
 class Python(NamedTuple):
-    """The Python that runs the guest (air's program in a box): the one of the image, or a mounted one."""
+    """The Python that runs the guest (air's program in a box): the image's own, or a mounted one."""
 
     command: tuple[str, ...] = ("python3",)
-    """The command that starts the interpreter. For a mounted interpreter it begins with the dynamic
-    loader."""
+    """The command that starts the interpreter. For a mounted one it begins with the dynamic loader."""
     mounts: tuple[docker.types.Mount, ...] = ()
-    """The mounts that the interpreter needs. The image's own interpreter needs none."""
+    """The mounts that the interpreter needs; none for the image's own."""
 
 
 def container(
@@ -42,13 +40,9 @@ def container(
     gpus: GpuLease | None = None,
     python: Python | None = None,
 ) -> dict[str, Any]:
-    """Returns the arguments of the Docker SDK's `create_container` for a box with the settings `spec`.
+    """Returns the arguments of the Docker SDK's `create_container` for a box called `name`.
 
-    Args:
-        name: the name of the container.
-        run: the id of the run of air that the box belongs to, which becomes a label of the container.
-        gpus: the GPUs that the box gets; None for no GPU.
-        python: the interpreter that runs the guest, air's program in the box; if None, the image's own.
+    `run` is the id of the run of air, for the labels. `python` runs the guest; by default the image's own.
     """
     gpus, python = gpus or GpuLease(), python or Python()
     limits, extra = spec.limits, len(spec.scratch)
@@ -94,11 +88,9 @@ def container(
 
 
 def labels(run: str, seconds: float) -> dict[str, str]:
-    """Returns the labels of a container: the id of its run, its owner (this process), and when it expires.
+    """Returns a container's labels: its run (empty: this process's), its owner (this process), its expiry.
 
-    Args:
-        run: the id of the run of air that the container belongs to; this process's own run if empty.
-        seconds: how long the container may be used after it is handed to its user.
+    `seconds` is how long the container may be used after it is handed to its user.
     """
     return {
         ownership.RUN_LABEL: run or ownership.run_id(),
@@ -120,10 +112,7 @@ def _environment(spec: BoxSpec, gpus: GpuLease) -> dict[str, str]:
 
 
 def _devices(gpus: GpuLease) -> list[Any] | None:
-    """Returns Docker's device request for exactly these GPUs, or None if there are none.
-
-    In the container, CUDA numbers the GPUs from 0.
-    """
+    """Returns Docker's device request for exactly these GPUs, which CUDA in the container numbers from 0."""
     if not gpus.gpus:
         return None
     capabilities = [["gpu", "compute", "utility"]]

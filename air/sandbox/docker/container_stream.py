@@ -1,7 +1,4 @@
-"""Defines `Attached`, a container whose first process exchanges data with this process over a stream.
-
-Such a container is a box or a helper of air.
-"""
+"""`Attached` is a container (a box or a helper) whose first process talks with this process over a stream."""
 
 from __future__ import annotations
 
@@ -27,11 +24,7 @@ class Closable(Protocol):
     """An object with an asynchronous method `close`, such as a box."""
 
     async def close(self) -> None:
-        """Removes the box or container that this object stands for.
-
-        Raises:
-            BoxDiedError: a part of it remains.
-        """
+        """Removes the box or container of this object. Raises BoxDiedError if a part of it remains."""
 
 
 class Attached:
@@ -49,9 +42,8 @@ class Attached:
     async def start(self, arguments: dict[str, Any], first: bytes) -> Connection:
         """Starts the container and returns the connection to its program. After any error, call `close`.
 
-        Args:
-            arguments: the arguments of the Docker SDK's `create_container`.
-            first: the first bytes that are sent to the program.
+        `arguments` are those of the Docker SDK's `create_container`, `first` the first bytes that the program
+        gets.
         """
         await engine.in_thread(lambda: self._launch(arguments, first))
         assert self._socket is not None
@@ -60,7 +52,7 @@ class Attached:
         return self._connection
 
     def _launch(self, arguments: dict[str, Any], first: bytes) -> None:
-        """Creates the container, attaches to its stream, starts it, and sends `first` to its program. Blocks.
+        """Creates and starts the container, and sends `first` to its program. Blocks.
 
         Runs in a thread, because the event loop may be busy for longer than the program waits for `first`.
         """
@@ -85,11 +77,7 @@ class Attached:
         return self._pid
 
     async def close(self) -> None:
-        """Ends and removes the container, and returns when it is gone.
-
-        Raises:
-            BoxDiedError: the container could not be removed.
-        """
+        """Ends and removes the container, and returns when it is gone. Raises BoxDiedError if that fails."""
         if self._connection is not None:
             await self._connection.close()
         elif self._socket is not None:
@@ -102,10 +90,7 @@ class Attached:
 
 
 async def abandon(what: Closable) -> None:
-    """Closes a box or a container whose start has failed.
-
-    If closing fails, logs that error instead of raising it, because the caller raises the error of the start.
-    """
+    """Closes a box or container whose start has failed; logs an error instead of hiding the start's error."""
     try:
         await what.close()
     except BoxDiedError as error:
@@ -115,9 +100,7 @@ async def abandon(what: Closable) -> None:
 def detach_socket(stream: Any) -> socket.socket:
     """Closes a stream of the Docker SDK and returns a duplicate of its socket, which stays open.
 
-    Raises:
-        BoxStartError: the connection to the container engine is encrypted (TLS, SSH), so its socket cannot
-            be used.
+    Raises BoxStartError if the connection is encrypted (TLS, SSH), because air cannot use its socket.
     """
     try:
         if type(getattr(stream, "_sock", stream)) is not socket.socket:
@@ -132,11 +115,7 @@ def detach_socket(stream: Any) -> socket.socket:
 
 
 def create(arguments: dict[str, Any]) -> str:
-    """Creates a container in Docker or Podman and returns its id. Blocks.
-
-    Args:
-        arguments: the arguments of the Docker SDK's `create_container` for Docker; adapted here for Podman.
-    """
+    """Creates a container with Docker's `arguments`, adapted here for Podman, and returns its id. Blocks."""
     client = engine.client()
     if podman.answers(client):
         arguments = podman.adapted(arguments)

@@ -1,7 +1,6 @@
 """Connects to the container engine (Docker or Podman), and translates its failures into air's errors.
 
-All requests to the container engine go through `client()`. They block, so asynchronous code makes them in
-`in_thread`, which runs them in a thread.
+Requests block, so asynchronous code makes them in `in_thread`.
 """
 
 from __future__ import annotations
@@ -33,20 +32,15 @@ _CONNECT_SECONDS = 10
 _THREADS = 16
 _CLIENT = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
 FOREIGN = (*_CLIENT, OSError)
-"""The types of the exceptions that a request to the container engine, or a stream from it, can raise.
-`translated` turns such an exception into one of air's errors."""
+"""The exceptions that a request to the container engine, or a stream from it, can raise; see `translated`."""
 T = TypeVar("T")
 
 
 def client() -> docker.APIClient:
-    """Returns this process's connection to the container engine (Docker or Podman).
+    """Returns this process's connection to the container engine at `DOCKER_HOST`. The first call connects.
 
-    The environment variable `DOCKER_HOST` names the container engine. The first call connects; later calls
-    return the same connection. A request over the connection can still fail.
-
-    Raises:
-        MissingError: the first call found no container engine.
-        BoxStartError: connecting failed for another reason.
+    Raises MissingError if the first call finds no container engine, BoxStartError if connecting fails
+    otherwise.
     """
     with _LOCK:
         try:
@@ -69,10 +63,7 @@ _LOCK = threading.Lock()
 
 
 def _knock() -> None:
-    """Raises OSError if the local socket of the container engine accepts no connection.
-
-    This test comes first because the Docker SDK leaks a socket if it cannot connect.
-    """
+    """Raises OSError if the engine's local socket refuses connections: the Docker SDK would leak one."""
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if host.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as knock:
@@ -82,12 +73,9 @@ def _knock() -> None:
 
 @contextlib.contextmanager
 def translating(doing: str = "") -> Iterator[None]:
-    """Context manager: turns exceptions of the Docker SDK in the `with` block into air's errors.
+    """Context manager: turns exceptions of the Docker SDK, but no OSError, into air's errors.
 
-    An OSError passes unchanged, because it comes from a file or socket that the `with` block uses itself.
-
-    Args:
-        doing: what the `with` block does, for the error message.
+    `doing` says in the message what the `with` block does.
     """
     try:
         yield
@@ -96,11 +84,9 @@ def translating(doing: str = "") -> Iterator[None]:
 
 
 def translated(error: Exception, *, image: str = "", doing: str = "") -> AirError:
-    """Translates an exception of the Docker SDK into one of air's errors and returns it; raises nothing.
+    """Returns air's error for an exception of the Docker SDK; raises nothing.
 
-    Args:
-        image: the image whose box did not start because of the exception; empty for other requests.
-        doing: what was being done, if no box was being started; becomes part of the message.
+    `image` is the image of the box that did not start, or `doing` says what else was being done.
     """
     status = error.status_code if isinstance(error, APIError) else None
     return start_error(status, reason(error), image, doing=doing)
@@ -129,9 +115,8 @@ async def in_thread(work: Callable[[], T]) -> T:
 async def image_id(image: str) -> str:
     """Returns the id (digest) of the image that now has the name `image` in the container engine.
 
-    Raises:
-        MissingError: no container engine answers, or the image is not built.
-        TransientStartError: the container engine failed for a reason that may be temporary.
+    Raises MissingError if no container engine answers or the image is not built, TransientStartError if the
+    failure may be temporary.
     """
     try:  # not in `in_thread`, whose threads may be busy with starts and removals
         return str((await asyncio.to_thread(lambda: client().inspect_image(image)))["Id"])
@@ -142,9 +127,7 @@ async def image_id(image: str) -> str:
 def image(name: str) -> dict[str, Any] | None:
     """Returns the container engine's description of an image, or None if it has no such image. Blocks.
 
-    Raises:
-        MissingError: no container engine answers.
-        BoxStartError: the container engine failed.
+    Raises MissingError if no container engine answers, BoxStartError if it fails.
     """
     with translating(f"looking for image {name}"):
         try:
@@ -155,11 +138,7 @@ def image(name: str) -> dict[str, Any] | None:
 
 
 async def inspected(container: str) -> dict[str, Any]:
-    """Returns the container engine's description of a live container.
-
-    Raises:
-        BoxDiedError: the container is gone, or the container engine failed.
-    """
+    """Returns the container engine's description of a container. Raises BoxDiedError if that fails."""
     try:
         return dict(await in_thread(lambda: client().inspect_container(container)))
     except FOREIGN as error:
@@ -169,22 +148,16 @@ async def inspected(container: str) -> dict[str, Any]:
 
 
 def no_log() -> docker.types.LogConfig:
-    """Returns a log setting that stops the container engine from storing a copy of a container's output."""
+    """Returns the setting that stops the container engine from storing a copy of a container's output."""
     return docker.types.LogConfig(type="none")
 
 
 def boxes(*labels: str) -> list[dict[str, Any]]:
-    """Returns the container engine's descriptions of all containers that air has started, running or not.
+    """Returns the container engine's descriptions of all containers of air, running or not.
 
-    Containers without a name are left out, because they no longer exist. A container engine that was killed
-    may still list them.
-
-    Args:
-        labels: the labels that a container must carry; by default those that every box has.
-
-    Raises:
-        MissingError: no container engine answers.
-        BoxStartError: the container engine failed.
+    `labels` are those that a container must carry, by default those of every box. Containers without a name
+    are left out: they no longer exist, but a container engine that was killed may list them. Raises
+    MissingError if no container engine answers, BoxStartError if it fails.
     """
     wanted = list(labels) or [ownership.OWNER_LABEL, ownership.EXPIRES_LABEL]
     with translating("listing boxes"):
@@ -193,10 +166,9 @@ def boxes(*labels: str) -> list[dict[str, Any]]:
 
 
 def remove(name: str) -> None:
-    """Kills and removes a container, and returns when it is gone. Blocks.
+    """Kills and removes a container, and returns when it is gone or if there is none. Blocks.
 
-    Does nothing if there is no such container. Raises the Docker SDK's error if the container still exists
-    after `REMOVE_SECONDS`.
+    Raises the Docker SDK's error if the container still exists after `REMOVE_SECONDS`.
     """
     engine, give_up = client(), time.monotonic() + REMOVE_SECONDS
     while True:
@@ -212,16 +184,9 @@ def remove(name: str) -> None:
 
 
 def remove_left_behind(*labels: str) -> list[str]:
-    """Removes air's containers that have expired, or whose owner (the process that started them) is dead.
+    """Removes air's containers that have expired or whose owner process is dead; returns their names.
 
-    Returns the names of the removed containers.
-
-    Args:
-        labels: the labels that a container must carry; by default those that every box has.
-
-    Raises:
-        MissingError: no container engine answers.
-        BoxStartError: the container engine failed.
+    `labels` and the errors are those of `boxes`.
     """
     removed = []
     for container in boxes(*labels):

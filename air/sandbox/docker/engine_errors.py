@@ -1,8 +1,4 @@
-"""Translates failures of the container engine (Docker or Podman) into air's errors. All functions are pure.
-
-`classify` looks only at the HTTP status and the text of a failure. It decides whether the user must do
-something, another attempt may help, or the failure is final.
-"""
+"""Translates failures of the container engine (Docker or Podman) into air's errors. All is pure."""
 
 from __future__ import annotations
 
@@ -46,21 +42,17 @@ _NO_PYTHON = re.compile(
 
 
 class TransientStartError(BoxStartError):
-    """Error: a box did not start for a reason that may be temporary, so another attempt may succeed."""
+    """A box did not start for a reason that may be temporary, so another attempt may succeed."""
 
 
 class EngineAwayError(TransientStartError):
-    """Error: the container engine answered earlier but does not answer now. It may be restarting."""
+    """The container engine answered earlier but does not answer now. It may be restarting."""
 
 
 def classify(status: int | None, text: str) -> Kind:
-    """Returns the kind of a failed request to the container engine.
+    """Returns the kind of a failed request from its HTTP status (None: no answer) and its error text.
 
-    `transient` means that another attempt may succeed, and `final` that it would fail too.
-
-    Args:
-        status: the HTTP status of the container engine's answer; None if no answer came.
-        text: the error's text.
+    After a `transient` failure another attempt may succeed; after a `final` failure it would fail too.
     """
     low = text.lower()
     if status is None:
@@ -75,32 +67,20 @@ def classify(status: int | None, text: str) -> Kind:
 
 
 def engine_missing(text: str) -> str:
-    """Returns the reason why no container engine can be reached, or "" if an error has another cause.
-
-    Args:
-        text: the text of the error.
-    """
+    """Returns why no container engine can be reached, or "" if the error text has another cause."""
     low = text.lower()
     return next((why for sign, why in _NO_ENGINE if sign in low), "")
 
 
 def no_engine(text: str) -> MissingError:
-    """Returns the error that must be raised if the container engine has never answered this process.
-
-    Args:
-        text: the text of the failed connection's error.
-    """
+    """Returns the error to raise if the container engine has never answered this process."""
     return MissingError(
         f"no Docker engine answers: {engine_missing(text)}", remedy="run `air setup`"
     )
 
 
 def lacks_python(text: str) -> str | None:
-    """Returns the part of an error text that shows that an image has no usable Python, or None.
-
-    Args:
-        text: the error with which the start of the box failed.
-    """
+    """Returns the part of a start's error text that shows that an image has no usable Python, or None."""
     match = _NO_PYTHON.search(text)
     return match[0] if match else None
 
@@ -108,13 +88,8 @@ def lacks_python(text: str) -> str | None:
 def start_error(status: int | None, text: str, image: str, *, doing: str = "") -> AirError:
     """Returns air's error for a failed request to a container engine that has answered this process before.
 
-    If the container engine has never answered, use `no_engine`.
-
-    Args:
-        status: the HTTP status of the container engine's answer; None if no answer came.
-        text: the error's text.
-        image: the image whose box did not start; empty if the request started no box.
-        doing: what the request was for, if it started no box.
+    `status` is the HTTP status, None without an answer. `image` is the image of the box that did not start,
+    or `doing` says what else the request was for.
     """
     kind, line = classify(status, text), " ".join(text.split())[:300]
     if kind == "missing-engine":

@@ -1,7 +1,7 @@
 """Starts helpers: containers that do what boxes must not do themselves, such as mounting.
 
-A helper runs one of the programs in `air.sandbox.guest`, as root, in the base image. It never runs or reads
-an agent's files. When this process ends, the stream to the helper closes, so the helper ends too.
+A helper runs a program of `air.sandbox.guest` as root in the base image, and never an agent's files. It ends
+when this process ends, because the stream to it closes.
 """
 
 from __future__ import annotations
@@ -23,21 +23,12 @@ _MEMORY = 256 * MIB
 async def start(
     name: str, run: str, modules: tuple[str, ...], *, ready: float, life: float, **host: Any
 ) -> tuple[Attached, Connection]:
-    """Starts a helper container, waits until it is ready, and returns the container and the connection to it.
+    """Starts a helper container, waits until it is ready, and returns it and the connection to its program.
 
-    If the start fails or is cancelled, no container remains.
-
-    Args:
-        name: the name of the container.
-        run: the id of the run of air that the helper belongs to, which becomes a label of the container.
-        modules: the modules of `air.sandbox.guest` that make up the helper's program.
-        ready: seconds within which the helper must become ready.
-        life: seconds after which the helper counts as expired, so that a cleanup may remove it.
-        host: further arguments of the Docker SDK's `create_host_config`.
-
-    Raises:
-        TransientStartError: the helper did not start, for a reason that may be temporary.
-        BoxStartError: the helper did not start, and another attempt would fail too.
+    `modules` are the modules of `air.sandbox.guest` that make up the program. The helper must be ready within
+    `ready` seconds, and a cleanup may remove it after `life` seconds. `host` are arguments of the Docker
+    SDK's `create_host_config`. If the start fails or is cancelled, no container remains. Raises
+    TransientStartError if the reason may be temporary, otherwise BoxStartError.
     """
     attached = Attached(name)
     try:
@@ -55,7 +46,7 @@ async def start(
 
 
 def _failure(error: Exception) -> type[BoxStartError]:
-    """Returns the class of the error to raise if the start of a helper container failed with `error`."""
+    """Returns the class of the error to raise if the start of a helper failed with `error`."""
     if isinstance(error, (TimeoutError, BoxDiedError)):
         return TransientStartError
     meant = (

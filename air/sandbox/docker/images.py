@@ -1,13 +1,8 @@
 """Builds air's container images from `images/<name>/Dockerfile`, tags them `air-<name>`, and describes them.
 
-Functions get the `name` of an image: the name of a folder that air ships (`base`, or its tag `air-base`) or,
-with a slash, the path of a user's own folder. An image carries the digest of its folder as the label
-`air.recipe`. `ensure` rebuilds the image if the folder's digest has changed. The Dockerfile's `ARG BASE`
-names the base image, which `base_image` finds. A build uses the environment's proxies and a file of
-certificate authorities (CA). Neither of them stays in the image.
-
-Every function may raise `MissingError` if no container engine answers, and `BoxStartError` if the container
-engine, the network or the disk fails. The `docker` SDK is imported on first use.
+`name` is a folder that air ships (`base`, or its tag `air-base`) or, with a slash, a user's folder. The label
+`air.recipe` holds the folder's digest. Builds use the environment's proxies and certificates, but the image
+does not keep them. All functions may raise MissingError (no container engine) or BoxStartError (it fails).
 """
 
 from __future__ import annotations
@@ -38,12 +33,12 @@ _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
 
 @dataclass(frozen=True)
 class Image:
-    """A container image that air can build: its tag, id and size, and whether it is up to date."""
+    """A container image that air can build."""
 
     name: str
     """The tag of the image, as `BoxSpec.image` contains it."""
     id: str
-    """The id `sha256:…` by which the container engine knows the image. Empty if the image is not built."""
+    """The container engine's id `sha256:…` of the image. Empty if the image is not built."""
     size: int
     """The size of the image on disk in bytes. 0 if the image is not built."""
     current: bool
@@ -51,7 +46,7 @@ class Image:
 
 
 def unready(name: str = "air-base") -> str:
-    """Returns one line with the reason why boxes of the image `name` cannot start here, or "" if they can."""
+    """Returns one line that says why boxes of the image `name` cannot start here, or "" if they can."""
     try:
         return "" if look(name).id else f"image {_tag(name)} is not built"
     except (UsageError, InfrastructureError) as error:
@@ -59,11 +54,7 @@ def unready(name: str = "air-base") -> str:
 
 
 def recipe(name: str) -> str:
-    """Returns a digest of the names, modes and contents of all files in the folder of an image.
-
-    Raises:
-        MissingError: the folder or its Dockerfile does not exist.
-    """
+    """Returns a digest of the files in an image's folder. Raises MissingError if it has no Dockerfile."""
     folder, total = _folder(name), hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         entry = f"{path.relative_to(folder).as_posix()}\0{path.stat().st_mode & 0o111:o}\0"
@@ -72,7 +63,7 @@ def recipe(name: str) -> str:
 
 
 def look(name: str) -> Image:
-    """Returns a description of the image `name`. It need not be built: then the description has no id."""
+    """Returns a description of the image `name`, which need not be built."""
     from air.sandbox.docker import engine
 
     tag, wanted = _tag(name), recipe(name)
@@ -84,19 +75,12 @@ def look(name: str) -> Image:
 
 
 def ls() -> list[Image]:
-    """Returns descriptions of all images that have a folder under `images/`, sorted by name.
-
-    This includes images that are not built.
-    """
+    """Returns descriptions of all images with a folder under `images/`, built or not, sorted by name."""
     return [look(path.parent.name) for path in sorted(paths.shipped("images").glob("*/Dockerfile"))]
 
 
 def digest(name: str) -> str:
-    """Returns the id by which the container engine knows the image `name`, which must be built.
-
-    Raises:
-        MissingError: the image is not built.
-    """
+    """Returns the container engine's id of the image `name`. Raises MissingError if it is not built."""
     if not (image_id := look(name).id):
         remedy = f"run `air images build {_tag(name).removeprefix(_PREFIX)}`"
         raise MissingError("image is not built", where=_tag(name), remedy=remedy)
@@ -104,13 +88,7 @@ def digest(name: str) -> str:
 
 
 def ensure(name: str, *, say: Say = print) -> str:
-    """Builds the image `name` unless it is up to date, and returns its id.
-
-    If several processes call this at once, one builds and the others wait.
-
-    Args:
-        say: called with each line of progress.
-    """
+    """Builds the image `name` unless it is up to date, and returns its id. Concurrent calls build once."""
     if (image := look(name)).current:
         return image.id
     with _locked():
@@ -124,10 +102,8 @@ def build(
 ) -> str:
     """Builds the image `name`, even if it is up to date, and returns its id.
 
-    Args:
-        base: the base image to build on, instead of the one that the Dockerfile names.
-        ca_bundle: PEM file of certificate authorities that the build trusts; by default that of `trusted()`.
-        say: called with each line of progress.
+    `base` replaces the Dockerfile's base image. `ca_bundle` is a PEM file of the certificate authorities that
+    the build trusts, by default that of `trusted()`.
     """
     with _locked():
         return _build(name, base=base, ca_bundle=ca_bundle or trusted(), say=say)
@@ -161,7 +137,7 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
 
 
 def _follow(stream: Iterator[dict[str, Any]], doing: str) -> None:
-    """Reads the events of a build until it ends. Raises BoxStartError with the reason if the build failed."""
+    """Reads the events of a build until it ends. Raises BoxStartError with the reason if it failed."""
     tail: list[str] = []
     for event in stream:
         lines = [line.strip() for line in event.get("stream", "").splitlines()]
@@ -183,10 +159,9 @@ def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:
 
 
 def trusted() -> Path | None:
-    """Returns the file of certificate authorities that a build trusts, or None if there is none.
+    """Returns the file of certificate authorities that a build trusts, or None.
 
-    It is the file that the environment variable `AIR_CA_BUNDLE` names, otherwise the file that
-    `SSL_CERT_FILE` names, otherwise the file of the system (on Debian and Red Hat).
+    It is the first of `AIR_CA_BUNDLE`, `SSL_CERT_FILE` and the system's file (Debian's or Red Hat's).
     """
     if bundle := os.environ.get("AIR_CA_BUNDLE"):
         return Path(bundle).expanduser()
@@ -195,10 +170,7 @@ def trusted() -> Path | None:
 
 
 def _proxies() -> dict[str, str]:
-    """Returns the environment variables that name proxies, for use as arguments of a build.
-
-    Docker leaves such build arguments out of an image's history.
-    """
+    """Returns the environment's proxy variables as build arguments, which an image's history leaves out."""
     return {k: v for k, v in os.environ.items() if k.lower() in _PROXIES and v}
 
 
@@ -232,10 +204,7 @@ def _folder(name: str) -> Path:
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    """Context manager: holds the lock of image builds during the `with` block.
-
-    Builds run one at a time, because each build removes dangling images.
-    """
+    """Context manager: holds the lock of builds, which would remove each other's dangling images."""
     folder = paths.cache() / "locks"
     with boundary(BoxStartError, "locking image builds", OSError):
         folder.mkdir(parents=True, exist_ok=True)

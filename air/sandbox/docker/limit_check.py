@@ -1,8 +1,4 @@
-"""Checks whether the container engine enforces the limits of boxes, and logs a warning if it does not.
-
-A rootless container engine, or a kernel without the cgroup controller for a limit, may accept the limit but
-ignore it.
-"""
+"""Warns if the container engine ignores limits of boxes, as without root or a cgroup controller."""
 
 from __future__ import annotations
 
@@ -18,10 +14,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def unheld(container: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the limits that the container engine ignored: `memory`, `processes` or `CPU`.
+    """Returns which limits (`memory`, `processes`, `CPU`) of a container the container engine ignored.
 
-    Args:
-        container: the container engine's description of a container, created with all three limits.
+    `container` is the container engine's description of a container that was created with all three.
     """
     host = container["HostConfig"]
     limits = {
@@ -33,15 +28,9 @@ def unheld(container: Mapping[str, Any]) -> list[str]:
 
 
 async def say_once(container: str) -> None:
-    """Logs a warning if the container engine ignores a limit of a box.
+    """Logs a warning if the container engine ignores a limit of this box, the process's first on the engine.
 
-    Checks only the first box of this process on each container engine.
-
-    Args:
-        container: the container engine's id of the container of a box.
-
-    Raises:
-        BoxDiedError: the box is gone.
+    Raises BoxDiedError if the box is gone.
     """
     key = (os.getpid(), os.environ.get("DOCKER_HOST", ""))
     if key in _CHECKED:

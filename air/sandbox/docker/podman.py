@@ -1,14 +1,7 @@
 """Adapts container requests to Podman, which answers on a Docker-compatible socket. Tested with Podman 4.3.
 
-Rootless Podman runs boxes for users who may not use Docker: start `podman system service` as that user, and
-set `DOCKER_HOST` to its socket. Everything else is as with Docker, except that three things are not enforced
-(`conformance.KNOWN_GAPS` lists the conformance checks that fail):
-
-- The limits of memory, CPU and processes, unless these controllers of cgroup v2 are delegated to the user.
-  If they are not, air logs one warning; see `limit_check`.
-- The number of files in a folder of a box, because Podman's tmpfs has no option `nr_inodes`.
-- The ban on user namespaces: Podman's seccomp profile lets any process make one. That gives the process no
-  privilege outside of its namespace.
+Not enforced (`conformance.KNOWN_GAPS`): limits of memory, CPU and processes, unless these controllers of
+cgroup v2 are delegated to the user; the number of files in a folder; and the ban on user namespaces.
 """
 
 from __future__ import annotations
@@ -24,10 +17,7 @@ _READ_ONLY = "ro,nosuid,nodev,noexec,size=4k,notmpcopyup"
 
 @cache
 def answers(engine: APIClient) -> bool:
-    """Whether the container engine at the other end of the connection `engine` is Podman, not Docker.
-
-    The first call asks the container engine, and blocks until it answers.
-    """
+    """Whether the container engine behind this connection is Podman. The first call asks it and blocks."""
     parts = engine.version().get("Components") or []
     return any("podman" in str(part.get("Name")).lower() for part in parts)
 
@@ -42,10 +32,9 @@ def adapted(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _options(docker: str, user: str) -> str:
-    """Translates Docker's mount options for a tmpfs into Podman's, and returns them.
+    """Translates Docker's mount options for a tmpfs into Podman's.
 
-    The folder starts empty, as with Docker. Podman's options cannot name the owner of the folder, but the
-    option `U` makes the container's user the owner.
+    The option `U` makes the container's user the folder's owner, whom Podman's options cannot name.
     """
     options = dict(option.partition("=")[::2] for option in docker.split(","))
     if options.pop("uid", user) == user:

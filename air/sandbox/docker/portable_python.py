@@ -1,13 +1,8 @@
 """Gives boxes whose image has no Python, or one older than 3.8, a copy of the base image's Python.
 
-The copy lies in a named volume of the container engine, so this also works if the container engine is on
-another machine. A helper container makes the copy once for each build of the base image (see
-`air.sandbox.guest.copy_python`). Boxes see it read-only, at the same path in every image. The copy contains
-its own dynamic loader and libraries, so it needs nothing from the image. It needs no environment variable
-either, which commands would inherit.
-
-The first box of an image without Python fails to start. This process then remembers the image's id and starts
-the box again with the copy. Boxes of other images start as fast as before.
+The copy lies in a read-only volume of the container engine; a helper makes it once for each base image. It
+has its own loader and libraries, and needs no environment variable that commands would inherit. The first box
+of an image without Python fails to start; then it, and all later ones, start with the copy.
 """
 
 from __future__ import annotations
@@ -31,31 +26,21 @@ from air.sandbox.wire.connection import program
 
 PROGRAM = ("frames", "copy_python")
 LABEL = "air.python"
-"""The label of the volumes that contain a copy of Python. The value of the label is the id of the base
-image."""
+"""The label of the volumes with a copy of Python; its value is the id of the base image."""
 _COPY_SECONDS = 600.0
 _LOG = logging.getLogger(__name__)
 _WITHOUT: set[str] = set()
-"""The ids of the images that have no usable Python. This process knows them from boxes that did not start."""
+"""The ids of images without usable Python, which this process knows from boxes that did not start."""
 _READY: set[tuple[str, str]] = set()
-"""The copies of Python that this process knows to be complete, as pairs of `DOCKER_HOST` and the digest that
-names the volume."""
+"""The complete copies of Python that this process knows, as `DOCKER_HOST` and the volume's digest."""
 _LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
 _LOCKS = weakref.WeakKeyDictionary()
 
 
 async def interpreter_of(image: str, run: str) -> Python | None:
-    """Returns the copy of Python to mount in a box whose image has no usable Python.
+    """Returns the copy of Python for a box of `image`, or None if the image is not known to lack Python.
 
-    Makes the copy if it does not exist. Returns None for every other image, even if it was never tried.
-
-    Args:
-        image: the image of the box.
-        run: air's run id; it goes into the labels of the helper container that makes the copy.
-
-    Raises:
-        MissingError: the base image is not built.
-        BoxStartError: the copy could not be made.
+    Raises the errors of `mounted`.
     """
     if not _WITHOUT or await _digest(image) not in _WITHOUT:
         return None
@@ -63,14 +48,10 @@ async def interpreter_of(image: str, run: str) -> Python | None:
 
 
 async def mounted(run: str) -> Python:
-    """Makes the copy of the base image's Python if it does not exist, and returns it, ready to be mounted.
+    """Makes the copy of the base image's Python if there is none, and returns it, ready to be mounted.
 
-    Args:
-        run: the id of the run of air, for the labels of the helper container that makes the copy.
-
-    Raises:
-        MissingError: the base image is not built.
-        BoxStartError: the copy could not be made.
+    `run` is the id of the run of air, for the labels of the helper that makes the copy. Raises MissingError
+    if the base image is not built, BoxStartError if the copy cannot be made.
     """
     base = await engine.image_id(helper.BASE_IMAGE)
     made = hashlib.sha256(base.encode() + program(PROGRAM)).hexdigest()
@@ -84,14 +65,10 @@ async def mounted(run: str) -> Python:
 
 
 async def learn(image: str, python: Python | None, failure: str) -> bool:
-    """Examines why a box did not start, and returns whether to start it again with a new copy of Python.
+    """Returns whether a box that did not start must be started again, with a new copy of Python.
 
-    If the reason is that the box's image lacks a usable Python, remembers the image's id.
-
-    Args:
-        image: the image of the box that did not start.
-        python: the Python that was mounted in the box; None if the image's own was used.
-        failure: the text of the start's error.
+    `python` is the copy that was mounted, or None; `failure` is the error's text. Remembers images that lack
+    Python.
     """
     if python is not None:  # the volume may have been removed since it was filled
         _READY.clear()
@@ -106,7 +83,7 @@ async def learn(image: str, python: Python | None, failure: str) -> bool:
 
 
 async def _copy(volume: str, base: str, run: str) -> None:
-    """Creates the volume and starts a helper container, which copies the base image's Python into it."""
+    """Creates the volume, and starts a helper that copies the base image's Python into it."""
     name = f"air-python-{secrets.token_hex(4)}"
     mount = _mount(volume, base, read_only=False)
     try:  # not created by the mount: Podman may drop a mount's labels

@@ -1,10 +1,8 @@
 """Takes and restores snapshots of containers' workspaces with a helper container, the keeper.
 
-The keeper stores frozen workspaces and mounts copies of them into boxes; see `air.sandbox.guest.snapshots`.
-It mounts in the namespaces of other containers, so it runs in the host's process namespace and with the
-capability SYS_ADMIN. It never runs or reads an agent's files. Each event loop has at most one keeper, which
-exists as long as a snapshot or a box needs it. When this process ends, the stream to the keeper closes, so
-the keeper ends too.
+The keeper mounts copies of frozen workspaces into boxes (`air.sandbox.guest.snapshots`), so it has the
+capability SYS_ADMIN and sees the host's processes. It never runs or reads an agent's files. Each event loop
+has at most one, which lives as long as a snapshot or a box needs it.
 """
 
 from __future__ import annotations
@@ -33,33 +31,31 @@ CAPABILITIES = [
     "FSETID",
     "MKNOD",
 ]
-"""The capabilities of the keeper, the helper container for snapshots. SYS_ADMIN and SYS_CHROOT allow mounts
-in another namespace. SYS_PTRACE allows access to the guest (air's program in a box), which is not dumpable.
-The other five are for the overlay file system, which has the rights of the process that mounted it."""
+"""SYS_ADMIN and SYS_CHROOT allow mounts in other namespaces, SYS_PTRACE access to guests (which are not
+dumpable). The rest is for overlay file systems, which have the rights of the process that mounts them."""
 _LIFE_SECONDS = 30 * 86_400.0
 
 
 class Tenant(NamedTuple):
-    """The data by which the keeper, the helper container for snapshots, finds a box and its workspace."""
+    """The data by which the helper container for snapshots finds a box and its workspace."""
 
     id: str
     """The id of the box."""
     container: str
-    """The container engine's id of the box's container. The keeper checks that `pid` belongs to this
-    container."""
+    """The container engine's id of the container, to which `pid` must belong."""
     pid: int
     """The process id of the box's first process on the container engine's host."""
 
     @property
     def place(self) -> dict[str, Any]:
-        """The fields of a request by which the keeper (the container for snapshots) finds the workspace."""
+        """The fields of a request by which the helper container finds the workspace."""
         return {"pid": self.pid, "container": self.container, "path": WORKSPACE}
 
 
 class Keeper:
     """The helper container that stores frozen workspaces and mounts copies of them into boxes.
 
-    It counts its users. `hold` and `again` add one, and `release` removes one. The last release ends the
+    It counts its users: `hold` and `again` add one, `release` removes one. The last release ends the
     container.
     """
 
@@ -69,30 +65,24 @@ class Keeper:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection to the keeper's container is open."""
+        """Whether the connection to the helper container is open."""
         return not self._connection.reason
 
     def again(self) -> Keeper:
-        """Adds one user of the keeper (the helper container for snapshots), and returns the keeper.
-
-        The new user must call `release` later.
-        """
+        """Adds one user and returns itself. The new user must call `release` later."""
         self._holders += 1
         return self
 
     async def release(self) -> None:
-        """Removes one user of the keeper, the helper container for snapshots.
-
-        Ends the container if that was the last user.
-        """
+        """Removes one user, and ends the helper container if that was the last."""
         self._holders -= 1
         if not self._holders:
             await self._attached.close()
 
     async def take(self, box: Tenant) -> KeptSnapshot:
-        """Stores the workspace of a frozen box in the keeper's container and returns it as a snapshot.
+        """Stores the workspace of a frozen box and returns it as a snapshot.
 
-        The snapshot takes over the caller's duty to `release` the keeper. It does so when it is closed.
+        The snapshot takes over the caller's duty to `release` the helper container, when it is closed.
         """
         name = f"snapshot-{secrets.token_hex(6)}"
         try:
@@ -103,22 +93,16 @@ class Keeper:
         return KeptSnapshot(name, self)
 
     async def fork(self, box: Tenant, snapshot: KeptSnapshot, *, disk_mb: int) -> None:
-        """Mounts a writable copy of a snapshot over the workspace of a box.
+        """Mounts a writable copy of a snapshot over the workspace of a box, until it is dropped (`drop`).
 
-        The copy exists until `drop` is called with the id of the box.
-
-        Args:
-            disk_mb: how much the box may write to the copy, in MiB.
+        The box may write `disk_mb` MiB to the copy.
         """
         room = {"disk_mb": disk_mb, "inodes": inodes(disk_mb)}
         request = {"op": "fork", "name": box.id, "of": snapshot.id, **box.place, **room}
         await self._ask(request)
 
     async def drop(self, name: str) -> None:
-        """Releases a snapshot, if `name` is its name, or the copy in a box, if `name` is the id of that box.
-
-        Does nothing if there is no such snapshot or copy, or if the keeper is gone.
-        """
+        """Releases the snapshot called `name`, or the copy in the box with the id `name`, if there is one."""
         if self.alive:
             await self._ask({"op": "drop", "name": name})
 
@@ -130,17 +114,14 @@ class Keeper:
 
 
 class KeptSnapshot(Snapshot):
-    """A frozen workspace of a container. The keeper, the helper container for snapshots, stores it."""
+    """A frozen workspace of a container, stored by the helper container for snapshots."""
 
     def __init__(self, name: str, keeper: Keeper) -> None:
         self.id, self.keeper = name, keeper
         self._closed = False
 
     async def close(self) -> None:
-        """Releases the frozen workspace and the keeper, the helper container that stores it.
-
-        See `Snapshot.close`.
-        """
+        """Releases the frozen workspace and the helper container; see `Snapshot.close`."""
         if not self._closed:
             self._closed = True
             await self.keeper.drop(self.id)
@@ -148,13 +129,10 @@ class KeptSnapshot(Snapshot):
 
 
 async def hold(run: str) -> Keeper:
-    """Returns this event loop's keeper, the helper container for snapshots. Starts one if there is none.
+    """Returns this event loop's helper container for snapshots, and starts it if there is none.
 
-    The caller must call the keeper's method `release` later.
-
-    Raises:
-        BoxStartError: the keeper did not start, for example because the container engine allows no
-            privileged container.
+    The caller must `release` it later. Raises BoxStartError if it does not start, for example because the
+    container engine allows no privileged container.
     """
     loop = asyncio.get_running_loop()
     lock = _LOCKS.setdefault(loop, asyncio.Lock())

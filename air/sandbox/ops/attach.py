@@ -1,9 +1,8 @@
-"""Runs the command that a person gives to `air box exec` in a running container, whoever opened the box.
+"""Runs the command of `air box exec` in a running container, whoever opened the box.
 
-The container engine runs the command, not the guest (our program inside the box). The command runs as the
-box's user, in the workspace, without network. It shares the container's resource limits with the agent. If
-memory runs out, the kernel kills the command before the guest. The environment variables of `BoxSpec.env`
-are not set, because only the process that opened the box knows them.
+The container engine runs the command, not the guest: as the box's user, in the workspace, without network and
+without `BoxSpec.env`, which only the process that opened the box knows. The command shares the container's
+limits with the agent; if memory runs out, the kernel kills it before the guest.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 from air.sandbox.wire.guest_box import MOST_FILES, base_env
 
 BOUND = f"{{ ulimit -Sn {MOST_FILES} && ulimit -Hn {MOST_FILES}; ulimit -Sc 0; ulimit -Hc 0; }} 2>/dev/null"
-"""Shell code that sets the resource limits of `guest_box.BOUNDS` for every command of the shell. The soft
-limit is set first, because a soft limit above the hard limit is an error. A lower hard limit stays."""
+"""Shell code that sets the limits of `guest_box.BOUNDS`; soft limits first, since they may not exceed hard
+ones."""
 _MARK = "AIR_VISIT"
 _BECOME = f'{BOUND}; {{ echo 1000 >/proc/self/oom_score_adj; }} 2>/dev/null; exec "$@"'
 _END = (
@@ -47,13 +46,9 @@ def run(
 ) -> int:
     """Runs a command in a container, passes its output on as it comes, and returns its exit code.
 
-    An interrupt kills the command and raises KeyboardInterrupt.
-
-    Args:
-        interactive: whether the command gets this process's standard input. The command also gets a
-            terminal if this process's standard input and output are a terminal.
-        show: a function that is called for each piece of output, with 1 (standard output) or 2 (standard
-            error) and the bytes. None prints the output.
+    If `interactive`, the command gets this process's standard input, and a terminal if this process has one.
+    Each piece of output goes to `show` with 1 (standard output) or 2 (standard error); None prints it. An
+    interrupt kills the command and raises KeyboardInterrupt.
 
     Raises:
         MissingError: no container engine answers.
@@ -96,11 +91,7 @@ def run(
 
 
 def _env(description: dict[str, Any]) -> dict[str, str]:
-    """Returns the environment variables for the command.
-
-    They are the ones that all commands of a box get, except those of `BoxSpec.env`. The number of threads
-    comes from the CPU limit in the container's description.
-    """
+    """Returns the environment of every command in the box, without `BoxSpec.env`."""
     cpus = description["HostConfig"].get("NanoCpus") or 1e9
     return base_env(BoxSpec(limits=BoxLimits(cpus=cpus / 1e9)))
 
@@ -121,10 +112,9 @@ def _code(client: Any, ident: str, name: str) -> int:
 def _talk(
     attached: Any, show: Callable[[int, bytes], None], *, interactive: bool, terminal: bool
 ) -> None:
-    """Passes the command's output to `show` until the output ends.
+    """Passes output to `show` until it ends and, if `interactive`, standard input to the command.
 
-    If `interactive` is true, it also passes this process's standard input to the command. It reads from the
-    Docker client's buffer, because the client may have read the first output with the HTTP head.
+    It reads from the Docker client's buffer, where the first output may have come with the HTTP head.
     """
     attached._sock.settimeout(None)  # a command may be silent for hours
     output = attached._response.raw._fp.fp
@@ -147,10 +137,7 @@ def _show(number: int, data: bytes) -> None:
 
 @contextmanager
 def _fed(sock: Any) -> Iterator[None]:
-    """Context manager: copies standard input to the command's socket during the `with` block.
-
-    Input that comes after the `with` block stays unread.
-    """
+    """Context manager: copies standard input to the command's socket, and leaves later input unread."""
     over, end = os.pipe()
     thread = threading.Thread(target=_feed, args=(sock, over), daemon=True)
     thread.start()
@@ -163,11 +150,7 @@ def _fed(sock: Any) -> Iterator[None]:
 
 
 def _feed(sock: Any, over: int) -> None:
-    """Copies standard input to `sock`, and closes the sending side of `sock` when standard input ends.
-
-    Args:
-        over: the reading end of a pipe. When the pipe's other end is closed, the function returns early.
-    """
+    """Copies standard input to `sock` until it ends, or until the other end of the pipe `over` is closed."""
     stdin = sys.stdin.fileno()
     try:
         while over not in (ready := select.select([stdin, over], [], [])[0]):
@@ -182,10 +165,7 @@ def _feed(sock: Any, over: int) -> None:
 
 @contextmanager
 def _raw(client: Any, ident: str) -> Iterator[None]:
-    """Context manager: keeps this process's terminal in raw mode during the `with` block.
-
-    It also gives the command's terminal the size of this process's terminal, also after each resize.
-    """
+    """Context manager: puts this process's terminal in raw mode; the command's terminal follows its size."""
 
     def resize(*_: object) -> None:
         rows, columns = termios.tcgetwinsize(sys.stdout.fileno())

@@ -1,9 +1,7 @@
 """Removes boxes whose owner, the process that opened them, is dead.
 
-A running box ends by itself when its owner ends, because the stream of bytes between them then closes.
-This module removes what does not end by itself: containers that were created but never started, containers
-past their expiry time, and folders of process boxes (boxes that are plain processes, not containers). It
-removes only containers with air's labels and folders with air's name prefix.
+A running box ends with its owner, because the stream between them closes. This module removes the rest:
+containers that never started or have expired, and folders of process boxes (boxes without a container).
 """
 
 from __future__ import annotations
@@ -16,14 +14,10 @@ from air.sandbox.ops import command_log
 
 
 def collect() -> list[str]:
-    """Removes boxes that have expired or whose owner (the process that opened them) is dead.
+    """Removes boxes that have expired or whose owner process is dead, and returns their names. Blocks.
 
-    Returns the names of the removed boxes. Blocks until the container engine is done. If no container
-    engine answers, no containers are removed. The oldest command logs are also removed, but the result does
-    not name them.
-
-    Raises:
-        BoxStartError: the container engine answers, but fails.
+    Also removes the oldest command logs. If no container engine answers, containers stay. Raises
+    BoxStartError if the container engine answers, but fails.
     """
     from air.sandbox.docker import engine
 
@@ -36,10 +30,7 @@ def collect() -> list[str]:
 
 
 def collect_folders() -> list[str]:
-    """Removes the folders of process boxes (boxes without a container) whose owner process is dead.
-
-    Returns the paths of the removed folders.
-    """
+    """Removes the folders of process boxes whose owner process is dead; returns their paths."""
     removed = []
     for folder, label in ownership.box_folders():
         if ownership.is_dead(label):

@@ -1,13 +1,8 @@
-"""Logs the commands of each box for `air box logs`, in a file of JSON lines: `<cache>/boxes/<box>.jsonl`.
+"""Logs the commands of each box for `air box logs`, as JSON lines in `<cache>/boxes/<box>.jsonl`.
 
-The process that opened the box writes the file. Only the user of that process can read it, because the
-recorded commands may contain secrets. The file is never synced to disk. Its size is limited: commands beyond
-the limit are only counted. If a line cannot be written, the process logs one warning and the box continues.
-
-Every line has a `type` and a time `t` in seconds since the epoch. The first line has the type `start`. For
-every command there are two lines: `run` when it begins and `done` when its result arrives, both with the
-command's number `n`. The last line has the type `end`. If `end` is missing, the box is live, or the process
-that opened the box was killed.
+The process that opened the box writes the file, and only its user can read it, because commands may contain
+secrets. Every line has a `type` and a time `t` (epoch seconds): first `start`; for each command `run` and
+`done` with the command's number `n`; last `end`, missing if the box is live or its process was killed.
 """
 
 from __future__ import annotations
@@ -28,9 +23,9 @@ from air.errors import MissingError
 from air.sandbox.contract.box import BoxSpec, Command, ExecResult
 
 MAX_BYTES = 1_000_000
-"""A log file that is larger than this number of bytes gets no more lines, except its last line, `end`."""
+"""A log file above this size gets no more lines, except its last line, `end`."""
 MAX_COMMAND = 300
-"""The maximum number of characters of a command that are recorded; the rest is cut."""
+"""The maximum number of characters of a command that are recorded."""
 KEEP_FILES = 300
 KEEP_SECONDS = 3 * 86400.0
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -45,10 +40,7 @@ def folder() -> Path:
 
 
 class Events:
-    """Writes the command log of one box.
-
-    The methods never raise, because a log that cannot be written must not stop the box.
-    """
+    """Writes the command log of one box. Never raises: a log that cannot be written must not stop the box."""
 
     def __init__(self, box: str) -> None:
         self._box = box
@@ -56,7 +48,7 @@ class Events:
         self._size = self._commands = self._unwritten = 0
 
     def start(self, spec: BoxSpec, *, run: str, owner: str, workspace: str) -> None:
-        """Creates the log file of the box, and writes its first line, which records that the box is ready."""
+        """Creates the log file of the box, and records that the box is ready."""
         try:
             folder().mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(self._file, _OPEN, 0o600)
@@ -79,7 +71,7 @@ class Events:
         return self._commands
 
     def done(self, number: int, result: ExecResult) -> None:
-        """Records the result of a command. `number` is the number that `run` returned for the command."""
+        """Records the result of a command. `number` is what `run` returned for the command."""
         fields = {"n": number, "code": result.code, "seconds": round(result.seconds, 4)}
         fields |= {"timed_out": result.timed_out, "truncated": result.truncated}
         self._write("done", fields | {"bytes": [len(result.stdout), len(result.stderr)]})
@@ -119,10 +111,7 @@ class Events:
 
 
 def shown(command: Command) -> str:
-    """Returns a command as text, cut to `MAX_COMMAND` characters.
-
-    If the command is a list of arguments, the arguments are quoted for a shell.
-    """
+    """Returns a command as text, cut to `MAX_COMMAND` characters; a list is quoted for a shell."""
     if isinstance(command, str):
         return command[:MAX_COMMAND]
     text = ""
@@ -161,13 +150,10 @@ def recorded(method: F) -> F:
 
 
 def read(file: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Reads the lines of a log file that begin at a byte offset or later.
+    """Reads the complete lines of a log file from a byte offset on.
 
-    Returns the records (one dict per line), and the offset for the next call. An incomplete last line is
-    left for the next call. A line that is not JSON is skipped; a full disk may have cut it.
-
-    Raises:
-        OSError: the file cannot be read.
+    Returns the records and the offset for the next call. Skips lines that a full disk has cut. Raises OSError
+    if the file cannot be read.
     """
     events = []
     with file.open("rb") as lines:
@@ -184,10 +170,7 @@ def read(file: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
 
 
 def find(name: str) -> list[Path]:
-    """Returns the log files of the boxes whose name begins with `name`, newest first.
-
-    `name` may omit the prefix `air-`.
-    """
+    """Returns the log files of boxes whose name, with or without `air-`, begins with `name`, newest first."""
     short = name.removeprefix("air-")
     files = folder().glob("air-*.jsonl")
     matching = [f for f in files if f.stem.removeprefix("air-").startswith(short)]
@@ -195,15 +178,9 @@ def find(name: str) -> list[Path]:
 
 
 def collect(*, now: float | None = None) -> list[str]:
-    """Removes log files that are older than `KEEP_SECONDS`, and all except the newest `KEEP_FILES`.
+    """Removes log files older than `KEEP_SECONDS`, and all but the newest `KEEP_FILES`; returns their paths.
 
-    It removes nothing if the cache folder is unknown, because the user has no home folder.
-
-    Args:
-        now: the current time in seconds since the epoch. None means the time of the clock.
-
-    Returns:
-        The paths of the removed files.
+    Removes nothing if the user has no home folder. `now` is in epoch seconds.
     """
     now = time.time() if now is None else now
     removed = []

@@ -1,10 +1,7 @@
 """The checks of `air doctor`: they find out whether boxes can work on this machine.
 
-Each check returns a finding, which is one line of the report. If there is a problem, the finding names a
-remedy.
-
-One check starts a box and removes it; the other checks change nothing. The functions `judge_…` get the
-container engine's answers as arguments, so that tests can pass the answers of other container engines.
+One check starts a box and removes it; the others change nothing. The functions `judge_…` get the container
+engine's answers as arguments, so that tests can pass those of other container engines.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ _DEFAULT_POOLS: tuple[dict[str, Any], ...] = (
     *({"Base": f"172.{second}.0.0/16", "Size": 16} for second in range(17, 32)),
     {"Base": "192.168.0.0/16", "Size": 20},
 )
-"""The IP address pools that are assumed if the container engine does not report its own pools."""
+"""The IP address pools to assume if the container engine does not report its own pools."""
 _FEW_NETWORKS = 5
 
 
@@ -54,14 +51,11 @@ class Finding:
     seen: str
     """What the check observed, as a short phrase."""
     remedy: str = ""
-    """A shell command that fixes the problem or helps to find its cause; empty if there is no problem."""
+    """A shell command that fixes the problem or helps to find its cause; empty if there is none."""
 
 
 def examine() -> Iterator[Finding]:
-    """Runs all checks of `air doctor`; yields each finding (a line of the report) when its check is done.
-
-    All checks together take several seconds.
-    """
+    """Runs all checks of `air doctor` within several seconds, and yields each finding at once."""
     from air.sandbox.docker import engine
 
     info: dict[str, Any] | None = None
@@ -89,12 +83,7 @@ def examine() -> Iterator[Finding]:
 
 
 def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding:
-    """Checks whether the container engine can limit memory, processes and CPU; returns the finding.
-
-    Args:
-        info: the container engine's answer to the request `info`.
-        version: the container engine's answer to the request `version`.
-    """
+    """Checks whether the container engine, by its answers to `info` and `version`, can limit boxes."""
     name = "Podman" if "podman" in str(version.get("Components", "")).lower() else "Docker"
     driver, cgroups = info.get("Driver", "?"), info.get("CgroupVersion", "?")
     rootless = ", rootless" if _rootless(info) else ""
@@ -146,7 +135,7 @@ def _images() -> Iterator[Finding]:
 
 
 def judge_networks(networks: Sequence[Mapping[str, Any]], info: Mapping[str, Any]) -> Finding:
-    """Checks whether the container engine has IP addresses for more bridge networks; returns the finding.
+    """Checks whether the container engine has IP addresses for more bridge networks.
 
     Boxes use no bridge network, but builds of images and compose files use them.
     """
@@ -187,13 +176,7 @@ def _boxes() -> Finding:
 
 
 def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
-    """Checks whether air left volumes behind: their owner process is dead, or they have expired.
-
-    Returns the finding, one line of the report.
-
-    Args:
-        volumes: the container engine's descriptions of the volumes with air's labels.
-    """
+    """Checks the engine's list of air's volumes for those that expired or whose owner process is dead."""
     now, stale = time.time(), []
     for volume in volumes:
         labels = volume.get("Labels") or {}
@@ -231,15 +214,10 @@ def _disks(info: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 
 def judge_disk(name: str, folder: Path, few: float, least: float, remedy: str) -> Finding:
-    """Checks whether this user can write in a folder and its disk has free space; returns the finding.
+    """Checks whether this user can write in a folder and whether its disk has free space.
 
-    If the folder does not exist yet, its nearest existing parent is checked.
-
-    Args:
-        name: the last word of the check's name, such as `cache`.
-        few: if fewer gigabytes than this are free, the finding is a warning.
-        least: if fewer gigabytes than this are free, the finding is a failure.
-        remedy: the shell command that lists or frees the used space.
+    A missing folder stands for its nearest existing parent. Less than `few` GB free is a warning, less than
+    `least` a failure. `remedy` is a shell command that shows or frees the used space.
     """
     there = next(place for place in (folder, *folder.parents) if os.access(place, os.F_OK))
     disk = os.statvfs(there)
@@ -303,11 +281,9 @@ def _gpus(info: Mapping[str, Any] | None) -> Finding:
 
 
 def judge_gpu_runtime(seen: str, info: Mapping[str, Any] | None) -> Finding:
-    """Checks whether the container engine can give GPUs to a container; returns the finding.
+    """Checks whether the container engine can give GPUs to containers. `seen` describes the GPUs.
 
-    Args:
-        seen: the text that describes the GPUs in the finding.
-        info: the container engine's description of itself; None if no container engine answers.
+    `info` is None if no container engine answers.
     """
     if info is None:
         return Finding("gpus", "ok", seen)
@@ -328,10 +304,7 @@ do [ -r $f ] && echo ${f##*/} $(cat $f); done; true
 
 
 def _one_box(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Starts a box, runs a command in it, reads the resource limits inside the box, and removes the box.
-
-    Yields one finding about the box's speed and one about its limits.
-    """
+    """Starts a box, runs a command and reads the limits in it; yields findings on its speed and limits."""
     from air.sandbox.docker import container_spec
 
     try:
@@ -364,13 +337,9 @@ async def _try_box() -> tuple[tuple[float, float, float], str]:
 
 
 def judge_limits(text: str, most_memory: int, most_pids: int, info: Mapping[str, Any]) -> Finding:
-    """Checks whether the kernel enforces the resource limits of a box; returns the finding.
+    """Checks whether the kernel enforces the limits `most_memory` (bytes) and `most_pids` of a box.
 
-    Args:
-        text: the limits that the kernel shows inside the box, as lines such as `memory.max 1073741824`.
-        most_memory: the requested memory limit in bytes.
-        most_pids: the requested maximum number of processes.
-        info: the container engine's description of itself.
+    `text` is what the kernel shows inside the box, as lines such as `memory.max 1073741824`.
     """
     values = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)
     memory = values.get("memory.max") or values.get("memory.limit_in_bytes")

@@ -13,37 +13,35 @@ from air.sandbox.ops import command_log
 
 @dataclass(frozen=True)
 class Live:
-    """A box that exists now: a container, or a process box (a plain process with a folder, no container)."""
+    """A box that exists now: a container, or a process box (a plain process with a folder)."""
 
     name: str
     provider: str
     state: str
-    """The state that the container engine reports (`running`, `created`, …). A process box has `running`."""
+    """The container's state (`running`, `created`, …). A process box is `running`."""
     run: str
     owner: str
     """The process that opened the box, as `host:pid:start`; see `ownership.owner`."""
     seconds_left: float | None
-    """Seconds until the box expires, after which `air box gc` may remove the box; None if unknown."""
+    """Seconds until the box expires, so that `air box gc` may remove it; None if unknown."""
     where: str
-    """The container's id, or, for a process box, the path of its workspace on this machine."""
+    """The container's id, or the path of a process box's workspace on this machine."""
 
     @property
     def pid(self) -> str:
-        """The id of the process that opened the box, as text; `?` if the box's label does not contain it."""
+        """The id of the process that opened the box; `?` if the box's label does not contain it."""
         return self.owner.rsplit(":", 2)[-2] if self.owner.count(":") > 1 else "?"
 
     @property
     def dead(self) -> bool:
-        """Whether the process that opened the box is dead. False if this cannot be determined."""
+        """Whether the process that opened the box is certainly dead."""
         return ownership.is_dead(self.owner)
 
 
 def containers() -> list[Live]:
-    """Asks the container engine for the boxes that are containers, and returns them, sorted by name.
+    """Returns the boxes that are containers, sorted by name.
 
-    Raises:
-        MissingError: no container engine answers.
-        BoxStartError: the container engine failed.
+    Raises MissingError if no container engine answers, BoxStartError if it fails.
     """
     from air.sandbox.docker import engine
 
@@ -68,7 +66,7 @@ def containers() -> list[Live]:
 
 
 def folders() -> list[Live]:
-    """Returns the process boxes (boxes that are plain processes, not containers), sorted by name."""
+    """Returns the process boxes (boxes that are plain processes), sorted by name."""
     live = []
     for folder, owner in ownership.box_folders():
         token = folder.name.rpartition("-")[2]
@@ -82,10 +80,7 @@ def folders() -> list[Live]:
 
 
 def _recorded(name: str) -> tuple[str, float | None, str]:
-    """Reads the command log of a process box; returns its run, remaining seconds and workspace path.
-
-    If the log cannot be read, the run and the workspace path are empty, and the seconds are None.
-    """
+    """Returns run, remaining seconds and workspace path from a process box's command log, if readable."""
     try:
         events, _ = command_log.read(command_log.folder() / f"{name}.jsonl")
     except (OSError, MissingError):  # in another cache, another user's, or no home folder
@@ -97,13 +92,9 @@ def _recorded(name: str) -> tuple[str, float | None, str]:
 
 
 def find(name: str) -> Live:
-    """Returns the one existing box whose name begins with `name`, which may omit the prefix `air-`.
+    """Returns the one existing box whose name, with or without `air-`, begins with `name`.
 
-    Raises:
-        MissingError: no box has such a name. Also raised if no process box has such a name and no container
-            engine answers.
-        UsageError: several boxes have such a name.
-        BoxStartError: the container engine failed.
+    Raises MissingError if there is none, UsageError if there are several, and the errors of `containers`.
     """
     short = name.removeprefix("air-")
 

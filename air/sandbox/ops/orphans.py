@@ -1,10 +1,7 @@
-"""Finds orphans: processes and file locks that still exist after the death of the air process behind them.
+"""Finds orphans: processes and file locks that outlived the air process that made them. Ends none of them.
 
-This module ends no process and removes nothing. A process counts as air's process only in two cases. Either
-the environment variable `ownership.OWNER_ENV` is set in it; or it is the guest or a command in a process box
-(a box that is a plain process, not a container), and its folder belongs to such a box. The name of a process
-proves nothing. Processes that belong to other users, or run in other pid namespaces (containers), cannot be
-read and are left out.
+A process is air's if its environment contains `ownership.OWNER_ENV`, or if it is the guest or a command of a
+process box (a box without a container). Processes of other users and other pid namespaces are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from air.sandbox.wire.connection import interpreter
 
 @dataclass(frozen=True)
 class Process:
-    """An orphan: a process that still runs although the air process that started it (its owner) is dead."""
+    """A process that still runs although its owner, the air process that started it, is dead."""
 
     pid: int
     command: str
@@ -46,7 +43,7 @@ def processes() -> list[Process]:
 
 
 def _processes() -> Iterator[Path]:
-    """Yields the `/proc` folders of all processes in this pid namespace, except this process."""
+    """Yields the `/proc` folders of all other processes in this pid namespace."""
     here = Path("/proc/self/ns/pid").readlink()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -57,10 +54,7 @@ def _processes() -> Iterator[Path]:
 
 
 def _owner(entry: Path) -> str:
-    """Returns the owner of a process: the air process that started it, as `host:pid:start`.
-
-    Returns an empty string if no air process started it. `entry` is the process's folder in `/proc`.
-    """
+    """Returns the owner, `host:pid:start`, of the process with this `/proc` folder, or "" if not air's."""
     variables = dict(word.partition("=")[::2] for word in _words(entry / "environ"))
     if owner := variables.get(ownership.OWNER_ENV):
         return owner
@@ -73,10 +67,7 @@ def _owner(entry: Path) -> str:
 
 
 def _box_owner(path: str) -> str:
-    """Returns the owner (`host:pid:start`) of the process box whose folder contains `path`.
-
-    Returns an empty string if `path` lies in no such folder.
-    """
+    """Returns the owner of the process box whose folder contains `path`, or ""."""
     owners = (ownership.folder_owner(part) for part in Path(path).parts)
     return next((owner for owner in owners if owner), "")
 
@@ -97,10 +88,7 @@ class Lock:
 
 
 def locks(*folders: Path) -> list[Lock]:
-    """Returns the locks on files below `folders` that processes of this user hold.
-
-    If the process that took a lock dies, a child process that inherited the open file still holds the lock.
-    """
+    """Returns the locks on files below `folders` that processes of this user hold."""
     roots = [str(folder.resolve()) + "/" for folder in folders]
     held = []
     for entry in _processes():

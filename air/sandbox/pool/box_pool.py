@@ -1,18 +1,8 @@
-"""A pool of boxes: limits how many boxes exist, and starts some of them in advance.
+"""A pool of boxes: limits how many boxes exist, and starts spare boxes, which wait for a caller.
 
-A pool belongs to one process and one event loop. Each box goes to only one caller, and is removed when the
-caller gives it back. The pool removes boxes, and starts spare boxes, in the background, so callers do not
-wait for this. A spare box is a started box that waits for a caller. Leaving the `async with` block of the
-pool waits until all its boxes are gone.
-
-A caller that holds a box must not wait for another box of the same pool, because both could wait for ever.
-Use a second pool for boxes with another purpose. If callers wait for them while they hold a box of the first
-pool, create the second pool with `nested=True`.
-
-Two boxes are interchangeable if their specs are equal, and their image's tag meant the same image when the
-boxes were requested. A box holds its GPUs and one of the host's slots (`air.sandbox.pool.host_slots`)
-from before its start until it is gone. A spare box never waits for GPUs or a slot. The pool removes it when
-any process on this host waits for a slot, or for GPUs if the spare box has GPUs.
+Each box goes to one caller and is then removed. A box holds its GPUs and a host slot
+(`air.sandbox.pool.host_slots`) from before its start until it is gone. A caller that holds a box must not
+wait for another box of the same pool: use a second pool, with `nested=True`, for example for graders.
 """
 
 from __future__ import annotations
@@ -46,17 +36,15 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Shelf:
-    """All boxes of one spec and one image that no caller has yet. They are ready or starting."""
+    """The boxes of one spec and one image that no caller has yet. They are ready or starting."""
 
     spec: BoxSpec
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
     wanted: bool = True
-    """Whether the pool starts spare boxes, which wait for later callers. A failed start sets this field to
-    false, and the next request for a box of this spec sets it to true again."""
+    """Whether the pool starts spare boxes. False after a failed start until a caller requests such a box."""
     resting: bool = False
-    """Whether the pool starts no spare boxes for now, because other boxes hold, or wait for, the GPUs or
-    slots that spare boxes need."""
+    """Whether the pool starts no spare boxes, because other boxes hold or need the GPUs or slots."""
     old: bool = False
     """Whether these boxes are outdated, because the tag of their image now means another image."""
 
@@ -70,20 +58,18 @@ class _Waiter:
 class Pool:
     """Gives boxes to callers, and starts some boxes in advance. Use a pool through `async with`.
 
+    Leaving the `async with` block waits until all boxes of the pool are gone. Raises ConfigError if
+    `AIR_MAX_BOXES` is not a positive integer.
+
     Args:
-        max_boxes: the maximum number of boxes at once. All boxes count, also those that start, close, or
-            still wait for GPUs or a slot.
-        warm: the number of spare boxes (started boxes that wait for a caller) that the pool tries to have
-            ready for each requested spec. The total never exceeds `max_boxes`.
-        run: the name of the run that the boxes belong to, which becomes their label. If it is empty, the
-            boxes belong to this process's own run.
+        max_boxes: the most boxes at once, including those that start, close, or wait for GPUs or a slot.
+        warm: the number of spare boxes to have ready for each requested spec, within `max_boxes`. A spare
+            box never waits for GPUs or a slot, and is removed when any process here waits for them.
+        run: the name of the run in the boxes' labels; by default this process's own run.
         gpus: the pool that gives boxes their GPUs. If it is None, a request for a box with GPUs fails.
         nested: whether callers hold a box of another pool while they wait for a box of this pool.
-        snapshots: whether `async with` also starts the service that takes snapshots of containers, so that
-            the first snapshot is as fast as later ones.
-
-    Raises:
-        ConfigError: the value of `AIR_MAX_BOXES` is not a positive integer.
+        snapshots: whether `async with` also starts the helper container that takes snapshots, so that
+            the first one is as fast as later ones. It raises BoxStartError if the helper does not start.
     """
 
     def __init__(
@@ -114,11 +100,6 @@ class Pool:
         self._open = False
 
     async def __aenter__(self) -> Pool:
-        """Removes boxes from this machine whose owner process is dead, then opens this pool and returns it.
-
-        Raises:
-            BoxStartError: the snapshot service did not start.
-        """
         if self._snapshots:
             from air.sandbox.docker import snapshot_service
 
@@ -135,7 +116,6 @@ class Pool:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Removes every box of the pool, also those that callers still have, and waits until all are gone."""
         self._open = False
         for waiter in self._waiters:
             if not waiter.box.done():
@@ -155,28 +135,19 @@ class Pool:
             self._keeper = None
 
     def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> Lease:
-        """Returns a lease of one box. Use the lease with `async with`, which yields the box.
+        """Returns a lease of one box. `async with` waits for a box of `spec`, yields it, and gives it back.
 
-        `async with` first waits for a box of `spec`, and gives the box back at the end.
-
-        Args:
-            snapshot: the frozen workspace that the box starts with; None means an empty workspace.
+        The box's workspace is a copy of `snapshot`, or empty.
         """
         return Lease(self, spec, snapshot)
 
     def prepare(self, spec: BoxSpec) -> None:
-        """Starts spare boxes of `spec` in the background, for later callers. Returns at once.
-
-        Raises:
-            ConfigError: the spec needs more GPUs than this pool has.
-        """
+        """Starts spare boxes of `spec` in the background; returns at once. Raises ConfigError like `take`."""
         self._slots.check(spec)
         self._spawn(self._starts, self._prepared(spec))
 
     async def take(self, spec: BoxSpec) -> GuestBox:
-        """Waits for a box that nobody has used, and returns it. The caller must call `give_back` later.
-
-        Use `lease` if possible, because it also gives the box back.
+        """Waits for an unused box and returns it. The caller must `give_back` the box; prefer `lease`.
 
         Raises:
             ConfigError: the spec needs more GPUs than this pool has.
@@ -214,15 +185,12 @@ class Pool:
         return box
 
     def give_back(self, box: GuestBox) -> None:
-        """Starts to remove a box that `take` returned, in the background. A second call does nothing."""
+        """Removes a box that `take` returned, in the background. A second call does nothing."""
         if box in self._lent:
             self._retire(box)
 
     async def _shelf(self, spec: BoxSpec) -> _Shelf:
-        """Returns the `_Shelf` for a spec and its current image; makes it if it does not exist.
-
-        Marks the shelves for the same spec and other images as old.
-        """
+        """Returns the `_Shelf` for a spec and its current image. Marks those for its other images as old."""
         digest = await self._digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
         shelf = self._shelves.setdefault(key, _Shelf(spec))
@@ -240,11 +208,7 @@ class Pool:
         self._balance()
 
     async def _give_way(self) -> None:
-        """Removes spare boxes whenever any process on this host waits for GPUs or slots. It never returns.
-
-        Spare boxes are started boxes that wait for a caller. The loop checks once a second. When no process
-        waits any more, the pool may start spare boxes again.
-        """
+        """Removes spare boxes, checking once a second, while any process here waits for GPUs or slots."""
         while True:
             await asyncio.sleep(GIVE_WAY_SECONDS)
             for shelf in self._shelves.values():
@@ -257,7 +221,7 @@ class Pool:
             self._balance()
 
     def _balance(self) -> None:
-        """Gives ready boxes to waiting callers, and starts and removes boxes. The pool calls it often."""
+        """Gives ready boxes to waiting callers, and starts and removes boxes. Called after every change."""
         if not self._open:
             return
         for waiter in list(self._waiters):
@@ -285,10 +249,7 @@ class Pool:
                 self._start(shelf, spare=True)
 
     def _next(self, shelf: _Shelf) -> GuestBox | None:
-        """Takes a ready box from `shelf` and returns it, or returns None if `shelf` has no usable box.
-
-        Removes ready boxes that are dead or too old.
-        """
+        """Takes a usable box from `shelf`, or returns None. Removes ready boxes that are dead or too old."""
         while shelf.ready:
             box = shelf.ready.popleft()
             if box.alive and time.monotonic() - box.born < ownership.WARM_SECONDS / 2:
@@ -331,10 +292,7 @@ class Pool:
             self._balance()
 
     async def _box_with_slot(self, spec: BoxSpec, spare: bool) -> GuestBox | None:
-        """Waits for GPUs and a slot, starts a box with them, and returns the box.
-
-        If `spare` is true, it does not wait: it returns None if the GPUs or the slot are not free.
-        """
+        """Starts a box after waiting for its GPUs and slot. If `spare`, returns None instead of waiting."""
         share = await (self._slots.try_take if spare else self._slots.take)(spec)
         if share is None:
             return None
@@ -357,10 +315,7 @@ class Pool:
             self._retire(box)
 
     def _failed(self, shelf: _Shelf, error: AirError) -> None:
-        """Raises `error` in the first caller that waits for a box of `shelf`.
-
-        Afterwards the pool starts no spare boxes for `shelf` until a caller requests such a box again.
-        """
+        """Raises `error` in the first caller that waits for a box of `shelf`; stops spare starts there."""
         if not self._open:
             return
         self.stats.failed += 1
@@ -408,7 +363,7 @@ class Lease:
 
     @property
     def queue_seconds(self) -> float:
-        """The number of seconds that the caller waited for the box; 0 before the caller has the box."""
+        """Seconds that the caller waited for the box; 0 before the caller has the box."""
         return 0.0 if self._box is None else self._box.queue_seconds
 
     async def __aenter__(self) -> Box:

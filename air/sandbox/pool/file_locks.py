@@ -1,13 +1,8 @@
 """File locks that the processes of all users of this machine share, for GPUs and for slots of boxes.
 
-Each lock has a file in the folder that the environment variable `AIR_LOCK_DIR` names (default:
-`/run/lock/air`). A process holds the lock with flock(2), so the kernel frees the lock when the process ends,
-even if the process is killed. The file names its holder in one JSON line. Only people use that line; no
-decision depends on it.
-
-Limits: the folder must be on this machine's own disk. Processes with another folder (in a container, or
-with another `AIR_LOCK_DIR`) do not share these locks. Processes that start after somebody removed the
-files do not share them either.
+Each lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`), held with flock(2), so the kernel
+frees it when its process ends. The JSON line in the file is only for people. The folder must be on a local
+disk; processes with another folder, or started after the files were removed, do not share these locks.
 """
 
 from __future__ import annotations
@@ -44,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lock. The data come from the text in the lock's file."""
+    """The process that holds a lock, as the lock's file describes it."""
 
     pid: int
     user: str
@@ -77,16 +72,11 @@ def folder() -> Path:
 
 
 def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
-    """Takes the first free lock and returns it. Returns None if no lock is free, so it never waits.
+    """Takes the first free lock of `names` and returns it, or None if none is free. Never waits.
 
-    Args:
-        names: the names of the locks, in order of preference. Missing lock files are created.
-        shared: whether other processes may hold the lock at the same time, if they also share it.
-        run: the name of the run that is written into the lock's file. If it is empty, the name of this
-            process's own run is written.
-
-    Raises:
-        ConfigError: the folder of locks, or a file in it, cannot be used.
+    `shared` locks may be held by several processes at once. `run` is the run's name for the lock's file
+    (empty: this process's run). This and the other functions raise ConfigError if the folder or a file in it
+    cannot be used.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with _folder() as at:
@@ -107,22 +97,12 @@ def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
 
 
 def holder(name: str) -> Holder | None:
-    """Returns the process that holds the lock `name` exclusively, or None if no process does.
-
-    Raises:
-        ConfigError: the folder of locks, or a file in it, cannot be used.
-    """
+    """Returns the process that holds the lock `name` exclusively, or None."""
     return _look(name, fcntl.LOCK_SH)
 
 
 def wanted(name: str) -> bool:
-    """Whether any process holds the lock `name`, exclusively or shared.
-
-    Processes hold some locks (markers) only to show that they wait for something; see `until`.
-
-    Raises:
-        ConfigError: the folder of locks, or a file in it, cannot be used.
-    """
+    """Whether any process holds the lock `name`, also shared, for example to show that it waits (`until`)."""
     return _look(name, fcntl.LOCK_EX) is not None
 
 
@@ -140,16 +120,10 @@ async def until(
     what: Callable[[], str],
     say_after: float = SAY_SECONDS,
 ) -> T:
-    """Calls `attempt` several times a second until it returns something other than None; returns that.
+    """Calls `attempt` several times a second until its result is not None, and returns that result.
 
-    Meanwhile this process holds the lock `marker` as a shared lock, so that `wanted(marker)` is true in all
-    processes.
-
-    Args:
-        attempt: a function that tries once, without waiting, and returns None if it failed.
-        marker: the name of the lock that shows the other processes on this machine that somebody waits.
-        what: a function that returns a text for the log: what this process waits for and who holds it.
-        say_after: seconds of waiting before the first line in the log. The time doubles for each later line.
+    While waiting, this process holds the shared lock `marker`, so `wanted(marker)` is true in all processes.
+    The log gets the text `what()` after `say_after` seconds, and again each time the wait has doubled.
     """
     mark: Lock | None = None
     since = time.monotonic()
@@ -169,11 +143,7 @@ async def until(
 
 
 def _look(name: str, kind: int) -> Holder | None:
-    """Returns the process that prevents others from taking the lock `name`, or None if nobody does.
-
-    Args:
-        kind: LOCK_SH tests whether a shared lock is possible, LOCK_EX whether an exclusive lock is.
-    """
+    """Returns who prevents a shared (`kind` LOCK_SH) or exclusive (LOCK_EX) lock `name`, or None."""
     with _folder() as at:
         try:
             fd = _checked(name, os.open(name, os.O_RDONLY | _FILE, dir_fd=at))
@@ -193,10 +163,9 @@ def _look(name: str, kind: int) -> Holder | None:
 
 @contextmanager
 def _folder() -> Iterator[int]:
-    """Context manager: yields a file descriptor of the folder that holds the lock files.
+    """Context manager: yields a file descriptor of the folder of locks, which it makes if necessary.
 
-    If the folder does not exist, it is made. All users may write in the new folder, but each user may remove
-    only their own files (sticky bit).
+    All users may write in a new folder, but remove only their own files (sticky bit).
     """
     path = folder()
     try:
@@ -217,10 +186,7 @@ def _folder() -> Iterator[int]:
 
 
 def _make(path: Path) -> None:
-    """Makes the folder that holds the lock files.
-
-    The folder gets its permissions first and then its name, so no process sees it with wrong permissions.
-    """
+    """Makes the folder of locks: permissions first, then the name, so no process sees wrong permissions."""
     made = Path(tempfile.mkdtemp(prefix=".air-", dir=path.parent))
     try:
         made.chmod(0o1777)  # whatever the umask is
@@ -233,13 +199,10 @@ def _make(path: Path) -> None:
 
 
 def _open(name: str, at: int) -> int:
-    """Opens the file of the lock `name`, and makes the file if necessary. Returns the file descriptor.
+    """Opens the file of the lock `name` in the folder `at`, or makes it. Returns the file descriptor.
 
-    An existing file is opened without O_CREAT, because the kernel may refuse O_CREAT for another user's file
-    in a folder with the sticky bit.
-
-    Args:
-        at: a file descriptor of the folder that holds the lock files.
+    An existing file is opened without O_CREAT, which the kernel may refuse for another user's file in a
+    folder with the sticky bit.
     """
     while True:
         try:
@@ -251,10 +214,7 @@ def _open(name: str, at: int) -> int:
 
 
 def _create(name: str, at: int) -> None:
-    """Makes the file of the lock `name` in the folder with the file descriptor `at`.
-
-    The file gets its permissions first and then its name, so no process sees it with wrong permissions.
-    """
+    """Makes a lock's file: permissions first, then the name, so no process sees wrong permissions."""
     draft = f".{name}.{secrets.token_hex(6)}"
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=at)
     try:
@@ -292,10 +252,7 @@ def _sign(fd: int, run: str) -> None:
 
 
 def _parse(text: bytes) -> Holder:
-    """Returns the process that the text in a lock's file names.
-
-    Unprintable characters become `?`, because any user may have written the text.
-    """
+    """Returns the process that a lock's file names. Any user may have written the text: it may be invalid."""
     try:
         fields = json.loads(text.partition(b"\n")[0])
         pid, user, run = int(fields["pid"]), str(fields["user"]), str(fields["run"])

@@ -1,14 +1,9 @@
-"""GPU leases: a lease gives one box the right to use some GPUs. All processes and users respect it.
+"""GPU leases: the right of one box to use some GPUs, which all processes and users respect.
 
-A lease is a set of file locks (`air.sandbox.pool.file_locks`), so it ends when its process ends. Each GPU
-has the lock `<uuid>.0`. A box that uses a GPU alone holds this lock exclusively. Boxes that share a GPU
-(`slots_per_gpu` > 1) hold this lock as a shared lock, and each also holds `<uuid>.<slot>` (slots count from
-1) exclusively. So a box that wants a GPU alone never gets a GPU that other boxes share, even if two processes
-have different values of `slots_per_gpu`.
-
-Locks do not show a container that outlives its killed owner, nor a container whose owner has another folder
-of locks. Therefore a box gets a GPU only if, in addition, no conflicting container has the GPU in its label
-`air.gpu`.
+A lease is a set of file locks, so it ends with its process. A box alone on a GPU holds `<uuid>.0`
+exclusively. Boxes that share the GPU hold `<uuid>.0` shared and `<uuid>.<slot>` exclusively, slots counted
+from 1. Locks do not show containers that outlive their owner: a container's label `air.gpu` also occupies its
+GPUs.
 """
 
 from __future__ import annotations
@@ -24,12 +19,12 @@ from air.sandbox.pool import file_locks
 from air.sandbox.pool.gpus import Gpu, Wanted, listed, plan
 
 WAITING = "gpu.waiting"
-"""The name of the lock that each process holds, as a shared lock, while it waits for GPUs."""
+"""The lock that each process holds, as a shared lock, while it waits for GPUs."""
 _TURN = "gpu.turn"
 
 
 class GpuLease:
-    """The right to use some GPUs until `release` is called. A second call of `release` does nothing."""
+    """The right to use some GPUs until `release` is called, which may be called twice."""
 
     def __init__(self) -> None:
         self._held: dict[Gpu, tuple[file_locks.Lock, ...]] = {}
@@ -69,15 +64,10 @@ class GpuLease:
 class GpuPool:
     """A pool of GPUs for boxes. It gives each GPU to one box, or to `slots_per_gpu` boxes at once.
 
-    The requests of one process are served in order; between processes the order is random. Only one request
-    on this machine may keep some GPUs while it waits for more, so that two requests never block each other.
-
-    Args:
-        gpus: the GPUs of the pool.
-        slots_per_gpu: the number of boxes that may share a GPU. Its memory is not divided among them.
-        run: the name of the run that is written into the lock files. If it is empty, the name of this
-            process's own run is written.
-        say_after: seconds of waiting after which a line in the log names the holders of the GPUs.
+    Boxes that share a GPU also share all its memory. The requests of one process are served in order, those
+    of several processes in random order. Only one request on this machine may keep GPUs while it waits for
+    more, so that requests never block each other. After `say_after` seconds of waiting, the log names the
+    holders.
     """
 
     def __init__(
@@ -102,11 +92,7 @@ class GpuPool:
         return cls(plan(wanted), slots_per_gpu=slots_per_gpu, run=run)
 
     def check(self, count: int) -> None:
-        """Checks that this pool has at least `count` GPUs. A box that needs more would wait for ever.
-
-        Raises:
-            ConfigError: the pool has fewer GPUs.
-        """
+        """Raises ConfigError if this pool has fewer than `count` GPUs. A box would wait for ever for them."""
         if count > len(self.gpus):
             raise ConfigError(
                 f"a box needs {count} GPUs, and the run has {len(self.gpus)}: {listed(self.gpus)}",
@@ -126,9 +112,8 @@ class GpuPool:
     async def take(self, count: int, *, containers: bool = False) -> GpuLease:
         """Waits for `count` GPUs and returns a lease of them, which the caller must release.
 
-        Args:
-            containers: whether a container will use the GPUs. If it is true, the container engine must
-                answer, because other containers may use the GPUs even while the container engine restarts.
+        If `containers` will use the GPUs, the container engine must answer, because other containers may use
+        the GPUs.
 
         Raises:
             ConfigError: the pool has fewer GPUs, or the locks cannot be used.
@@ -175,9 +160,9 @@ class GpuPool:
     async def _fill(
         self, lease: GpuLease, count: int, containers: bool, *, keep: bool
     ) -> GpuLease | None:
-        """Adds free GPUs to `lease` until it has `count` GPUs, and returns the lease.
+        """Adds free GPUs to `lease` until it has `count` GPUs. Returns it, or None if too few are free.
 
-        Returns None if too few GPUs are free. Then the lease also gives its GPUs back, unless `keep` is true.
+        In the second case the lease gives its GPUs back, unless `keep` is true.
         """
         for slot in self._slots:  # boxes share a GPU only after each GPU has one box
             for gpu in sorted(self.gpus, key=lambda gpu: gpu.uuid in self._occupied):
@@ -219,20 +204,11 @@ class GpuPool:
 def divided(
     gpus: Sequence[Gpu], *, box: int, grader: int, slots_per_gpu: int = 1, where: str = "gpus"
 ) -> tuple[GpuPool, GpuPool]:
-    """Divides GPUs into two pools: one for the boxes of agents, one for the boxes of graders.
+    """Divides GPUs into two pools: for the boxes of agents (returned first), and for the boxes of graders.
 
-    Returns the pool for agents first. One pool is not enough, because an agent's box keeps its GPUs while it
-    waits for the grader.
-
-    Args:
-        gpus: the GPUs to divide.
-        box: the maximum number of GPUs of one agent's box.
-        grader: the maximum number of GPUs of one grader's box. The pool for graders gets that many GPUs.
-        slots_per_gpu: the number of boxes that may share a GPU.
-        where: the configuration key that the error message names.
-
-    Raises:
-        ConfigError: there are fewer GPUs than `box + grader`.
+    One pool is not enough, because an agent's box keeps its GPUs while it waits for the grader. `box` and
+    `grader` are the most GPUs that one such box needs; the graders' pool gets exactly `grader` GPUs. Raises
+    ConfigError, which names the key `where`, if there are fewer than `box + grader`.
     """
     if box + grader > len(gpus):
         raise ConfigError(
@@ -246,25 +222,17 @@ def divided(
 
 
 def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
-    """Returns the processes that hold a GPU, as a dict from slot number to process. Slot 0 is the whole GPU.
-
-    Raises:
-        ConfigError: the locks cannot be used.
-    """
+    """Returns the processes that hold a GPU, by slot number. Slot 0 is the whole GPU."""
     slots = (name.rpartition(".")[2] for name in file_locks.names(f"{gpu.uuid}."))
     by_slot = {int(s): file_locks.holder(f"{gpu.uuid}.{s}") for s in slots if s.isdecimal()}
     return {slot: held for slot, held in sorted(by_slot.items()) if held is not None}
 
 
 def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Returns the containers that conflict with a lease, because they already use one of its GPUs.
+    """Returns which GPUs of a lease other containers use, as {UUID: "container NAME of OWNER"}.
 
-    The result is a dict from the GPU's UUID to the text "container NAME of OWNER". Containers in different
-    slots of a GPU do not conflict, but a container with the whole GPU conflicts with all others.
-
-    Args:
-        label: the GPUs and slots of the lease, as text in the form of `GpuLease.label`.
-        containers: the containers to compare with, as the container engine lists them.
+    Containers in different slots of a GPU do not conflict; slot 0 (the whole GPU) conflicts with all. `label`
+    is the `GpuLease.label` of the lease, `containers` what `engine.boxes` lists.
     """
     wanted = [_slot(part) for part in label.split(",")]
     conflicts: dict[str, str] = {}
@@ -287,13 +255,9 @@ def _slot(part: str) -> tuple[str, str]:
 
 
 def occupied(label: str) -> dict[str, str]:
-    """Removes containers with GPUs whose owner process is dead; returns those that conflict with a lease.
+    """Removes GPU containers with a dead owner process; returns those that conflict with a lease, as `users`.
 
-    Blocks until the container engine has answered. `users` explains the result and `label`.
-
-    Raises:
-        MissingError: no container engine answers.
-        BoxStartError: the container engine answers, but fails.
+    Blocks. Raises MissingError if no container engine answers, BoxStartError if it fails.
     """
     from air.sandbox.docker import engine
 

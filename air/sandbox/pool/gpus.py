@@ -1,9 +1,8 @@
 """Detects the GPUs of this machine, and selects the GPUs that a run's configuration names.
 
-A GPU is identified by its UUID. Indices are those of NVML, NVIDIA's management library; `nvidia-smi` shows
-them. Indices in torch may differ, because `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` renumber CUDA's
-devices, but NVML ignores both variables. MIG devices (parts of a GPU) are not detected, but the environment
-variable `AIR_GPU_INVENTORY` may name them.
+A GPU is identified by its UUID. Indices are those of NVML (NVIDIA's management library) and `nvidia-smi`;
+torch may number GPUs otherwise. MIG devices (parts of a GPU) are not detected, but `AIR_GPU_INVENTORY` may
+name them.
 """
 
 from __future__ import annotations
@@ -41,14 +40,10 @@ class Gpu:
 
 
 def inventory() -> list[Gpu]:
-    """Returns the GPUs of this machine, sorted by index.
+    """Returns the GPUs of this machine, sorted by index. Detection by NVML may block for seconds.
 
-    The environment variable `AIR_GPU_INVENTORY` may declare them, as `0=GPU-aaaa,1=GPU-bbbb` or `none`.
-    Otherwise NVML (NVIDIA's management library) detects them, which may block for seconds.
-
-    Raises:
-        ConfigError: the value of `AIR_GPU_INVENTORY` is malformed.
-        MissingError: there is an NVIDIA driver, but it does not answer.
+    The environment variable `AIR_GPU_INVENTORY` may declare them instead, as `0=GPU-aaaa,1=GPU-bbbb` or
+    `none`. Raises ConfigError if its value is malformed, MissingError if the NVIDIA driver does not answer.
     """
     declared = os.environ.get(INVENTORY_ENV, "").strip()
     return _declared(declared) if declared else _nvml()
@@ -102,16 +97,11 @@ def _described(nvml: Any, index: int) -> Gpu | None:
 
 
 def select(wanted: Wanted, gpus: Sequence[Gpu], *, where: str = "gpus") -> list[Gpu]:
-    """Returns the GPUs of this machine that `wanted` names.
+    """Returns the GPUs that `wanted` names by NVML index, UUID, or unique beginning of a UUID.
 
-    Args:
-        wanted: a list of NVML indices, UUIDs, or beginnings of UUIDs that match exactly one GPU. `auto` means
-            all GPUs that `CUDA_VISIBLE_DEVICES` leaves visible (its numbers count as NVML indices).
-        gpus: the GPUs of this machine.
-        where: the configuration key that error messages name.
-
-    Raises:
-        ConfigError: a GPU does not exist or is named twice, or a name matches several GPUs.
+    `auto` means all GPUs that `CUDA_VISIBLE_DEVICES` leaves visible (its numbers count as NVML indices).
+    Raises ConfigError, which names the key `where`, if a GPU does not exist or is named twice, or a name
+    matches several.
     """
     if wanted == "auto":
         chosen = _visible(gpus)
@@ -138,7 +128,7 @@ def _one(name: str, gpus: Sequence[Gpu], where: str) -> Gpu:
 
 
 def _visible(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Returns the GPUs that `CUDA_VISIBLE_DEVICES` names, or all GPUs if the variable is not set.
+    """Returns the GPUs that `CUDA_VISIBLE_DEVICES` names, or all if it is unset.
 
     As in CUDA, the first unknown entry and all entries after it are ignored.
     """
@@ -162,18 +152,9 @@ def listed(gpus: Iterable[Gpu]) -> str:
 def plan(boxes: Wanted, *, trainer: Sequence[str] = (), inference: Sequence[str] = ()) -> list[Gpu]:
     """Detects this machine's GPUs, and returns those that boxes may use. Blocks during the detection.
 
-    Boxes never get a GPU of the trainer or of the inference server.
-
-    Args:
-        boxes: the names of the GPUs for boxes, as in `select`. `auto` leaves out the GPUs of the trainer and
-            of the inference server.
-        trainer: the names of the trainer's GPUs, as in `select`.
-        inference: the names of the inference server's GPUs, as in `select`.
-
-    Raises:
-        ConfigError: `boxes` names a GPU of the trainer or the inference server, no GPU remains, or
-            `select` or `inventory` raised this error.
-        MissingError: there is an NVIDIA driver, but it does not answer.
+    All arguments name GPUs as in `select`. `auto` leaves out the GPUs of the `trainer` and the `inference`
+    server. Raises ConfigError if `boxes` names one of those or none remains, and the errors of `select` and
+    `inventory`.
     """
     gpus = inventory()
     own = {

@@ -1,17 +1,9 @@
-"""Host slots: file locks that limit how many boxes exist on this machine at once.
+"""Host slots: file locks that limit how many boxes of pools exist on this machine at once.
 
-A box holds one slot from its start to its end. A box takes its GPUs first and its slot afterwards. So a box
-that waits for a GPU, perhaps for hours, occupies no slot. Slots and GPUs are file locks
-(`air.sandbox.pool.file_locks`), which all processes respect and which the kernel frees when their process
-ends.
-
-The environment variable `AIR_MAX_BOXES` limits the boxes of all pools, processes and users of a host
-together. Each process applies its own value of the variable. The default is 128, or 8 per CPU core if that is
-more. A nested box is a box for which the holder of another box waits; graders are nested boxes. Nested boxes
-have separate slots, a quarter as many, because otherwise both boxes could wait for ever.
-
-The limit only prevents overload of the host. If the default folder of locks cannot be used, boxes start
-without a limit, and a warning in the log reports this. Boxes that are opened without a pool are not counted.
+`AIR_MAX_BOXES` is the limit for all processes and users together; each process applies its own value. A box
+takes its GPUs before its slot, so a box that waits for GPUs occupies no slot. Nested boxes (graders), for
+which the holder of another box waits, have a quarter as many slots of their own, so that both cannot wait for
+ever. If the default folder of locks is unusable, boxes start without a limit and the log says so.
 """
 
 from __future__ import annotations
@@ -33,10 +25,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def max_boxes() -> int:
-    """Returns the maximum number of boxes at once on this host: `AIR_MAX_BOXES`, or its default.
+    """Returns this host's limit of boxes: `AIR_MAX_BOXES`, or the larger of 128 and 8 per CPU core.
 
-    Raises:
-        ConfigError: the value of `AIR_MAX_BOXES` is not a positive integer.
+    Raises ConfigError if the value is not a positive integer.
     """
     text = os.environ.get(LIMIT_ENV, "").strip()
     if not text:
@@ -50,13 +41,13 @@ def max_boxes() -> int:
 
 @dataclass
 class HostShare:
-    """The GPUs and the host slot that one box holds. A second call of `release` does nothing."""
+    """The GPUs and the host slot that one box holds."""
 
     gpus: GpuLease | None = None
     slot: file_locks.Lock | None = None
 
     def release(self) -> None:
-        """Gives the GPUs and the host slot back."""
+        """Gives the GPUs and the host slot back. A second call does nothing."""
         if self.gpus is not None:
             self.gpus.release()
         if self.slot is not None:
@@ -64,17 +55,7 @@ class HostShare:
 
 
 class HostSlots:
-    """Takes host slots and GPUs for the boxes of one pool. Each box needs one slot, and perhaps GPUs.
-
-    Args:
-        gpus: the pool that gives boxes their GPUs. If it is None, a request for a box with GPUs fails.
-        nested: whether callers hold a box of another pool while they wait for a box of this pool.
-        run: the name of the run that is written into the lock files. If it is empty, the name of this
-            process's own run is written.
-
-    Raises:
-        ConfigError: the value of `AIR_MAX_BOXES` is not a positive integer.
-    """
+    """Takes host slots and GPUs for the boxes of one pool. The arguments are those of `Pool`."""
 
     def __init__(self, gpus: GpuPool | None = None, *, nested: bool = False, run: str = "") -> None:
         kind, most = ("nested", max(1, max_boxes() // 4)) if nested else ("box", max_boxes())
@@ -84,23 +65,14 @@ class HostSlots:
         self._line = asyncio.Lock()
 
     def check(self, spec: BoxSpec) -> None:
-        """Checks that the GPU pool has enough GPUs for a box of `spec`, which otherwise would wait for ever.
-
-        Raises:
-            ConfigError: the box needs more GPUs than the GPU pool has.
-        """
+        """Raises ConfigError if the GPU pool has too few GPUs for a box of `spec`; it would wait for ever."""
         if spec.gpus:
             self._pool.check(spec.gpus)
 
     async def take(self, spec: BoxSpec) -> HostShare:
-        """Waits for the GPUs and the host slot that a box of `spec` needs, and returns them.
+        """Waits for the GPUs and the host slot that a box of `spec` needs. The caller must release them.
 
-        The caller must release the result.
-
-        Raises:
-            ConfigError: the box needs more GPUs than the GPU pool has, or the locks cannot be used.
-            MissingError: the box is a container with GPUs, and no container engine answers.
-            BoxStartError: the container engine could not tell which containers use the GPUs.
+        Raises ConfigError if the locks cannot be used, and the errors of `GpuPool.take`.
         """
         share = HostShare()
         try:
@@ -121,10 +93,7 @@ class HostSlots:
         return share
 
     async def try_take(self, spec: BoxSpec) -> HostShare | None:
-        """Takes the GPUs and the host slot that a box of `spec` needs, but never waits, unlike `take`.
-
-        Returns None if the GPUs or a slot are not free, or if somebody already waits for them.
-        """
+        """Takes what `take` takes, but returns None instead of waiting, or if somebody else waits for it."""
         share = HostShare()
         try:
             if self.wanted(spec) or self._line.locked():

@@ -1,4 +1,4 @@
-"""Helpers of the pool of boxes: one repeats a failed start, one finds the current id of an image."""
+"""Repeats failed starts of boxes, and caches the ids of images, for the box pool."""
 
 from __future__ import annotations
 
@@ -19,19 +19,15 @@ from air.sandbox.docker.engine_errors import EngineAwayError, TransientStartErro
 
 ATTEMPTS = 4
 AWAY_SECONDS = 60.0
-"""Seconds for which a start is repeated while the container engine does not answer, for example because the
-engine restarts."""
+"""Seconds for which a start is repeated while the container engine does not answer or restarts."""
 DIGEST_SECONDS = 1.0
 T = TypeVar("T")
 
 
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """Calls `work` until it succeeds or its attempts are used up, and returns its result.
+    """Calls `work` until it raises no `TransientStartError` or its attempts are used up; returns its result.
 
-    It calls `work` again only after a `TransientStartError`, which reports a failure that may pass.
-
-    Raises:
-        TransientStartError: the last attempt failed too. Other errors from `work` are raised at once.
+    Raises the last TransientStartError, and any other error at once.
     """
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(TransientStartError),
@@ -51,18 +47,17 @@ def _hopeless(state: RetryCallState) -> bool:
 
 
 class Digests:
-    """A cache of image ids. It asks the container engine for an id, and stores it for `DIGEST_SECONDS`."""
+    """A cache of image ids, each of which is asked for again after `DIGEST_SECONDS`."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}
         self._asking = asyncio.Lock()
 
     async def of(self, spec: BoxSpec) -> str:
-        """Returns the current id of the image that `spec` names, or an empty string for a process box.
+        """Returns the current id of the image of `spec`, or "" for a process box.
 
-        Raises:
-            MissingError: no container engine answers, or the image is not built.
-            BoxStartError: the container engine failed.
+        Raises MissingError if no container engine answers or the image is not built, BoxStartError if it
+        fails.
         """
         if spec.provider != "docker":
             return ""
