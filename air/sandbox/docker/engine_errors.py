@@ -1,4 +1,4 @@
-"""Translates failures of the container engine (Docker or Podman) into air's errors. All is pure."""
+"""Translates failures of Docker or Podman into air's errors. All functions are pure."""
 
 from __future__ import annotations
 
