@@ -1,7 +1,7 @@
 """Exports a training run as one HTML page that works without a server, a network or other files.
 
-All text from an agent is escaped. Besides, the page's content security policy allows only the page's own
-script (by its hash) and its own styles. So even unescaped text could not run, load or send anything.
+All recorded text is escaped. The page's content security policy also allows only the page's own script (by
+its hash) and styles, so even unescaped text could not run, load or send anything.
 """
 
 from __future__ import annotations
@@ -40,18 +40,9 @@ _HEADS = (
 
 
 def write(run: Run, index: RunIndex, episodes: Sequence[Episode], out: Path) -> None:
-    """Writes an HTML page about a training run to the file `out`.
+    """Writes an HTML page about a training run and `episodes` to the file `out`.
 
-    An existing file is replaced only when the new page is complete.
-
-    Args:
-        run: the folder and the name of the run.
-        index: the index of the run's episodes.
-        episodes: the episodes that the page shows.
-        out: the path of the page.
-
-    Raises:
-        UsageError: the file cannot be written.
+    An existing file is replaced only by a complete page. Raises UsageError if the file cannot be written.
     """
     part = out.with_name(f".{out.name}.part")
     try:
@@ -66,10 +57,7 @@ def write(run: Run, index: RunIndex, episodes: Sequence[Episode], out: Path) -> 
 
 
 def page(run: Run, index: RunIndex, episodes: Sequence[Episode]) -> Iterator[str]:
-    """Yields the HTML page about a training run in pieces, which the caller joins.
-
-    The page shows the run's main numbers, its tasks, and the given episodes turn by turn.
-    """
+    """Yields pieces of the HTML page: the run's main numbers, its tasks, and `episodes` turn by turn."""
     folder = Path(__file__).parent
     script = (folder / "export.js").read_text(encoding="utf-8")
     styles = markup.CSS.read_text(encoding="utf-8") + (folder / "export.css").read_text("utf-8")

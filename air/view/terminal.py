@@ -1,7 +1,4 @@
-"""Prints training runs and episodes on a terminal.
-
-Text from an agent is cleaned before it is printed, and never interpreted as markup.
-"""
+"""Prints training runs and episodes on a terminal. Text is cleaned first and never interpreted as markup."""
 
 from __future__ import annotations
 
@@ -35,10 +32,9 @@ _COLOURS = {"model": "blue", "exec": "green", "grading": "yellow", "queue": "bri
 
 
 def console() -> Console:
-    """Returns a console (of the package `rich`) that prints to standard output.
+    """Returns a `rich` console on standard output.
 
-    The console is as wide as the terminal. If standard output is not a terminal, the width is the value of
-    the environment variable `COLUMNS`, or `PIPED_WIDTH` if the variable is not set.
+    Its width is the terminal's; without a terminal, that of the variable `COLUMNS`, or else `PIPED_WIDTH`.
     """
     found = Console(highlight=False, markup=False, emoji=False)
     if not found.is_terminal and "COLUMNS" not in os.environ:
@@ -49,14 +45,9 @@ def console() -> Console:
 def show_run(
     out: Console, run: Run, index: RunIndex, episodes: Sequence[Episode], *, count: int
 ) -> None:
-    """Prints a training run: its main numbers, its tasks, and a table of the given episodes.
+    """Prints a training run: its main numbers, its tasks, and a table of `episodes`.
 
-    Args:
-        out: the console to print on.
-        run: the run's folder and name.
-        index: the index of the run.
-        episodes: the episodes in the table.
-        count: the number of all episodes that meet the user's filter; it can be larger than the table.
+    `count` is the number of all episodes that meet the user's filter; the table may have fewer.
     """
     metrics, totals, config = index.metrics(), index.totals(), run.config()
     steps = (
@@ -88,16 +79,10 @@ def show_run(
 def show_episode(
     out: Console, single: Single, wanted: Sequence[Item], *, full: bool, everything: bool
 ) -> None:
-    """Prints an episode: its facts, then some of its items.
+    """Prints an episode's facts, then the items (turns with their validates) `wanted`.
 
-    An item is a turn with its validates (the gradings in that turn).
-
-    Args:
-        out: the console to print on.
-        single: the episode's trajectory file, which was read by `scan`.
-        wanted: the items to print.
-        full: print the items in full instead of one line for each.
-        everything: print very long texts whole instead of cutting them; only with `full`.
+    Each item is one line; with `full` it is printed whole, and with `everything` even very long texts are not
+    cut.
     """
     _facts(out, single)
     out.print()
@@ -113,11 +98,7 @@ def show_episode(
 
 
 def show_item(out: Console, item: Item, *, everything: bool) -> None:
-    """Prints one item in full: a turn with its validates (the gradings in that turn).
-
-    Args:
-        everything: print very long texts whole instead of cutting them.
-    """
+    """Prints a turn with its validates (gradings); with `everything`, very long texts are not cut."""
     step = item.step or {}
     out.rule(Text(_title(item), "bold red" if item.bad else "bold"), align="left")
     limit = 10**9 if everything else SHOWN_CHARACTERS
@@ -143,10 +124,7 @@ def show_item(out: Console, item: Item, *, everything: bool) -> None:
 
 
 def spark(values: Sequence[float], width: int = 60) -> str:
-    """Returns a small curve of the values as a text: one line of at most `width` bar characters.
-
-    If there are more than `width` values, each character stands for the mean of several values.
-    """
+    """Returns a line of at most `width` bar characters; each is a value, or the mean of several."""
     if len(values) > width:
         edges = [round(i * len(values) / width) for i in range(width + 1)]
         parts = [values[a:b] for a, b in itertools.pairwise(edges)]

@@ -1,7 +1,4 @@
-"""The frame of the trajectory viewer's Streamlit app: the bar at the top, the chosen page, live updates.
-
-`air view` starts the app. The command line names the folders in which the app looks for training runs.
-"""
+"""The frame of the trajectory viewer's Streamlit app: the bar at the top, the chosen page, live updates."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ SHOW = {
 
 
 def main(argv: Sequence[str]) -> None:
-    """Renders the app's present page once. Streamlit runs this again after every action of the user.
+    """Renders the present page once; Streamlit runs this again after every action of the user.
 
     Each element of `argv` is the folder of a run, or a folder that contains such folders.
     """
@@ -58,10 +55,7 @@ def _show(found: Sequence[Run]) -> None:
 
 
 def _bar(found: Sequence[Run]) -> Run:
-    """Shows the bar at the top, in which the user selects run, page and live updates.
-
-    Returns that run of `found` which the user has selected.
-    """
+    """Shows the bar with the choice of run, page and live updates; returns the chosen run."""
     names = [run.name for run in found]
     wanted = url_state.get("run")
     at = names.index(wanted) if wanted in names else 0
@@ -95,7 +89,7 @@ def _bar(found: Sequence[Run]) -> Run:
 
 
 def _refresh(index: RunIndex) -> None:
-    """Reads new lines of the run's files into the index. Shows a progress bar if many files have changed."""
+    """Updates the run's index, with a progress bar if many files have changed."""
     place = st.empty()
 
     def progress(done: int, of: int) -> None:
@@ -108,9 +102,6 @@ def _refresh(index: RunIndex) -> None:
 
 @st.fragment(run_every=LIVE_SECONDS)
 def _watch(index: RunIndex) -> None:
-    """Reads new lines of the run's files every `LIVE_SECONDS` seconds.
-
-    If there are any, renders the app again.
-    """
+    """Renders the app again whenever the run's files have new lines."""
     if index.refresh():
         st.rerun()

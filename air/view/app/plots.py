@@ -1,7 +1,6 @@
 """Makes the app's charts, with the library Altair.
 
-Recorded values, such as names, are passed to a chart only as data and are never part of its specification.
-Otherwise the browser could evaluate a recorded name as part of an expression.
+Recorded values are passed to a chart only as data: in its specification, the browser could evaluate them.
 """
 
 from __future__ import annotations
@@ -24,12 +23,9 @@ _ORDER = alt.EncodingSortField("order", op="min", order="ascending")
 
 
 def lines(named: Mapping[str, Points], *, height: int = HEIGHT, smoothed: bool = True) -> Any:
-    """Returns a line chart with the training step on the horizontal axis.
+    """Returns a line chart of points (step, value) by curve name, `height` pixels high.
 
-    Args:
-        named: the points (step, value) of each curve, by the curve's name.
-        height: the height in pixels.
-        smoothed: draw long curves faint, with their running mean on top.
+    `smoothed` draws long curves faint, with their running mean on top.
     """
     long = smoothed and max((len(points) for points in named.values()), default=0) > 8
     strong = {name: smooth(points) if long else points for name, points in named.items()}
@@ -53,10 +49,7 @@ def lines(named: Mapping[str, Points], *, height: int = HEIGHT, smoothed: bool =
 
 
 def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> Any:
-    """Returns a bar chart of how the episodes of each training step spent their time, in seconds.
-
-    Each bar is divided by activity (`TIMES`), such as grading. `rows` are lines of `metrics.jsonl`.
-    """
+    """Returns a bar chart of the seconds per activity; `rows` are lines of `metrics.jsonl`, one per step."""
     data = [
         {"step": row["step"], "name": name, "value": float(row.get(f"seconds_{name}") or 0)}
         for row in rows
@@ -83,15 +76,10 @@ def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> An
 def episode(
     curve: Sequence[Place], item: int, last: int, *, baseline: float | None
 ) -> tuple[Any, Any]:
-    """Returns two charts of an episode: the scores of its validates (gradings), and their deltas.
+    """Returns two charts over an episode's items (turns): the scores of its validates, and their deltas.
 
-    The horizontal axis is the number of the item; an item is a turn with its validates.
-
-    Args:
-        curve: the `Place` (position and stored facts) of each `validate` line of the episode.
-        item: number of the item that a vertical line marks.
-        last: number of the episode's last item.
-        baseline: the task's baseline score, drawn as a horizontal line; None draws no line.
+    `curve` has the `Place` of each `validate` line. A vertical line marks `item`; `last` is the last item's
+    number.
     """
     data = [
         {

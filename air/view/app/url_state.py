@@ -1,4 +1,4 @@
-"""Stores in the address (URL) of the viewer's page what the user has selected there, such as run and episode.
+"""Stores what the user has selected, such as run and episode, in the address (URL) of the viewer's page.
 
 So the user can reload the page or send its address to others. The module also opens the indices of runs.
 """
@@ -17,24 +17,18 @@ PAGE_WIDGET = "page-widget"
 
 
 def get(name: str, default: str = "") -> str:
-    """Returns the query parameter `name` of the page's address (URL), or `default` if it is absent."""
+    """Returns the query parameter `name` of the page's address (URL)."""
     return str(st.query_params.get(name, default))
 
 
 def whole(name: str) -> int | None:
-    """Returns the query parameter `name` of the page's address (URL) as a non-negative integer.
-
-    Returns None if the parameter is absent or is something else.
-    """
+    """Returns a query parameter as a non-negative integer, or None if it is absent or something else."""
     text = get(name)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def go(**parts: Any) -> None:
-    """Sets query parameters of the page's address (URL), so the app shows another page or episode.
-
-    The value None removes a parameter. Call this only from the callback of a Streamlit widget.
-    """
+    """Sets query parameters of the page's address; None removes one. Call only from a widget's callback."""
     for name, value in parts.items():
         if value is None:
             st.query_params.pop(name, None)
@@ -52,5 +46,5 @@ def page() -> str:
 
 @st.cache_resource(show_spinner=False)
 def index_of(folder: str) -> RunIndex:
-    """Opens the index of the run in `folder` and returns it. All browser sessions share this object."""
+    """Opens the index of the run in `folder`. All browser sessions share the object."""
     return RunIndex(Path(folder))

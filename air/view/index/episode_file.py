@@ -15,10 +15,7 @@ from air.view.index.tail import Mark, Tail, load
 
 @dataclass(frozen=True)
 class Single:
-    """One trajectory file that was read: the facts about its episode, and the `Place` of each line.
-
-    A `Place` is the position of a line in the file, with facts about the line.
-    """
+    """A trajectory file that was read: facts about its episode, and position and facts of each line."""
 
     path: Path
     facts: Facts
@@ -27,15 +24,12 @@ class Single:
     """Number of lines that could not be read."""
 
     def head(self) -> dict[str, dict[str, Any]]:
-        """Returns the lines that belong to no turn, such as `start` and `end`, in a dict by their type.
-
-        If the file lacks one of these two lines, its value is an empty dict.
-        """
+        """Returns the lines of no turn by their type; a missing `start` or `end` is an empty dict."""
         lines = self._load([place for place in self.places if place.item < 0])
         return {"start": {}, "end": {}} | {line["type"]: line for line in lines}
 
     def items(self, first: int, count: int) -> list[Item]:
-        """Reads and returns `count` items (turns with their validates), beginning with item `first`."""
+        """Reads `count` items (turns with their validates), beginning with item `first`."""
         places = [place for place in self.places if first <= place.item < first + count]
         return items(places, self._load(places))
 
@@ -45,13 +39,9 @@ class Single:
 
 
 def scan(path: Path) -> Single:
-    """Reads a whole trajectory file. Returns the facts about its episode, and the `Place` of each line.
+    """Reads a whole trajectory file.
 
-    A `Place` is the position of a line in the file, with facts about the line.
-
-    Raises:
-        UsageError: the file cannot be read.
-        ConfigError: the file is not a trajectory.
+    Raises UsageError if the file cannot be read, and ConfigError if it is not a trajectory.
     """
     facts, places, problems = Facts(), [], 0
     with translated(path):

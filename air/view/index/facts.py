@@ -16,10 +16,7 @@ KEPT_SCORES = 60
 
 @dataclass
 class Facts:
-    """Facts about one episode, from those lines of its trajectory that were read so far.
-
-    A fact that is not recorded is None.
-    """
+    """Facts about one episode, from its trajectory's lines so far; None if not recorded."""
 
     episode: str | None = None
     task: str | None = None
@@ -34,8 +31,7 @@ class Facts:
     ended: float | None = None
     """The time of the `end` line, in seconds since the epoch."""
     how: str = "unfinished"
-    """How the episode ended: `well` (without an error), `failed` (by an infrastructure failure), or
-    `unfinished` (it is still running, or its run was killed)."""
+    """How the episode ended: `well`, `failed` (infrastructure error) or `unfinished` (running or killed)."""
     why: str | None = None
     """The reason why the episode ended, from the `end` line."""
     error: str | None = None
@@ -55,7 +51,7 @@ class Facts:
     seconds_grading: float = 0.0
     seconds_queue: float = 0.0
     scores: str = "[]"
-    """The scores of the last `KEPT_SCORES` validates, as a JSON list. A validate without a score has null."""
+    """The scores of the last `KEPT_SCORES` validates as a JSON list; null for a validate without a score."""
     lines: int = 0
     items: int = 0
     """Number of items. An item is a turn with its validates, or validates without a recorded turn."""
@@ -84,16 +80,9 @@ class Place:
 
 
 def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> Place | None:
-    """Adds the content of one line of a trajectory to `facts`, and returns the line's `Place`.
+    """Adds the content of one trajectory line to `facts`, and returns the line's position and own facts.
 
-    A `Place` is the line's position in the file, with facts about the line. Returns None if the line has
-    no `type`, because then it is not a line of a trajectory.
-
-    Args:
-        facts: the facts about the episode so far; they are changed in place.
-        line: the JSON object in the line.
-        offset: where the line starts in the file, in bytes.
-        length: length of the line, in bytes.
+    `offset` and `length` are in bytes. Returns None if the line has no `type`, so it is no trajectory line.
     """
     kind = text(line.get("type"))
     if kind is None:

@@ -1,7 +1,7 @@
-"""Keeps the index of a training run up to date: reads only the lines that were appended to the run's files.
+"""Keeps the index of a training run up to date by reading only appended lines.
 
-A line that cannot be used (it is not JSON, or lacks a required field) is skipped and counted as a problem of
-its file. So a bad file does not hide the others. Several processes can refresh one index at the same time.
+An unusable line (not JSON, or without a required field) is skipped and counted as a problem of its file.
+Several processes can refresh one index at the same time.
 """
 
 from __future__ import annotations
@@ -28,22 +28,18 @@ LOGS = ("metrics", "groups")
 NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
 """Names (without `.jsonl`) of files that can be in the same folder as trajectories but are none."""
 Progress = Callable[[int, int], None]
-"""A callback that receives the number of files read so far and the number of all changed files."""
+"""Receives the number of files read so far and the number of all changed files."""
 
 
 def no_progress(done: int, total: int) -> None:
-    """A progress callback that does nothing."""
+    """Ignores the progress."""
 
 
 class Refresher:
-    """Opens a training run's index (a SQLite file in the cache folder) and keeps it up to date.
+    """The SQLite file in the cache folder that indexes a training run; `refresh` keeps it up to date.
 
-    Args:
-        folder: a run's folder with `trajectories/` in it, or a folder that holds trajectories directly.
-
-    Raises:
-        MissingError: there is no such folder.
-        UsageError: the index cannot be written.
+    `folder` has a folder `trajectories/`, or holds trajectories directly. Raises MissingError if there is no
+    such folder, and UsageError if the index cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,15 +55,13 @@ class Refresher:
         )  # Streamlit's cache drops indices without closing them
 
     def close(self) -> None:
-        """Closes the index file."""
         with self._lock:
             self._db.close()
 
     def refresh(self, progress: Progress = no_progress) -> bool:
         """Reads new lines of the run's files into the index; returns whether the index has changed.
 
-        Raises:
-            UsageError: a file of the run cannot be read, or the index cannot be written.
+        Raises UsageError if a file cannot be read or the index cannot be written.
         """
         inner = self.folder / "trajectories"  # the run may have created it since
         self.trajectories = inner if inner.is_dir() else self.folder
@@ -86,10 +80,7 @@ class Refresher:
             return bool(read or logs or gone)
 
     def refresh_logs(self) -> bool:
-        """Reads new lines of `metrics.jsonl` and `groups.jsonl`, but not of trajectories, into the index.
-
-        Returns whether one of the two files had changed.
-        """
+        """Like `refresh`, but reads only `metrics.jsonl` and `groups.jsonl`, not the trajectories."""
         with self._lock, translated(self.folder):
             marks = self.marks()
             new = [
@@ -111,10 +102,7 @@ class Refresher:
         return {name: entry for name, entry in entries_by_name.items() if name not in omitted}
 
     def _read_or_mark(self, path: Path) -> bool:
-        """Reads the new lines of a trajectory file into the index, or marks the file as unreadable there.
-
-        Returns whether the index has changed.
-        """
+        """Reads a file's new lines, or marks it as unreadable; returns whether the index has changed."""
         self._db.execute("SAVEPOINT one")
         try:
             self._read_trajectory(path)
@@ -126,10 +114,9 @@ class Refresher:
             self._db.execute("RELEASE one")
 
     def _mark_unreadable(self, name: str) -> bool:
-        """Records in the index that a trajectory file is unreadable; returns whether the index has changed.
+        """Gives the file the size -1 in the index, so that every refresh tries to read it again.
 
-        `name` is the file's name without suffix. The file gets the size -1 in the index, so that every
-        refresh tries to read it again.
+        Returns whether the index has changed.
         """
         row = self._db.execute("SELECT id, size FROM files WHERE name = ?", [name]).fetchone()
         if row is not None and row["size"] < 0:
@@ -148,21 +135,17 @@ class Refresher:
         return True
 
     def marks(self) -> dict[str, Mark]:
-        """Returns a dict from the name of each indexed file to a `Mark`: how far the file was read.
+        """Returns the reading position of each indexed file, by its name without suffix.
 
-        Names are without suffix; `metrics.jsonl` and `groups.jsonl` have the names `/metrics` and `/groups`.
+        The names of `metrics.jsonl` and `groups.jsonl` are `/metrics` and `/groups`.
         """
         rows = self.ask("SELECT name, size, mtime_ns, offset, seal FROM files")
         return {row[0]: Mark(*row[1:]) for row in rows}
 
     def _forget(self, marks: Mapping[str, Mark], there: Collection[str]) -> bool:
-        """Removes from the index the content of files that were deleted from the run's folder.
+        """Removes deleted files of the run from the index; returns whether there were any.
 
-        Returns whether there were such files.
-
-        Args:
-            marks: the reading positions of the indexed files, by file name without suffix.
-            there: the names, without suffix, of the trajectory files that exist.
+        `marks` has the indexed files, and `there` the trajectory files that exist.
         """
         logs = {f"/{kind}" for kind in LOGS if (self.folder / f"{kind}.jsonl").is_file()}
         gone = [name for name in marks if name not in there and name not in logs]
@@ -184,9 +167,9 @@ class Refresher:
             self._db.execute(f"DELETE FROM {table} WHERE file = ?", [file])
 
     def _opened_tail(self, name: str, path: Path) -> tuple[Tail, int, int]:
-        """Returns the new lines of the file at `path`, its id in the index, and its number of unusable lines.
+        """Returns a file's new lines, its id in the index, and its number of unusable lines.
 
-        A new file gets an id. If the file was rewritten, its old content is removed from the index.
+        If the file was rewritten, its old content is removed from the index.
         """
         row = self._db.execute("SELECT * FROM files WHERE name = ?", [name]).fetchone()
         mark = Mark(*row[2:6]) if row else Mark()
@@ -255,20 +238,13 @@ class Refresher:
                 )
 
     def ask(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Runs an SQL query on the index and returns the rows.
-
-        Raises:
-            InfrastructureError: SQLite failed.
-        """
+        """Runs an SQL query on the index and returns the rows. Raises InfrastructureError."""
         with self._lock, translated(self.folder):
             return self._db.execute(query, values).fetchall()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Context manager: runs the `with` block as one transaction of the index's database.
-
-        Meanwhile no other process can write to the index. If the block raises, its changes are undone.
-        """
+        """Runs the `with` block as one transaction of the index; an error undoes it."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield

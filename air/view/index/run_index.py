@@ -1,8 +1,7 @@
 """The index of one training run, with which views find episodes without reading whole trajectories.
 
-The index is a SQLite file in the cache folder. It holds facts about every episode, and a `Place` for every
-line of its trajectory: the line's position in the file, with facts about the line. `refresh` reads only lines
-that were appended. The index file can be deleted at any time, because its content is made again.
+The index is a SQLite file in the cache folder, with facts about every episode and the position of every line
+of its trajectory. The file can be deleted at any time, because it is made again.
 """
 
 from __future__ import annotations
@@ -32,15 +31,7 @@ __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
 
 
 class RunIndex:
-    """The index of one training run, which answers queries about its episodes. Call `refresh` first.
-
-    Args:
-        folder: a run's folder with `trajectories/` in it, or a folder that holds trajectories directly.
-
-    Raises:
-        MissingError: there is no such folder.
-        UsageError: the index cannot be written.
-    """
+    """The index of one training run, which answers queries about its episodes. Call `refresh` first."""
 
     def __init__(self, folder: Path) -> None:
         self._refresher = Refresher(folder)
@@ -83,14 +74,7 @@ class RunIndex:
         offset: int = 0,
         limit: int = 100,
     ) -> list[Episode]:
-        """Returns a part of the sorted list of episodes that meet a filter.
-
-        Args:
-            wanted: the filter; None accepts all episodes.
-            sort: the sort order, one of the names in `SORTS`.
-            offset: the number of episodes to leave out at the start of the sorted list.
-            limit: the largest number of episodes to return.
-        """
+        """Returns `limit` episodes from position `offset` of the filtered list, sorted by `SORTS[sort]`."""
         where, values = condition(wanted or Filter())
         found = self._ask(
             f"SELECT {COLUMNS} FROM {JOINED} WHERE {where} ORDER BY {SORTS[sort]}, f.name "
@@ -106,10 +90,7 @@ class RunIndex:
         return episode_of(found[0]) if found else None
 
     def group(self, step: int, number: int) -> list[Episode]:
-        """Returns the episodes in group `number` of training step `step`, in the group's order.
-
-        Episodes without a trajectory file are left out.
-        """
+        """Returns the episodes of a training step's group `number` that have a trajectory file, in order."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE m.step = ? AND m.grp = ? ORDER BY m.rowid"
         return [episode_of(row) for row in self._ask(query, [step, number])]
 
@@ -127,11 +108,10 @@ class RunIndex:
         return [row[0] for row in self._ask(query)]
 
     def totals(self) -> dict[str, Any]:
-        """Returns a dict of numbers about all episodes of the run together.
+        """Returns numbers about all episodes together.
 
-        It holds the numbers of episodes by how they ended, the mean reward, the sums of turns and of
-        seconds by activity, and when the first episode started and the last one ended (seconds since the
-        epoch).
+        They are: episodes by how they ended, mean reward, sums of turns and of seconds by activity, first
+        start and last end (seconds since the epoch).
         """
         names = [*(f"seconds_{name}" for name in TIMES), "turns"]
         sums = ", ".join(f"sum({name}) AS {name}" for name in names)
@@ -143,10 +123,9 @@ class RunIndex:
         return dict(self._ask(query)[0])
 
     def by_task(self) -> list[dict[str, Any]]:
-        """Returns one dict per task, with the task's metric and baseline and the results of its episodes.
+        """Returns each task's metric, baseline, number of episodes, and results.
 
-        The results are the number of episodes, the mean reward, the mean of the episodes' last scores, the
-        best score and the mean test score.
+        The results are the mean reward, the mean last score, the best score and the mean test score.
         """
         query = (
             "SELECT task, max(metric) AS metric, max(direction) AS direction, max(baseline) AS baseline, "
@@ -171,10 +150,7 @@ class RunIndex:
         return self._places("file = ? AND kind = 'validate'", [episode.file])
 
     def places(self, episode: Episode, first: int, count: int) -> list[Place]:
-        """Returns the `Place` (position and facts) of each line in `count` items, from item `first` on.
-
-        An item is a turn of the episode with its validates (gradings).
-        """
+        """Returns the position and facts of each line in `count` items (turns), from item `first` on."""
         where = "file = ? AND item >= ? AND item < ?"
         return self._places(where, [episode.file, first, first + count])
 
@@ -183,14 +159,9 @@ class RunIndex:
         return self._places("file = ? AND item = -1", [episode.file])
 
     def jump(self, episode: Episode, item: int, what: str, *, back: bool = False) -> int | None:
-        """Returns the number of the next item that has a validate or an error, or None if there is none.
+        """Returns the number of the next item (turn) after `item` that has a `what`, or None.
 
-        An item is a turn of the episode with its validates (gradings).
-
-        Args:
-            item: the number of the item after which the search begins.
-            what: what the item must have: `validate` or `error`.
-            back: search backwards.
+        `what` is `validate` or `error`; `back` searches backwards.
         """
         which = {"validate": "kind = 'validate'", "error": "bad = 1"}[what]
         compare, pick = ("<", "max") if back else (">", "min")
@@ -201,10 +172,7 @@ class RunIndex:
     def load(self, episode: Episode, places: Sequence[Place]) -> list[dict[str, Any]]:
         """Reads the lines at the positions `places` from the episode's trajectory file.
 
-        Returns the lines as dicts.
-
-        Raises:
-            ConfigError: the file has changed since it was indexed.
+        Raises ConfigError if the file has changed since it was indexed.
         """
         path = self.trajectories / f"{episode.name}.jsonl"
         with translated(path):

@@ -53,10 +53,8 @@ def is_run(folder: Path) -> bool:
 def discover(paths: Sequence[Path]) -> list[Run]:
     """Returns the training runs in the folders `paths`, most recently changed first.
 
-    Each path is the folder of a run, or a folder that directly contains folders of runs.
-
-    Raises:
-        MissingError: a folder does not exist, or contains no run.
+    Each path is a run's folder, or a folder that directly contains runs. Raises MissingError if a path does
+    not exist or contains no run.
     """
     folders: list[Path] = []
     for path in paths:
@@ -86,10 +84,7 @@ def look_up(config: Mapping[str, Any], *path: str) -> Any:
 
 
 def flat(config: object, prefix: str = "") -> dict[str, str]:
-    """Returns a nested config as a flat dict from dotted keys, such as `model.name`, to values as JSON text.
-
-    `prefix` is put in front of all keys.
-    """
+    """Flattens a nested config to dotted keys (`model.name`, after `prefix`) with values as JSON text."""
     if isinstance(config, Mapping) and config:
         pairs = [(str(key), value) for key, value in config.items()]
     elif isinstance(config, list) and any(isinstance(one, Mapping) for one in config):

@@ -26,10 +26,7 @@ class Item:
 
 
 def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
-    """Returns the items (turns with their validates) that the given trajectory lines form, in order.
-
-    `places[i]` must be the `Place` of `lines[i]`; it holds the number of the line's item.
-    """
+    """Groups trajectory lines into turns with their validates; `places[i]` is the `Place` of `lines[i]`."""
     found: dict[int, Item] = {}
     for place, line in zip(places, lines, strict=True):
         item = found.setdefault(place.item, Item(place.item))
@@ -44,10 +41,7 @@ def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
 
 
 def thought(step: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns what the model wrote in a turn before its action, and what it wrote after it.
-
-    Neither text includes the code fence around the action. `step` is the turn's `step` line.
-    """
+    """Returns what the model wrote before a turn's action and after it, without the action's code fence."""
     reply, action = step.get("reply"), step.get("action")
     if not isinstance(reply, str):
         return "", ""
@@ -62,10 +56,9 @@ def thought(step: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns a turn's observation from the world, and the text that the model saw in its place.
+    """Returns the world's observation in a turn, and the text that the model saw instead (empty if the same).
 
-    The second text is empty if the model saw the observation itself. Trajectories of version 1 record only
-    what the model saw, so there this is the first text. `step` is the turn's `step` line.
+    Trajectories of version 1 record only what the model saw, so there this is the first text.
     """
     world, shown = step.get("observation"), step.get("shown")
     world, shown = world or "", shown or ""
@@ -75,11 +68,7 @@ def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def diff_of(step: Mapping[str, Any] | None) -> tuple[list[Line], str, str]:
-    """Returns how a turn changed the workspace: the changed files, their unified diff, and a problem.
-
-    The problem is the reason why the diff is incomplete, or an empty string if it is complete. `step` is the
-    turn's `step` line.
-    """
+    """Returns the files that a turn changed, their unified diff, and why the diff is incomplete (or "")."""
     diff = (step or {}).get("diff")
     if not isinstance(diff, dict):
         return [], "", ""

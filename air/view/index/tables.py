@@ -48,7 +48,7 @@ SORTS = {
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions that an episode must meet to be listed. A field with its default value is no condition."""
+    """Conditions that a listed episode must meet. A field with its default value is no condition."""
 
     task: str | None = None
     how: str | None = None
@@ -56,7 +56,7 @@ class Filter:
     errors: bool = False
     """Whether the episode must have a failed command, a reply without an action, or a failed validate."""
     text: str = ""
-    """A text that the trajectory's name, the model's name or the error must contain, in any letter case."""
+    """Must occur in the trajectory's name, the model's name or the error, in any letter case."""
     reward: tuple[float, float] | None = None
     """The lowest and the highest reward that the episode may have."""
     turns: tuple[int, int] | None = None
@@ -90,16 +90,12 @@ JOINED = "episodes e JOIN files f ON f.id = e.file LEFT JOIN members m ON m.epis
 
 
 def episode_of(row: sqlite3.Row) -> Episode:
-    """Returns the row of an SQL result as an `Episode`. The row must have the columns `COLUMNS`."""
+    """Converts a row of an SQL result with the columns `COLUMNS`."""
     return Episode(row[0], row[1], row[2], Facts(*row[6:]), row[3], row[4], row[5])
 
 
 def check_sort(name: str) -> None:
-    """Raises an error unless `name` is the name of a sort order of episodes.
-
-    Raises:
-        ConfigError: `SORTS` has no such name.
-    """
+    """Raises ConfigError unless `SORTS` has the name `name`."""
     if name not in SORTS:
         known = ", ".join(f'"{each}"' for each in SORTS)
         raise ConfigError(f"unknown: {name}", where="--sort", remedy=f"one of {known}")
@@ -134,12 +130,9 @@ def file_of(folder: Path) -> Path:
 
 
 def opened(file: Path) -> sqlite3.Connection:
-    """Opens the index file `file` of a run, and returns the SQLite connection to it.
+    """Opens a run's index file; an absent or damaged file is replaced by an empty one.
 
-    If the file is absent or damaged, a new, empty index file is created.
-
-    Raises:
-        UsageError: the file cannot be written.
+    Raises UsageError if the file cannot be written.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -173,14 +166,10 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 @contextmanager
 def translated(place: Path) -> Iterator[None]:
-    """Context manager: turns an `OSError` or SQLite error in the `with` block into one of air's exceptions.
+    """Translates errors in the `with` block; messages name `place`, a file or a run's folder.
 
-    `place` is the file or the run's folder that the error message names.
-
-    Raises:
-        MissingError: a file no longer exists.
-        UsageError: a file cannot be read.
-        InfrastructureError: SQLite failed.
+    A missing file becomes MissingError, an unreadable one UsageError, and a failure of SQLite
+    InfrastructureError.
     """
     try:
         yield

@@ -17,7 +17,7 @@ SEAL_BYTES = 64
 
 @dataclass(frozen=True)
 class Mark:
-    """A reading position in a file: how far the file was read, and which state the file then had."""
+    """A reading position in a file, with the file's state at that time."""
 
     size: int = 0
     """The file's size when it was read, in bytes, including an incomplete last line."""
@@ -43,10 +43,7 @@ class Line:
 
 @dataclass
 class Tail:
-    """An iterable over the complete lines of the file `path` after the reading position `mark`.
-
-    Iterate only once. After the iteration, `mark` is the new reading position.
-    """
+    """Iterates once over a file's complete lines after the reading position `mark`, then updates `mark`."""
 
     path: Path
     mark: Mark
@@ -81,11 +78,7 @@ class Tail:
 
 
 def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:
-    """Whether a file must be read again, because its size or modification time differs from `mark`.
-
-    `mark` is the file's last reading position. Without a mark, and for a file that was just removed, the
-    result is True.
-    """
+    """Whether a file must be read again: its size or time differs from `mark`, or it was just removed."""
     try:
         stat = entry.stat()
     except OSError:
@@ -103,13 +96,10 @@ def parsed(text: bytes) -> dict[str, Any] | None:
 
 
 def load(path: Path, spans: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Reads some lines of the JSON-lines file at `path` and returns their JSON objects.
+    """Reads the JSON objects at `spans`, pairs (offset, length) in bytes, of a JSON-lines file.
 
-    `spans` contains the position of each line as a pair (offset, length), in bytes.
-
-    Raises:
-        ConfigError: the file has changed, so there is no JSON object at a position.
-        OSError: the file cannot be read.
+    Raises ConfigError if the file has changed, so that there is no JSON object at a position, and OSError if
+    it cannot be read.
     """
     lines = []
     with path.open("rb") as file:

@@ -1,9 +1,8 @@
 """Cleans text that programs wrote for a terminal, so that it can be shown anywhere.
 
-Escape sequences are removed. Carriage returns and backspaces overwrite text as on a terminal, so that only
-the last state of a progress bar stays. Every other control character, and every character that has no width
-or changes the direction of text, is replaced by its name in angle brackets. The time grows only linearly with
-the length of the text.
+Escape sequences are removed. Carriage returns and backspaces overwrite text, so only the last state of a
+progress bar stays. Other control characters, and characters without width or that change the direction of
+text, are replaced by their names. The time grows linearly with the text's length.
 """
 
 from __future__ import annotations
@@ -41,18 +40,14 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str, width: int) -> str:
-    """Returns the cleaned text as one line of at most `width` characters.
-
-    Each sequence of spaces and line breaks becomes a single space.
-    """
+    """Returns the cleaned text as one line of at most `width` characters, with single spaces."""
     text = " ".join(clean(text[: 8 * width]).split())
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def cut(text: str, limit: int) -> tuple[str, int]:
-    """Removes the middle of a text that is longer than `limit` characters.
-
-    Returns the new text, which has about `limit` characters at most, and the number of removed characters.
+    """Removes the middle of a text of more than `limit` characters; returns the text and the number
+    removed.
     """
     if len(text) <= limit:
         return text, 0
@@ -62,9 +57,8 @@ def cut(text: str, limit: int) -> tuple[str, int]:
 
 
 def clean_cut(text: str, limit: int) -> str:
-    """Cleans a text and, if it is longer than `limit` characters, removes its middle; returns the result.
-
-    To save time, only the two ends of a very long text are cleaned.
+    """Cleans a text and removes its middle beyond `limit` characters, which of a very long text stays
+    uncleaned.
     """
     if len(text) <= 8 * limit:
         return cut(clean(text), limit)[0]

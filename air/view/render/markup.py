@@ -1,8 +1,6 @@
-"""Renders episodes as HTML for the app and the exported page. All text is cleaned and escaped.
+"""Renders episodes as HTML for the app and the exported page. All text is cleaned, escaped and limited.
 
-The tags and classes in the HTML come only from this module, and there are no links. An agent's words appear
-only as text. If a text is longer than its limit, a remark replaces its middle and states how many characters
-are missing.
+Tags and classes come only from this module, and there are no links.
 """
 
 from __future__ import annotations
@@ -57,10 +55,7 @@ def seconds(value: float | None) -> str:
 
 
 def chip(label: str, kind: str = "") -> str:
-    """Returns the HTML of a small label with the plain text `label`.
-
-    `kind` is a CSS class, such as the name of a colour.
-    """
+    """Returns the HTML of a small label; `kind` is a CSS class, such as the name of a colour."""
     return f'<span class="chip {kind}">{line(label, 60)}</span>'
 
 
@@ -75,10 +70,7 @@ def tiles(values: Sequence[tuple[str, str, str]]) -> str:
 
 
 def split(times: Mapping[str, float | None]) -> str:
-    """Returns the HTML of a bar with a legend that shows how an episode's or a run's time was spent.
-
-    `times` holds the seconds spent on each activity, by the activity's name.
-    """
+    """Returns the HTML of a bar with a legend for `times`, the seconds spent on each activity."""
     parts = {name: value for name, value in times.items() if value}
     total = sum(parts.values())
     if not total:
@@ -96,12 +88,10 @@ def split(times: Mapping[str, float | None]) -> str:
 
 
 def item(one: Item, *, is_open: bool = False, here: bool = False) -> str:
-    """Returns the HTML of one item of an episode: a turn with its validates (gradings).
+    """Returns the HTML of one turn with its validates (gradings).
 
-    Args:
-        one: the item.
-        is_open: show the item expanded; otherwise it opens after a click.
-        here: mark the item as the one that the user has chosen.
+    It is expanded if `is_open`, otherwise after a click; `here` marks it as the turn that the user has
+    chosen.
     """
     classes = " ".join(["air", "step", *(["bad"] if one.bad else []), *(["here"] if here else [])])
     parts = [_said(one), _diff(one), *(_grade(line) for line in one.validates), _rest(one)]
@@ -187,10 +177,7 @@ def _diff(one: Item) -> str:
 
 
 def _file(change: Mapping[str, Any]) -> str:
-    """Returns the HTML of one file in a turn's diff: its path, its status, and how many lines changed.
-
-    `change` is the file's entry in the trajectory's `step` line.
-    """
+    """Returns the HTML of a changed file; `change` is its entry in the trajectory's `step` line."""
     added, removed = number(change.get("added")) or 0, number(change.get("removed")) or 0
     counts = f"+{added:.0f} −{removed:.0f}" if added or removed else ""
     said = " ".join(str(change.get(key) or "") for key in ("status", "note"))
@@ -228,10 +215,7 @@ def _grade(graded: Mapping[str, Any]) -> str:
 
 
 def _rest(one: Item) -> str:
-    """Returns the HTML of those trajectory lines of an item whose type this version of air does not know.
-
-    The lines are shown as JSON.
-    """
+    """Returns, as JSON in HTML, an item's trajectory lines whose type this version of air does not know."""
     return "".join(
         _folded(
             str(row.get("type")),
@@ -244,10 +228,7 @@ def _rest(one: Item) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> str:
-    """Returns the HTML of a table with the headings `heads` and the values `rows`.
-
-    The first `left` columns are left-aligned, and the others are right-aligned.
-    """
+    """Returns the HTML of a table; its first `left` columns are left-aligned, the others right-aligned."""
     head = "".join(f"<th{_side(i, left)}>{line(name, 60)}</th>" for i, name in enumerate(heads))
     body = "".join(
         "<tr>"
@@ -271,10 +252,7 @@ def _cell(value: object) -> str:
 
 
 def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the HTML of a table with the results of each task.
-
-    `rows` is the result of `RunIndex.by_task`.
-    """
+    """Returns the HTML of a table with the results of each task, from `RunIndex.by_task`."""
     heads = ("task", "metric", "episodes", "reward", "baseline", "mean last", "best", "mean test")
     shown = [
         (
@@ -290,10 +268,7 @@ def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def opening(start: Mapping[str, Any]) -> str:
-    """Returns the HTML of an episode's prompts and settings, which open after a click.
-
-    `start` is the trajectory's `start` line.
-    """
+    """Returns the HTML of an episode's prompts and settings; `start` is the trajectory's `start` line."""
     folds = "".join(
         _folded(name, str(start[key]), "", is_open=False)
         for name, key in (("task prompt", "prompt"), ("system prompt", "system"))

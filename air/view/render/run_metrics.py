@@ -15,17 +15,13 @@ TIMES = ("model", "exec", "grading", "queue")
 
 
 def series(rows: Sequence[Row], name: str) -> list[tuple[int, float]]:
-    """Returns the pairs (step, value) of the metric `name`. Steps without the metric are left out.
-
-    `rows` are lines of `metrics.jsonl`.
-    """
+    """Returns the pairs (step, value) of the metric `name` in lines of `metrics.jsonl` that have it."""
     return [(int(row["step"]), v) for row in rows if (v := number(row.get(name))) is not None]
 
 
 def smooth(points: Sequence[tuple[int, float]], width: int = SMOOTH) -> list[tuple[int, float]]:
-    """Returns the running mean of a curve.
-
-    The value of each point (step, value) is replaced by the mean of the last `width` values up to it.
+    """Replaces each value of a curve of points (step, value) by the mean of the last `width` values up to
+    it.
     """
     values = [value for _, value in points]
     return [
@@ -34,11 +30,7 @@ def smooth(points: Sequence[tuple[int, float]], width: int = SMOOTH) -> list[tup
 
 
 def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None]:
-    """Returns two means of the metric `name`: over the first and over the last quarter of the steps.
-
-    Steps without the metric are left out. Both means are None if no step has it. `rows` are lines of
-    `metrics.jsonl`.
-    """
+    """Returns a metric's mean over the first and the last quarter of the steps that have it."""
     values = [value for _, value in series(rows, name)]
     if not values:
         return None, None
@@ -47,10 +39,7 @@ def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None
 
 
 def names(rows: Sequence[Row]) -> list[str]:
-    """Returns the names of all metrics in `rows` (lines of `metrics.jsonl`) that are numbers.
-
-    The names are in order of appearance; `step` is left out.
-    """
+    """Returns the names of the numeric metrics in lines of `metrics.jsonl`, in order of appearance."""
     found: dict[str, None] = {}
     for row in rows:
         found |= dict.fromkeys(name for name, v in row.items() if number(v) is not None)
@@ -58,10 +47,7 @@ def names(rows: Sequence[Row]) -> list[str]:
 
 
 def task_series(rows: Sequence[Row], name: str = "reward") -> dict[str, list[tuple[int, float]]]:
-    """Returns a dict from task id to the pairs (step, value) of the task's metric `name`.
-
-    `rows` are lines of `metrics.jsonl`.
-    """
+    """Returns the pairs (step, value) of a metric for each task id in lines of `metrics.jsonl`."""
     found: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         tasks = row.get("tasks")
@@ -73,8 +59,5 @@ def task_series(rows: Sequence[Row], name: str = "reward") -> dict[str, list[tup
 
 
 def times(row: Row) -> dict[str, float | None]:
-    """Returns a dict from each activity in `TIMES` to the seconds that episodes spent on it.
-
-    `row` is a line of `metrics.jsonl` or the result of `RunIndex.totals`.
-    """
+    """Returns the seconds per activity in `TIMES`, from a line of `metrics.jsonl` or `RunIndex.totals`."""
     return {name: number(row.get(f"seconds_{name}")) for name in TIMES}

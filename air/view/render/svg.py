@@ -16,12 +16,9 @@ COLOURS = ("#2f6fde", "#e0862f", "#2fa874", "#b259c9", "#d9534a", "#17a2b8", "#8
 
 
 def curves(named: Mapping[str, Points], *, smoothed: bool = True, step: bool = False) -> str:
-    """Returns the HTML of a chart with the given curves (as SVG) and a legend.
+    """Returns the HTML of a chart of points (x, y) by curve name, as SVG with a legend.
 
-    Args:
-        named: the points (x, y) of each curve, by name.
-        smoothed: draw long curves faint, with their running mean on top.
-        step: draw stairs instead of straight lines between points.
+    `smoothed` draws long curves faint with their running mean on top; `step` draws stairs between points.
     """
     points = [point for values in named.values() for point in values]
     if not points:
@@ -92,10 +89,7 @@ def _y(value: float, box: _Box) -> float:
 
 
 def _ticks(low: float, high: float, about: int, *, whole: bool = False) -> list[float]:
-    """Returns round numbers for the marks on an axis of a chart; they cover the range `low` to `high`.
-
-    There are about `about` numbers. If `whole`, they are integers.
-    """
+    """Returns about `about` round numbers that cover the range `low` to `high`; integers if `whole`."""
     span = (high - low) or abs(high) or 1.0
     rough = span / about
     power = 10.0 ** math.floor(math.log10(rough))

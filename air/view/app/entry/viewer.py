@@ -1,7 +1,6 @@
 """Starts the Streamlit app; `streamlit run` executes this script.
 
-Streamlit puts the script's folder first on the import path. Therefore this folder holds no other module,
-because such a module could hide an installed package of the same name.
+Streamlit puts the script's folder first on the import path, so no other module may be in this folder.
 """
 
 import sys

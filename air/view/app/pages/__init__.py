@@ -1,5 +1,4 @@
 """The pages of the trajectory viewer. Each page's module has a function `show(runs, run, index)`.
 
-The function renders the page. `runs` are all training runs, `run` is the run that the user chose, and `index`
-is the index of that run's episodes.
+It renders the page; `runs` are all runs, `run` is the chosen run, and `index` is the index of its episodes.
 """

@@ -109,10 +109,7 @@ def _curve(index: RunIndex, episode: Episode, item: int, count: int) -> None:
 
 
 def _jumps(index: RunIndex, episode: Episode, item: int, count: int) -> None:
-    """Shows the buttons that go to the previous or next turn, validate (grading) or error.
-
-    `item` is the number of the turn that is shown now, and `count` is the number of all turns.
-    """
+    """Shows the buttons that go to the previous or next turn, validate (grading) or error."""
     validate = index.jump(episode, item, "validate")
     error = index.jump(episode, item, "error")
     targets = (

@@ -37,10 +37,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
 
 def _filters(index: RunIndex) -> tuple[Filter, str]:
-    """Shows the widgets in which the user selects a filter and a sort order of episodes.
-
-    Returns the filter, and the name of the sort order.
-    """
+    """Shows the widgets for filter and sort order; returns the filter and the sort order's name."""
     columns = st.columns([2, 1.6, 2, 2.2, 1.2, 1.1, 1.2, 1.1], vertical_alignment="bottom")
     task = columns[0].selectbox(
         "Task", ["all tasks", *index.tasks()], key="filter-task", on_change=_top

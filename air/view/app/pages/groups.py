@@ -1,7 +1,4 @@
-"""The page of groups: shows the episodes of one group side by side, with rewards and advantages.
-
-A group holds the episodes of one task whose rewards are compared in a training step.
-"""
+"""The page of groups: shows the episodes of one group side by side, with rewards and advantages."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ TURNS = 12
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page with the groups of episodes of the chosen run; `index` is the run's index."""
+    """Renders the page with the groups of episodes of the chosen run."""
     del runs, run
     groups = list(reversed(index.groups()))
     if not groups:
@@ -44,7 +41,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
 
 def _table(groups: Sequence[Mapping[str, Any]]) -> int:
-    """Shows a table of the groups; returns the position in `groups` of the group that the user chose."""
+    """Shows a table of the groups; returns the position of the group that the user chose."""
     shown = groups[:PAGE]
     keys = [f"{group['step']}.{group['group']}" for group in shown]
     rewards = [[number(one.get("reward")) for one in group["episodes"]] for group in shown]

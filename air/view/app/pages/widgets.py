@@ -28,14 +28,10 @@ def grid(
     config: Mapping[str, Any] | None = None,
     height: int | None = None,
 ) -> None:
-    """Shows a table in which the user can click a row.
+    """Shows a table in which the user can click a row; `pick` is then called with the row's number.
 
-    Args:
-        columns: the values of each column, by the column's name.
-        key: the table's key in Streamlit's session state.
-        pick: called with the number of the clicked row, before the app is rendered again.
-        config: Streamlit's settings for columns, by the column's name.
-        height: the height in pixels; None fits the height to the number of rows, up to a limit.
+    `columns` and `config` (Streamlit's column settings) are by column name; `key` is the table's key in
+    Streamlit's session state. A `height` of None (pixels) fits the table to its rows, up to a limit.
     """
     count = len(next(iter(columns.values()), ()))
 
