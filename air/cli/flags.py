@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: str) -> None:
-    """Adds the flag `--runtime docker|subprocess`, which chooses the kind of box, to `parser`.
-
-    Args:
-        default: the value if the flag is absent.
-        note: a description of the default value, which the help text shows.
-    """
+    """Adds the flag `--runtime docker|subprocess`; `note` describes its default in the help text."""
     parser.add_argument(
         "--runtime",
         choices=("docker", "subprocess"),
@@ -29,10 +24,7 @@ def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: s
 
 
 def add_task_root(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--task-root DIR`, which names a folder of tasks, to `parser`.
-
-    Users can give the flag several times.
-    """
+    """Adds the repeatable flag `--task-root DIR`, which names a folder of tasks."""
     parser.add_argument(
         "--task-root",
         type=Path,
@@ -44,14 +36,14 @@ def add_task_root(parser: argparse.ArgumentParser) -> None:
 
 
 def add_mlgym_root(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--mlgym-root DIR`, which names the folder of an MLGym checkout, to `parser`."""
+    """Adds the flag `--mlgym-root DIR`, which names the folder of an MLGym checkout."""
     parser.add_argument(
         "--mlgym-root", type=Path, metavar="DIR", help="a checkout of MLGym, for tasks mlgym:NAME"
     )
 
 
 def add_gpus(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--gpus auto|IDS`, which names the GPUs that boxes may use, to `parser`."""
+    """Adds the flag `--gpus auto|IDS`, which names the GPUs that boxes may use."""
     parser.add_argument(
         "--gpus",
         type=_gpus,
@@ -65,13 +57,9 @@ def _gpus(text: str) -> Wanted:
 
 
 def key_value(text: str, flag: str) -> tuple[str, Any]:
-    """Splits an argument of the form `KEY=VALUE`; returns the key and the value.
+    """Splits `KEY=VALUE`; the value is parsed as TOML, or is a string if it is not valid TOML.
 
-    The value is parsed as TOML; text that is not valid TOML is returned as a string.
-
-    Raises:
-        ConfigError: the argument has no `=`; the message names `flag`, the flag to which the argument
-            belongs.
+    Raises ConfigError, naming `flag`, if there is no `=`.
     """
     name, equals, value = text.partition("=")
     if not equals:

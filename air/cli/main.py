@@ -36,18 +36,11 @@ COMMANDS = {
     "doctor": "air.cli.boxes.doctor",
     "gpus": "air.cli.boxes.gpus",
 }
-"""A dict from the name of each command to the Python module that implements it.
-
-Each module has a help text `HELP`, `add_arguments(parser)`, and `run(args)`, which returns the exit code.
-"""
+"""The Python module of each command, with `HELP`, `add_arguments(parser)` and `run(args)` (the exit code)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program `air COMMAND …`; returns its exit code.
-
-    Args:
-        argv: the arguments after `air`; None: the arguments of this process (`sys.argv`).
-    """
+    """Runs the program `air COMMAND …`; returns its exit code. `argv` has the arguments after `air`."""
     args = list(sys.argv[1:] if argv is None else argv)
     own = (
         args.index("--") if "--" in args else len(args)
@@ -100,10 +93,7 @@ def _run(args: list[str]) -> int:
 
 
 def _spare_loopback_from_proxies() -> None:
-    """Sets the environment variable `NO_PROXY`, so that requests to loopback addresses use no HTTP proxy.
-
-    air's own servers listen on loopback, where a proxy cannot reach them.
-    """
+    """Sets `NO_PROXY`, because a proxy cannot reach air's own servers on loopback addresses."""
     for name in ("NO_PROXY", "no_proxy"):
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
         os.environ[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost", "::1"]))

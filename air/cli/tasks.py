@@ -1,8 +1,7 @@
 """The command `air tasks`: lists tasks, and checks, records, creates or downloads them.
 
-The subcommand `check` runs the reference solutions of tasks, and compares their scores with the recorded
-scores. `record` runs the reference solutions, and writes the new scores into the files of the task. `new`
-makes the folder of a new task. `fetch` downloads the files from which a task's data is made.
+`check` runs the tasks' reference solutions and compares their scores with the recorded ones; `record` writes
+new scores into the tasks' files. `new` makes a task's folder. `fetch` downloads files for a task's data.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ EVALUATOR_CAVEAT = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags and the subcommands (`check`, `new`, `record`, `fetch`) of `air tasks` to the parser."""
     parser.add_argument(
         "--root",
         type=Path,
@@ -82,10 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the subcommand, or lists the tasks if there is no subcommand.
-
-    Returns the exit code: 1 if `check` found a wrong score, else 0.
-    """
+    """Runs the subcommand, or lists the tasks; returns 1 if `check` found a wrong score, else 0."""
     if args.action == "check":
         return asyncio.run(_check(args))
     if args.action == "record":
@@ -129,7 +124,7 @@ def _fetch(ids: Sequence[str], roots: Sequence[Path]) -> int:
 
 
 def _list_mlgym(checkout: Checkout) -> None:
-    """Prints the tasks of an MLGym checkout with their status, then prints warnings about their scores."""
+    """Prints the tasks of an MLGym checkout with their status, then warnings about their scores."""
     statuses = [checkout.status(name) for name in checkout.names()]
     print()
     _table(
@@ -196,10 +191,7 @@ async def _check(args: argparse.Namespace) -> int:
 
 
 def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns a pool of GPUs for agents' boxes and a second one for grader boxes.
-
-    Returns None in place of both pools if the flag `--gpus` is absent.
-    """
+    """Returns pools of GPUs for agents' boxes and for grader boxes, or twice None without `--gpus`."""
     from air.sandbox.pool.gpu_leases import divided
     from air.sandbox.pool.gpus import plan
 
@@ -211,10 +203,7 @@ def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | Non
 
 
 def _without_missing(specs: Sequence[TaskSpec], provider: Provider) -> list[TaskSpec]:
-    """Returns the tasks that can run on this machine.
-
-    Prints the other tasks, each with what is missing on this machine.
-    """
+    """Returns the tasks that can run on this machine; prints what the others lack."""
     from air.tasks.missing import missing
 
     playable = []
@@ -257,10 +246,7 @@ def _new(name: str, root: Path) -> int:
 
 
 def _playable_mlgym(mlgym_root: Path | None) -> list[str]:
-    """Returns the ids of those MLGym tasks that can be checked on this machine.
-
-    Prints the other tasks, each with the reason.
-    """
+    """Returns the ids of MLGym's tasks that can be checked here; prints the others with the reason."""
     from air.tasks.sources.lookup import mlgym
 
     checkout = mlgym(mlgym_root)
@@ -286,7 +272,7 @@ def _row(task: TaskSpec, row: Checked) -> tuple[str, ...]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table. It has borders on a terminal; otherwise its columns are only separated by spaces."""
+    """Prints a table: with borders on a terminal, otherwise with spaces between columns."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,8 +1,7 @@
 """Finds research tasks, prepares their files for an agent, and grades the files that the agent made.
 
-`load` and `available` find tasks. `data.prepare` makes a task's files on the host. `stage` copies these files
-into the agent's box. `artefact.collect` reads the artefact, which is the files to grade, from the agent's
-box. `grading.Grader` grades the artefact in another box.
+`load` and `available` find tasks. `data.prepare` makes a task's files on the host, and `stage` copies them
+into the agent's box. `artefact.collect` reads the artefact from there; `grading.Grader` grades it elsewhere.
 """
 
 from __future__ import annotations
@@ -21,18 +20,10 @@ __all__ = ["TaskSpec", "available", "data", "load", "stage"]
 
 
 async def stage(task: TaskSpec, box: Box, *, split_seed: int = data.SPLIT_SEED) -> None:
-    """Copies a task's starter files and the agent's data into the workspace of a fresh box.
+    """Copies starter files and the agent's data into a fresh box, and write-protects the protected files.
 
-    Files that the task declares as protected become write-protected.
-
-    Args:
-        split_seed: the seed with which the task's data is split.
-
-    Raises:
-        MissingError: a file or a package from which the data is made is missing.
-        InfrastructureError: the data could not be prepared, or the files could not be write-protected in the
-            box.
-        BoxDiedError: the box no longer exists.
+    Raises MissingError if a file or package from which the data is made is missing, InfrastructureError if
+    the data cannot be prepared or protected, and BoxDiedError if the box no longer exists.
     """
     prepared = await asyncio.to_thread(data.prepare, task, split_seed)
     await box.put(prepared.agent)

@@ -35,11 +35,9 @@ class Artefact:
 
 
 async def collect(task: TaskSpec, box: Box) -> Artefact:
-    """Reads and returns the task's artefact from the workspace of a running box.
+    """Reads the task's artefact from the workspace of a running box.
 
-    Raises:
-        ArtefactError: the artefact is missing, too large, or not made of regular files.
-        BoxDiedError: the box no longer exists.
+    Raises ArtefactError if it is missing, too large, or not made of regular files, and BoxDiedError.
     """
     left = int(task.limits.artefact_mb * 2**20)
     files: dict[str, bytes] = {}

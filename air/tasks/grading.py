@@ -1,13 +1,8 @@
 """Grades artefacts in fresh grader boxes and caches the grades, so that equal artefacts are graded once.
 
 A grade depends only on the artefact, the task's files and image, the grader's data, the split, the seed and
-the kind of box. So grades are cached in memory and under `<cache>/grades`, and equal requests at the same
-time share one run of the grader. If a grader found that an artefact is bad, this result is cached too.
-Infrastructure failures are never cached.
-
-If a task sets `grader.repeats = R`, an artefact is graded with R seeds, and its grade is the mean. The seeds
-are fixed, so an artefact always has the same score. The scatter over the seeds gives the standard error of
-the score.
+the kind of box. Grades and bad artefacts are cached in memory and under `<cache>/grades`; infrastructure
+failures never are. With `grader.repeats = R`, a grade is the mean over R fixed seeds.
 """
 
 from __future__ import annotations
@@ -48,25 +43,20 @@ class Grade:
     score: float
     """The value of the task's primary metric; the mean if the artefact was graded several times."""
     metrics: dict[str, float]
-    """The values of all metrics, by name, including the primary one; means if the artefact was graded several
-    times."""
+    """All metrics by name, with the primary one; means if the artefact was graded several times."""
     seconds: float
     """Wall time of the grader in seconds; 0.0 if the grade came from the cache."""
     remembered: bool
-    """Whether no grader was started for this grade, because it came from the cache or from a grader that was
-    already running for an equal request."""
+    """Whether the grade came from the cache, or from a grader that already ran for an equal request."""
     stderr: float | None = None
     """The standard error of `score`; None if the artefact was graded only once."""
 
 
 def averaged(grades: Sequence[Grade]) -> Grade:
-    """Returns the mean of several grades of one artefact, each of which was computed with another seed.
+    """Returns the mean of grades of one artefact, each computed with another seed; a single one unchanged.
 
-    The standard error of the mean of n scores x is s/√n, where s² = Σ(x − mean)²/(n − 1).
-    A metric that one of the grades lacks is left out. A single grade is returned unchanged.
-
-    Raises:
-        ValueError: `grades` is empty.
+    The standard error of the mean of n scores x is s/√n, where s² = Σ(x − mean)²/(n − 1). A metric that one
+    of the grades lacks is left out. Raises ValueError if there is no grade.
     """
     if not grades:
         raise ValueError("a mean of no grades")
@@ -85,7 +75,7 @@ def averaged(grades: Sequence[Grade]) -> Grade:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The result of running a grader once: metrics, or a message for the agent if its artefact is bad."""
+    """The result of one run of a grader: metrics, or a message for the agent if its artefact is bad."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     message: str = ""
@@ -101,7 +91,10 @@ class _Run:
 
 
 class Grader:
-    """Grades artefacts in boxes of one pool and caches the grades. Use one object in one event loop only."""
+    """Grades artefacts in boxes of `pool` and caches the grades. Use one object in one event loop only.
+
+    `pool` must not be the agents' pool, because an agent keeps its box while it waits for a grade.
+    """
 
     def __init__(
         self,
@@ -111,14 +104,6 @@ class Grader:
         *,
         split_seed: int = data.SPLIT_SEED,
     ) -> None:
-        """
-        Args:
-            pool: starts the boxes in which artefacts are graded. It must not be the pool of the agents'
-                boxes, because an agent keeps its box while it waits for a grade.
-            provider: the kind of box, `docker` or `process`.
-            cache_dir: the folder of cached grades; `<cache>/grades` by default.
-            split_seed: the seed with which the task's data is split.
-        """
         self._pool = pool
         self._provider: Provider = provider
         self._store = _Store(cache_dir or paths.cache() / "grades")
@@ -130,15 +115,8 @@ class Grader:
     ) -> Grade:
         """Grades an artefact `task.grader.repeats` times, one after the other, and returns the mean grade.
 
-        Each grading starts a box and runs the grader in it, unless the cache contains the result.
-
-        Args:
-            split: the part of the task's data on which the artefact is scored.
-            seed: the number from which the seed of each grading is computed.
-
-        Raises:
-            ArtefactError: the grader found the artefact bad. The error's message is for the agent.
-            InfrastructureError: the grader or its box failed.
+        `seed` determines the seed of each grading. Raises ArtefactError, with a message for the agent, if the
+        artefact is bad, and InfrastructureError if the grader or its box failed.
         """
         prepared = await asyncio.to_thread(data.prepare, task, self._split_seed)
         times = task.grader.repeats
@@ -178,10 +156,7 @@ class Grader:
         split: Split,
         seed: int,
     ) -> _Outcome:
-        """Runs the grader and returns its result. Equal requests at the same time use the same run.
-
-        If all requests that wait for this run are cancelled, the run is cancelled too.
-        """
+        """Runs the grader once for equal requests at the same time; cancelled when all of them are."""
         run = self._running.get(key)
         if run is None:
             work = self._run(key, task, artefact, prepared, split, seed)
@@ -235,11 +210,7 @@ def _command(task: TaskSpec, box: Box, split: Split, seed: int) -> list[str]:
 
 
 async def _read(task: TaskSpec, box: Box, result: ExecResult) -> _Outcome:
-    """Reads the grader's result file from the box and returns the outcome; `result` has the exit status.
-
-    Raises:
-        GradingError: the grader ran too long, ended with another exit status, or wrote no valid result.
-    """
+    """Reads the grader's result file; raises GradingError if it ran too long or wrote no valid result."""
     where = f"grader of task {task.id}"
     if result.timed_out:
         raise GradingError(f"{where}: ran past {task.limits.grade_seconds:g} s")
@@ -284,7 +255,7 @@ def _key(
 
 
 class _Store:
-    """A cache for the results of graders, by key: in memory, and on disk with one file for each result."""
+    """Caches the results of graders by key: in memory, and in one file each."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -313,7 +284,6 @@ class _Store:
         return outcome
 
     def put(self, key: str, outcome: _Outcome) -> None:
-        """Caches a result. If this fails, no half-written file is left."""
         self.known[key] = replace(outcome, seconds=0.0)
         file = self._file(key)
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -9,10 +9,9 @@ _USUAL_IMAGE = "air-base"
 
 
 def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
-    """Returns one text for each resource that the task needs but this machine lacks.
+    """Returns a text for each GPU, image or download that the task needs and this machine lacks.
 
-    The resources are GPUs, a container image and downloaded files. For an image and for files, the text names
-    the command that gets them. The image `air-base` is not checked, because `air doctor` checks it.
+    The text names the command that gets it. The image `air-base` is left to `air doctor`.
     """
     from air.sandbox.docker import images
     from air.sandbox.pool import gpus

@@ -11,18 +11,14 @@ from air.errors import ConfigError, boundary
 from air.tasks.sources.lookup import walk
 
 TEMPLATE = "_template/files"
-"""Path of the template, relative to the folder of the tasks that ship with air. The template lies one folder
-deeper than a task, so it is not listed as a task."""
+"""The template in the folder of shipped tasks; one folder deeper than a task, so it is not listed as one."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 def make(name: str, root: Path) -> Path:
-    """Makes a new task's folder `root/name` from the template and returns its path.
+    """Makes a new task's folder `root/name` from the template; if this fails, no folder is left.
 
-    If this fails, no folder is left.
-
-    Raises:
-        ConfigError: `name` is invalid or already taken, or the folder cannot be written.
+    Raises ConfigError if `name` is invalid or already taken, or the folder cannot be written.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(

@@ -1,7 +1,6 @@
 """Writes new scores of a task's reference solutions into its files `solvers.toml` and `task.toml`.
 
-The file `task.toml` gets only the baseline's score. In both files, only the numbers are changed; comments,
-order and layout stay.
+`task.toml` gets only the baseline's score. Comments, order and layout of both files stay.
 """
 
 from __future__ import annotations
@@ -20,16 +19,10 @@ _SOLVER = re.compile(r"^\[\[solver\]\]", re.MULTILINE)
 
 
 def record(task: TaskSpec, rows: Sequence[Checked]) -> None:
-    """Writes new scores of a task's reference solutions into its files `solvers.toml` and `task.toml`.
+    """Writes `rows`, the results of `air.tasks.check.check`, into the task's files.
 
-    Args:
-        rows: the results that `air.tasks.check.check` returned: one for each reference solution, in the order
-            of `solvers.toml`.
-
-    Raises:
-        ConfigError: a reference solution has no score, `solvers.toml` is a file that ships with air, a
-            changed file would be invalid, or a number is not on a line of its own. In these cases, neither
-            file is changed.
+    Raises ConfigError, and changes neither file, if a reference solution has no score, `solvers.toml` ships
+    with air, a changed file would be invalid, or a number is not on a line of its own.
     """
     if task.source is not None:
         raise ConfigError("its solvers ship with air: nothing to record", where=f"task {task.id}")

@@ -1,10 +1,8 @@
 """Declares the fields of a task's file `task.toml`, and computes which boxes the task needs.
 
-A task in air's own format is a folder with `task.toml`, `README.md`, `data.py` (runs on the host),
-`starter/` (the agent's files), `grader/` (never enters an agent's box) and optionally `solvers.toml`
-(reference solutions with recorded scores, for `air tasks check`). Files that several graders use lie in
-`_shared/`, beside the tasks' folders. A task in another format has no such folder; a `Source` object provides
-its files.
+A task in air's own format is a folder with `task.toml`, `README.md`, `data.py` (runs on the host), `starter/`
+(the agent's files), `grader/` (never enters an agent's box) and optionally `solvers.toml` (reference
+solutions, for `air tasks check`). The files of other tasks come from a `Source`.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ class Source(Protocol):
 
     @property
     def solvers(self) -> Path:
-        """Path of the file with the task's reference solutions and recorded scores. It might not exist."""
+        """The file with the task's reference solutions and recorded scores; it might not exist."""
         ...
 
     @property
@@ -41,9 +39,8 @@ class Source(Protocol):
     def fill(self, agent: Path, grader: Path, split_seed: int, *, usual_seed: int) -> None:
         """Writes the task's files into two empty folders: the agent's workspace and the grader's folder.
 
-        Args:
-            split_seed: the seed for splitting the data and for random evaluations.
-            usual_seed: if `split_seed` has this value, the data is split as the task's authors split it.
+        `split_seed` is for splitting the data and for random evaluations. If it equals `usual_seed`, the data
+        is split as the task's authors split it.
         """
         ...
 
@@ -92,10 +89,7 @@ class RewardScale(BaseConfig):
 
 
 class TaskLimits(BaseConfig):
-    """Limits on time, memory, processes and disk for an agent, its box and the grader.
-
-    Tasks with equal limits can share boxes that were started in advance.
-    """
+    """Limits for an agent, its box and the grader. Tasks with equal limits can share prestarted boxes."""
 
     exec_seconds: float = Field(60.0, gt=0)
     """Time limit of each command that the agent runs, in seconds."""
@@ -115,7 +109,7 @@ class TaskLimits(BaseConfig):
     """Largest size of an artefact in MiB, which is the total size of its files."""
 
     def box(self, seconds: float) -> BoxLimits:
-        """Returns the limits of a box that is needed for `seconds`; its lifetime is 300 seconds longer."""
+        """Returns the limits of a box that is needed for `seconds`; it lives 300 seconds longer."""
         return BoxLimits(
             cpus=self.cpus,
             memory_mb=self.memory_mb,
@@ -129,8 +123,7 @@ class Download(BaseConfig):
     """A file from which the task's data are made. Only `air tasks fetch` downloads it."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
-    """The file's name in the folder of downloads. The environment variable `AIR_DOWNLOADS` contains that
-    folder's path when `data.py` runs."""
+    """The file's name in the folder of downloads, whose path `data.py` gets as `AIR_DOWNLOADS`."""
     url: str = Field(pattern=r"^https?://")
     """The address from which the file is downloaded."""
     md5: str = Field("", pattern=r"^([0-9a-f]{32})?$")
@@ -227,12 +220,11 @@ class TaskSpec(RewardScale):
 
     @property
     def folder(self) -> Path:
-        """Path of the folder from which the task was read."""
         return self._folder
 
     @property
     def shared(self) -> tuple[Path, ...]:
-        """Paths of the files that the task's setting `grader.shared` names."""
+        """The files that the task's setting `grader.shared` names."""
         return self._shared
 
     @property
@@ -242,12 +234,12 @@ class TaskSpec(RewardScale):
 
     @property
     def source(self) -> Source | None:
-        """The object that provides the task's files; None if the task is a folder in air's own format."""
+        """Provides the task's files; None if the task is a folder in air's own format."""
         return self._source
 
     @property
     def solvers(self) -> Path:
-        """Path of the file with the task's reference solutions and recorded scores. It might not exist."""
+        """The file with the task's reference solutions and recorded scores; it might not exist."""
         return self._source.solvers if self._source else self._folder / "solvers.toml"
 
     def read_from(
@@ -258,26 +250,16 @@ class TaskSpec(RewardScale):
         *,
         shared: tuple[Path, ...] = (),
     ) -> TaskSpec:
-        """Stores in this task where it was read from and the digest of its files; returns the task itself.
-
-        Args:
-            folder: the task's folder, or the root of the checkout of MLGym.
-            digest: SHA-256 of everything that the task is made of, in hex.
-            source: the object that provides the task's files; None if `folder` is a task in air's own format.
-            shared: paths of the files that `grader.shared` names.
-        """
+        """Stores where this task was read from (for MLGym, the checkout) and its digest; returns the task."""
         self._folder, self._hash, self._source, self._shared = folder, digest, source, shared
         return self
 
     def reward_scale(self) -> RewardScale:
-        """Returns the task's settings for the reward: those of its fields that `RewardScale` has too."""
+        """Returns the task's settings for the reward."""
         return RewardScale(**{name: getattr(self, name) for name in RewardScale.model_fields})
 
     def box_spec(self, provider: Provider) -> BoxSpec:
-        """Returns what an agent's box for this task must have: image, GPUs, limits and allowed hosts.
-
-        `provider` is the kind of box: `docker` or `process`.
-        """
+        """Returns what an agent's box for this task must have."""
         return BoxSpec(
             provider=provider,
             image=self.image,
@@ -287,12 +269,7 @@ class TaskSpec(RewardScale):
         )
 
     def grader_spec(self, provider: Provider) -> BoxSpec:
-        """Returns what a grader box for this task must have: image, GPUs, limits and a second user.
-
-        The box has a second user only if grading executes the artefact.
-
-        `provider` is the kind of box: `docker` or `process`.
-        """
+        """Returns what a grader box must have; it has a second user if grading executes the artefact."""
         return BoxSpec(
             provider=provider,
             image=self.image,

@@ -1,8 +1,7 @@
 """Stores graded artefacts (the files that an agent made) beside the trajectories, to grade them again later.
 
-An artefact is stored only once, even if it was graded several times, in
-`artefacts/<first two characters of the digest>/<digest>.tar.gz`. The archive contains only regular files.
-While an archive is being written it has another name, so several processes can use the same folder.
+Each artefact is stored once, in `artefacts/<first two characters of the digest>/<digest>.tar.gz`, which
+contains only regular files. Several processes can use one folder.
 """
 
 from __future__ import annotations
@@ -30,10 +29,8 @@ _LOG = logging.getLogger(__name__)
 class ArtefactStore:
     """Stores graded artefacts as archives in the folder `artefacts` below a folder of trajectories.
 
-    Args:
-        folder: the trajectories' folder; if None, nothing is stored.
-        most_bytes: largest size of an artefact before compression, in bytes; larger ones are not stored.
-        most_total: largest compressed size of all stored artefacts together, in bytes.
+    Without a `folder`, nothing is stored. Artefacts above `most_bytes` (uncompressed) are not stored, and
+    none after the archives together have `most_total` bytes.
     """
 
     def __init__(self, folder: Path | None, *, most_bytes: int, most_total: int) -> None:
@@ -42,17 +39,10 @@ class ArtefactStore:
         self._total: int | None = None
 
     def keep(self, digest: str, files: Mapping[str, bytes]) -> str:
-        """Stores an artefact on disk, unless it exceeds a size limit. Blocks the calling thread meanwhile.
+        """Stores an artefact's `files` (contents by path) unless a limit forbids it; blocks the thread.
 
-        Args:
-            digest: the artefact's digest, in hex.
-            files: the contents of the artefact's files, by path relative to the workspace.
-
-        Returns:
-            The archive's path relative to the trajectories' folder; empty if the artefact was not stored.
-
-        Raises:
-            InfrastructureError: the disk is full or the folder cannot be written.
+        Returns the archive's path relative to the trajectories' folder, or "" if the artefact was not stored.
+        Raises InfrastructureError if the disk is full or the folder cannot be written.
         """
         if self._folder is None or sum(map(len, files.values())) > self._most_bytes:
             return ""
@@ -73,10 +63,7 @@ class ArtefactStore:
         return name
 
     def _known_total(self) -> int:
-        """Returns the compressed size of all stored artefacts together, in bytes.
-
-        The folder is measured at the first call. Artefacts that other processes store later are not counted.
-        """
+        """Measures the stored archives at the first call; those of other processes are not counted later."""
         if self._total is None:
             assert self._folder is not None
             found = (self._folder / FOLDER).glob("*/*.tar.gz")
@@ -85,15 +72,10 @@ class ArtefactStore:
 
 
 def artefact_path(folder: Path, kept: str) -> Path:
-    """Returns the path of a stored artefact's archive file. It is not checked whether the file exists.
+    """Returns the path of a stored artefact's archive, which might not exist.
 
-    Args:
-        folder: the folder of trajectories in which the artefact is stored.
-        kept: the path that `ArtefactStore.keep` returned, as read from a trajectory. It is checked, because
-            the trajectory can be malformed.
-
-    Raises:
-        ConfigError: `kept` is not the name of a stored artefact, or it is a link to a file outside `folder`.
+    `kept` is the path that `ArtefactStore.keep` returned, read from a trajectory that can be malformed.
+    Raises ConfigError if it is not such a path, or is a link to a file outside `folder`.
     """
     path = folder / kept
     if not _NAME.fullmatch(kept):
@@ -105,19 +87,10 @@ def artefact_path(folder: Path, kept: str) -> Path:
 
 
 def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
-    """Copies a stored artefact from one folder of trajectories to another, unless the copy already exists.
+    """Copies a stored artefact between two folders of trajectories; returns whether `source` has it.
 
-    Args:
-        source: the folder of trajectories that has the artefact.
-        kept: the path that `ArtefactStore.keep` returned, relative to `source`.
-        folder: the folder of trajectories that gets the copy.
-
-    Returns:
-        True if the artefact is stored in `source`, so that `folder` now contains it.
-
-    Raises:
-        ConfigError: the copy would be written outside `folder`.
-        InfrastructureError: the artefact cannot be read, the disk is full or `folder` cannot be written.
+    Raises ConfigError if the copy would be outside `folder`, and InfrastructureError if reading or writing
+    fails.
     """
     try:
         path = artefact_path(source, kept)
@@ -133,14 +106,9 @@ def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
 
 
 def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
-    """Reads a stored artefact and returns the contents of its files, by path relative to the workspace.
+    """Returns the contents of a stored artefact's files, by path relative to the workspace.
 
-    Args:
-        folder: the folder of trajectories in which the artefact is stored.
-        kept: the path that `ArtefactStore.keep` returned, relative to `folder`.
-
-    Raises:
-        ConfigError: `kept` is not the name of a stored artefact, or the archive is absent or malformed.
+    Raises ConfigError if `kept` is not the name of a stored artefact, or the archive is absent or malformed.
     """
     path = artefact_path(folder, kept)
     files: dict[str, bytes] = {}

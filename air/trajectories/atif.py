@@ -1,8 +1,7 @@
 """Converts trajectories to ATIF-v1.7, the Agent Trajectory Interchange Format of the Harbor project.
 
-`to_atif` converts a trajectory to an ATIF document; `problems` checks a document against the format's rules
-(`RULES`). Both follow RFC 0001, "Agent Trajectory Interchange Format (ATIF) Specification", changelog v1.7,
-April 2026. Data for which ATIF has no field is stored in `extra`.
+Follows RFC 0001, "Agent Trajectory Interchange Format (ATIF) Specification", changelog v1.7, April 2026. Data
+for which ATIF has no field is stored in `extra`.
 """
 
 from __future__ import annotations
@@ -23,15 +22,11 @@ _AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_call
 
 
 def to_atif(one: Trajectory, *, tokens: bool = False) -> Object:
-    """Converts a trajectory to an ATIF document and returns it as a dictionary that can be written as JSON.
+    """Converts a trajectory to an ATIF document, a dictionary that can be written as JSON.
 
-    Args:
-        tokens: whether to include the token ids and logprobs of the model's replies. They are read from the
-            file of the verifiers trace beside the trajectory.
-
-    Raises:
-        ConfigError: the trajectory has no first line or an invalid time; or `tokens` is set and the trace's
-            file has no tokens or cannot be read.
+    With `tokens`, token ids and logprobs of the replies are read from the verifiers trace beside the
+    trajectory. Raises ConfigError if the trajectory has no first line or an invalid time, or the trace lacks
+    the tokens.
     """
     start, end = one.start, one.end
     if start is None:
@@ -81,7 +76,7 @@ def _about(start: Start) -> Object:
 
 
 def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
-    """Converts one turn to an ATIF step: the reply, its tool calls, the observation, tokens and gradings."""
+    """Converts one turn: reply, tool calls, observation, tokens and gradings."""
     calls = _calls(step)
     graded = [v.model_dump(mode="json", exclude={"t", "turn"}) for v in one.validations_of(step)]
     known: Object = {"turn": step.turn, "code": step.code, "exec_seconds": step.exec_seconds}
@@ -147,11 +142,7 @@ def _metrics(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
 
 
 def _nodes(one: Trajectory) -> list[Object]:
-    """Reads the file of the trajectory's verifiers trace and returns the trace's nodes, with their tokens.
-
-    Raises:
-        ConfigError: the trajectory has no trace, the trace has no tokens, or its file cannot be read.
-    """
+    """Returns the nodes, with their tokens, of the verifiers trace beside the trajectory."""
     where = str(one.path)
     if one.start is None or one.end is None or not one.end.trace_file:
         raise ConfigError("no trace was kept beside it", where=where)
@@ -180,13 +171,13 @@ def _time(one: Trajectory, seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule of the ATIF format that a document must obey."""
+    """One rule of the ATIF format."""
 
     name: str
     says: str
     """The rule's text for people."""
     broken: Callable[[Object], Iterator[str]]
-    """A function that yields a text for each place where a document breaks the rule."""
+    """Yields a text for each place where a document breaks the rule."""
 
 
 _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
@@ -269,8 +260,7 @@ _REQUIRED = {
 def problems(document: Object) -> list[str]:
     """Checks an ATIF document against `RULES` and returns a message for each violation.
 
-    The list is empty if the document is valid. If fields are missing, unknown or of the wrong type, only
-    these are reported, and the other rules are not checked.
+    If fields are missing, unknown or of the wrong type, the other rules are not checked.
     """
     for rules in (RULES[:1], RULES[1:]):
         if found := [f"{rule.name}: {one}" for rule in rules for one in rule.broken(document)]:
@@ -279,7 +269,7 @@ def problems(document: Object) -> list[str]:
 
 
 def _objects(document: Object) -> Iterator[tuple[str, str, Any]]:
-    """Yields every JSON object inside an ATIF document as (kind of object, path in the document, object)."""
+    """Yields every JSON object of a document as (kind, path in the document, object)."""
     yield "document", "", document
     yield "agent", "agent", document.get("agent")
     if document.get("final_metrics") is not None:

@@ -13,13 +13,10 @@ Message = dict[str, str]
 
 
 def messages(path: Path) -> list[Message]:
-    """Reads a trajectory file; returns its conversation, from the first prompt to the model's last reply.
+    """Returns an episode's conversation as chat messages, from the first prompt to the model's last reply.
 
-    The list is empty if the episode has no reply, is unfinished or ended with an infrastructure failure.
-
-    Raises:
-        ConfigError: the file is not a trajectory, or the episode's harness (the program that called the
-            model) is not `air`, so that the model's actions are tool calls instead of text.
+    It is empty if the episode has no reply, is unfinished or ended with an infrastructure failure. Raises
+    ConfigError if the file is not a trajectory, or the harness is not `air`, so that actions are tool calls.
     """
     trajectory = load(path)
     start, end = trajectory.start, trajectory.end
@@ -34,19 +31,10 @@ def messages(path: Path) -> list[Message]:
 
 
 def to_sft(paths: Iterable[Path], out: Path) -> int:
-    """Writes the conversations of episodes into the file `out`.
+    """Writes the conversations of episodes into the file `out`, one JSON line `{"messages": […]}` each.
 
-    Each episode becomes one JSON line `{"messages": […]}`. An episode is left out if it has no reply, is
-    unfinished, or ended with an infrastructure failure.
-
-    Args:
-        paths: the trajectory files of the episodes.
-
-    Returns:
-        The number of lines that were written.
-
-    Raises:
-        ConfigError: `messages` cannot convert a file, or `out` cannot be written.
+    Returns the number of lines; an episode for which `messages` is empty has none. Raises ConfigError if a
+    file cannot be converted or written.
     """
     talks = [talk for path in paths if (talk := messages(path))]
     with boundary(ConfigError, f"cannot write {out}", OSError):

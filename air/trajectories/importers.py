@@ -1,8 +1,7 @@
-"""Converts files in which MLGym (`.traj`) or verifiers (`traces.jsonl`) recorded episodes to trajectories.
+"""Converts episodes recorded by MLGym (`.traj`) or verifiers (`traces.jsonl`) to trajectories.
 
-Fields of a trajectory that the other program does not record stay empty. The new trajectories can be shown,
-compared in reports and exported. They cannot be replayed, because another program ran the actions. The field
-`Start.origin` names this program.
+Fields that the other program (`Start.origin`) does not record stay empty. The new trajectories can be shown,
+compared and exported, but not replayed, because another program ran the actions.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ _BASELINE = re.compile(r"^Baseline Score: (\{.*\})\s*$", re.MULTILINE)
 
 
 class Paid(Protocol):
-    """The reward `delta` of one score, and the two normalised scores φ from which it was computed.
+    """The reward `delta` of a score, its normalised score `phi`, and the earlier φ (`anchor`).
 
-    `phi` is the normalised score and `anchor` the earlier one to which it was compared. The class
     `air.rewards.delta.Paid` has these attributes.
     """
 
@@ -54,26 +52,17 @@ class About:
     baseline: float | None = None
     """The baseline score; if None, it is read from the imported file."""
     scale: Mapping[str, Any] | None = None
-    """The settings for how a score becomes a reward: the fields of `air.tasks.spec.RewardScale`; None if
-    unknown."""
+    """The fields of `air.tasks.spec.RewardScale`; None if unknown."""
     pay: Callable[[float], Paid] | None = None
-    """A function that is called with each score of the episode, in order, and returns the reward of this
-    score. None if the imported episode gets no rewards."""
+    """Called with each score of the episode in order; returns its reward. None if there are no rewards."""
 
 
 def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
-    """Converts a trajectory of MLGym (`<task>.traj`) to air's format and writes it into the folder `out`.
+    """Converts an MLGym trajectory (`<task>.traj`) and writes it into `out`; returns the new file.
 
-    Args:
-        about: a function that takes a task's id and returns facts about this task.
-
-    Returns:
-        The path of the new trajectory. Its name is computed from the contents of `path`, so the same file is
-        imported only once.
-
-    Raises:
-        ConfigError: `path` is not a trajectory of MLGym.
-        InfrastructureError: the file was already imported into `out`, or the disk is full.
+    `about` takes a task's id. The new name is computed from the contents of `path`. Raises ConfigError if
+    `path` is not a trajectory of MLGym, and InfrastructureError if it was already imported or the disk is
+    full.
     """
     data = _json(path)
     try:
@@ -133,13 +122,7 @@ class _Scores:
     """Time that the episode's actions took, in seconds."""
 
     def write(self, recorder: Recorder, turn: int, metrics: Any, *, automatic: bool) -> None:
-        """Writes one grading into the trajectory, and adds its reward to the sum.
-
-        Args:
-            turn: number of the turn to which the grading belongs.
-            metrics: the scores by name, or a message if the artefact got no score.
-            automatic: whether the artefact was graded because the episode ended.
-        """
+        """Writes one grading; `metrics` has scores by name, or a message if the artefact got no score."""
         if isinstance(metrics, str):
             recorder.write(
                 "validate", t=0.0, turn=turn, score=None, problem=metrics, automatic=automatic
@@ -223,24 +206,16 @@ def _number(metrics: Any, name: str, path: Path) -> float:
 
 
 def _finite(metrics: Mapping[Any, Any]) -> dict[str, float]:
-    """Returns those of the metrics that are finite numbers, as floats."""
+    """Returns the metrics that are finite numbers, as floats."""
     numbers = {str(k): v for k, v in metrics.items() if isinstance(v, int | float)}
     return {name: float(v) for name, v in numbers.items() if abs(v) <= sys.float_info.max}
 
 
 @contextmanager
 def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
-    """Context manager: yields a recorder that writes a new trajectory file in the folder `out`.
+    """Yields a recorder of a new trajectory file in `out`, which is deleted if the `with` block raises.
 
-    If the `with` block raises an error, the unfinished file is deleted.
-
-    Args:
-        name: the new trajectory's file name without its ending.
-        path: the imported file, for error messages.
-
-    Raises:
-        ConfigError: `name` is not a valid file name, or the `with` block raised an error in `_ODD`, which
-            means that the file `path` has an unexpected structure.
+    Raises ConfigError if `name` is no file name, or the block found `path` of another structure (`_ODD`).
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(f"the id {name[:80]!r} cannot name a file", where=str(path))
@@ -257,16 +232,11 @@ def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
 
 
 def import_verifiers(path: Path, out: Path) -> list[Path]:
-    """Converts every trace in a file `traces.jsonl` of verifiers to a trajectory file in the folder `out`.
+    """Converts every trace in verifiers' `traces.jsonl` and returns the new trajectory files in `out`.
 
-    If a trace has several branches, only the last one is converted. A half-written last line is skipped.
-
-    Returns:
-        The paths of the new trajectories.
-
-    Raises:
-        ConfigError: `path` is not a valid `traces.jsonl`.
-        InfrastructureError: a trace was already imported into `out`, or the disk is full.
+    Of a trace with several branches, only the last one is converted. A half-written last line is skipped.
+    Raises ConfigError if the file is invalid, and InfrastructureError if a trace was already imported or the
+    disk is full.
     """
     return [_trace(trace, path, out) for trace in _traces(path)]
 
@@ -386,7 +356,7 @@ def _trace_step(
 
 
 def _last_branch(nodes: list[dict[str, Any]]) -> list[int]:
-    """Returns the indices of the nodes of a trace's last branch, from the root to the last node."""
+    """Returns the indices of the last branch's nodes, from the root on."""
     line: list[int] = []
     at: int | None = len(nodes) - 1 if nodes else None
     while at is not None:
@@ -404,7 +374,7 @@ def _message(node: dict[str, Any]) -> tuple[str, str]:
 
 
 def _content(content: Any) -> str:
-    """Returns a chat message's content as text; `content` is a string or a list of parts."""
+    """Returns a chat message's content, a string or a list of parts, as text."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return "" if content is None else str(content)

@@ -16,13 +16,13 @@ from air.trajectories.trajectory_file import read
 
 
 class _Line(BaseModel):
-    """Base class for a line of a trajectory file, with only those fields that an outcome needs."""
+    """Only those fields of a trajectory's line that an outcome needs."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
 class Start(_Line):
-    """The fields of a trajectory's first line that an outcome needs: task, model, kind of box and metric."""
+    """The fields of a trajectory's first line that an outcome needs."""
 
     task: str
     model: str
@@ -56,14 +56,12 @@ class Outcome:
     start: Start | None
     """The trajectory's first line; None if the episode failed before this line was written."""
     how: Literal["well", "failed", "unfinished"]
-    """How the episode ended. `well`: without an infrastructure failure. `failed`: an infrastructure failure
-    ended the episode, so its scores do not count. `unfinished`: the episode is still running, or its run was
-    killed."""
+    """`failed`: an infrastructure failure ended the episode, so its scores do not count. `unfinished`: it is
+    running, or its run was killed. `well`: neither."""
     ended: float = 0.0
     """When the episode ended, in seconds since the epoch; 0.0 if it is unfinished."""
     scores: tuple[float | None, ...] = ()
-    """The scores of all gradings of the episode, in order. A score is None if the artefact was missing or
-    malformed."""
+    """The scores of all gradings, in order; None for an artefact that was missing or malformed."""
     test: float | None = None
     """The score of the last artefact on the test split; None if it was not scored there."""
     reward: float = 0.0
@@ -73,12 +71,12 @@ class Outcome:
 
     @property
     def last(self) -> float | None:
-        """The last score of the episode; None if nothing was graded or the last artefact got no score."""
+        """The last score; None if nothing was graded or the last artefact got no score."""
         return self.scores[-1] if self.scores else None
 
     @property
     def best(self) -> float | None:
-        """The best score of the episode by the metric's direction; None if no artefact got a score."""
+        """The best score by the metric's direction; None if no artefact got a score."""
         scores = [score for score in self.scores if score is not None]
         if not scores or self.start is None:
             return None
@@ -89,10 +87,9 @@ LineT = TypeVar("LineT", bound=_Line)
 
 
 def outcome(path: Path) -> Outcome:
-    """Reads the trajectory file `path` and returns the outcome of its episode.
+    """Reads the outcome of the episode in a trajectory file.
 
-    Raises:
-        ConfigError: the file is not a trajectory, or lacks a required field.
+    Raises ConfigError if the file is not a trajectory, or lacks a required field.
     """
     start: Start | None = None
     end: _End | None = None

@@ -1,9 +1,6 @@
-"""Compares a recorded text with the text of a replay, but ignores what differs in every run, such as times.
+"""Compares a recorded text with that of a replay, but ignores what differs in every run, such as times.
 
-Each rule in `RULES` describes a kind of text that can differ. Before two texts are compared, a fixed word
-replaces every match of a rule in both. The rest of the texts must be equal. Paths of a box's folders
-(`Folders`) are replaced first, because a box that is a plain process without Linux namespaces can have other
-paths than the next box.
+Before the comparison, fixed words replace a box's own paths (`Folders`) and every match of `RULES`.
 """
 
 from __future__ import annotations
@@ -138,7 +135,7 @@ class Folders:
     """UUIDs of the box's GPUs."""
 
     def named(self, text: str) -> str:
-        """Replaces the box's own paths by the usual paths, and GPU UUIDs by numbers; returns the new text."""
+        """Replaces the box's own paths by the usual ones, and GPU UUIDs by numbers."""
         for place, uuid in enumerate(self.gpus):
             text = text.replace(uuid, f"<gpu {place}>")
         for here, usual in ((self.workspace, "/workspace"), (self.temporary, "/tmp")):
@@ -148,12 +145,7 @@ class Folders:
 
 
 def normalised(text: str, folders: Folders, *, exact: bool = False) -> str:
-    """Returns `text` in the form in which it is compared: fixed words replace everything that can differ.
-
-    Args:
-        folders: the paths and GPUs of the box from which the text comes; they are replaced too.
-        exact: replace only the paths and GPUs, and do not apply `RULES`.
-    """
+    """Returns `text` in the form in which it is compared; with `exact`, without applying `RULES`."""
     text = folders.named(text)
     if not exact:
         for rule in RULES:
@@ -187,14 +179,9 @@ def texts(
     *,
     exact: bool = False,
 ) -> Difference | None:
-    """Compares a recorded text with a replayed one; returns the first difference, or None if they are equal.
+    """Returns the first difference of two texts, each with the folders of its box, or None if they are equal.
 
-    Args:
-        turn: number of the step to which the texts belong, for the result.
-        what: name of the text, for the result.
-        recorded: the recorded text and the folders of its box.
-        replayed: the replay's text and the folders of its box.
-        exact: replace only the paths and GPUs of the boxes, and do not apply `RULES`.
+    `turn` and `what` (the text's name) are for the result; with `exact`, `RULES` are not applied.
     """
     old = normalised(*recorded, exact=exact)
     new = normalised(*replayed, exact=exact)
@@ -209,17 +196,14 @@ def texts(
 
 
 def values(turn: int, what: str, recorded: object, replayed: object) -> Difference | None:
-    """Compares a recorded value with the replayed one; returns the difference, or None if they are equal."""
+    """Returns the difference of two values, or None if they are equal."""
     if recorded == replayed:
         return None
     return Difference(turn, what, repr(recorded), repr(replayed))
 
 
 def _around(text: str, at: int) -> str:
-    """Returns the text around index `at` within its line, at most about 160 characters, as a Python literal.
-
-    In a literal, spaces and control characters are visible.
-    """
+    """Returns about 160 characters around index `at` within its line, as a Python literal."""
     start = max(text.rfind("\n", 0, at) + 1, at - 80)
     end = text.find("\n", at)
     line = text[start : min(len(text) if end < 0 else end, at + 80)]

@@ -39,8 +39,7 @@ class TaskScores:
     direction: Direction
     baseline: float
     scores: Mapping[str, float | None]
-    """The score of each method on the task, by the method's name, without the method `baseline`. A method
-    without a score has the value None or no entry."""
+    """Each method's score by its name, without the method `baseline`; None or absent if it has no score."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,7 @@ def feasible(score: float | None, baseline: float, direction: Direction) -> bool
 
 
 def ratios(task: TaskScores, methods: Sequence[str]) -> Ratios | None:
-    """Returns the ratios of `methods` and of the baseline on one task, or None if no score is feasible.
-
-    A method's ratio compares its score with the best score on the task. 1 is the best ratio; higher is worse.
-    """
+    """Returns the ratios of `methods` and of the baseline on one task, or None if no score is feasible."""
     scores = {BASELINE: task.baseline, **{m: task.scores.get(m) for m in methods}}
     usable = {
         method: score
@@ -117,11 +113,7 @@ def share(ratios: Sequence[float], tau: float) -> float:
 
 
 def tau_max(worst: Sequence[float]) -> float:
-    """Returns τ_max, the largest τ (a log10 of a ratio) at which performance profiles are computed.
-
-    Args:
-        worst: for each task, the worst (highest) ratio of a feasible score.
-    """
+    """Returns τ_max, the largest τ; `worst` has each task's worst ratio of a feasible score."""
     return math.ceil(10 * math.log10(max(math.ceil(r * MARGIN) for r in worst))) / 10
 
 
@@ -131,12 +123,9 @@ def area(rho: Sequence[float], taus: Sequence[float]) -> float:
 
 
 def profiles(tasks: Mapping[str, TaskScores], methods: Sequence[str]) -> Profiles:
-    """Computes the performance profiles and their areas (AUP) over all tasks.
+    """Computes the performance profiles and their areas (AUP) of `methods` and the baseline over all tasks.
 
-    The result contains a profile for each of `methods` and for the baseline.
-
-    Raises:
-        ValueError: a method has the name `baseline`.
+    Raises ValueError if a method has the name `baseline`.
     """
     if BASELINE in methods:
         raise ValueError(f"a method cannot be called {BASELINE!r}")

@@ -1,9 +1,8 @@
 """Compares recorded runs by the scores of each method on each task and by performance profiles.
 
-A method is one model in one run. The score of an episode is computed in two ways, which are called views: the
-view `best_attempt` takes the episode's best score, and `last_submission` takes its last score. In each view,
-the score of a method on a task is the best score of all its episodes. So two methods are comparable only if
-they have equal numbers of episodes; the rows of the report contain these numbers.
+A method is one model in one run. Its score on a task is the best score of its episodes, so methods are
+comparable only with equal numbers of episodes. An episode's score is computed in two ways, called views: its
+best score (`best_attempt`) or its last score (`last_submission`).
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ VIEWS: dict[str, Callable[[Outcome], float | None]] = {
     "best_attempt": lambda one: one.best,
     "last_submission": lambda one: one.last,
 }
-"""The ways to compute an episode's score, by name. Each function returns the episode's score, or None if no
-artefact of the episode got a score."""
+"""The ways to compute an episode's score, by name; None if no artefact of the episode got a score."""
 
 
 @dataclass(frozen=True)
@@ -38,33 +36,23 @@ class Run:
     outcomes: tuple[Outcome, ...]
     """The outcomes of the run's episodes, oldest first; unfinished episodes come last."""
     steps: tuple[dict[str, Any], ...]
-    """The training metrics, read from the run's `metrics.jsonl`: one dictionary for each training step. Empty
-    if the run did not train a model."""
+    """The training steps' metrics from `metrics.jsonl`; empty if the run did not train a model."""
 
     def counts(self) -> dict[str, int]:
-        """Returns the number of episodes for each way to end: `well`, `failed` and `unfinished`.
-
-        See `air.trajectories.outcome.Outcome.how` for the meaning of these words.
-        """
+        """Returns the number of episodes for each value of `Outcome.how`."""
         return {
             how: sum(1 for one in self.outcomes if one.how == how)
             for how in ("well", "failed", "unfinished")
         }
 
     def terms(self) -> dict[str, float]:
-        """Returns the mean of each reward term, by name, over the episodes without an infrastructure failure.
-
-        Unfinished episodes do not count.
-        """
+        """Returns the mean of each reward term over the episodes without an infrastructure failure."""
         well = [one for one in self.outcomes if one.how == "well"]
         names = dict.fromkeys(name for one in well for name in one.terms)
         return {name: fmean(one.terms.get(name, 0.0) for one in well) for name in names}
 
     def rewards(self) -> tuple[float | None, float | None]:
-        """Returns two mean rewards: of the first quarter of training steps and of the last quarter.
-
-        A mean is None if no step of its quarter has a reward.
-        """
+        """Returns the mean rewards of the first and the last quarter of steps; None if there is no reward."""
         quarter = max(1, len(self.steps) // 4)
         parts = (self.steps[:quarter], self.steps[-quarter:])
         means = [[r for row in part if (r := row.get("reward")) is not None] for part in parts]
@@ -87,11 +75,10 @@ class Row:
     best: float | None
     """The best score; None if there is no score."""
     stderr: float | None
-    """The standard error of the mean score: the scores' standard deviation divided by the square root of
-    their number. None for fewer than two scores."""
+    """The scores' standard deviation divided by the square root of their number; None for fewer than two."""
     test: float | None
-    """The mean score on the test split of the episodes' last artefacts. None if no test score was recorded,
-    and always None in the view `best_attempt`."""
+    """The mean test score of the last artefacts; None if none was recorded, and in the view
+    `best_attempt`."""
 
 
 @dataclass(frozen=True)
@@ -111,17 +98,11 @@ class Report:
 
 
 def read_run(path: Path, *, last: int | None = None) -> Run:
-    """Reads the records of a run: the outcomes of its episodes and the metrics of its training steps.
+    """Reads the outcomes of a run's episodes and the metrics of its training steps.
 
-    Args:
-        path: the run's folder, or a folder that contains trajectories. In the second case no metrics are
-            read.
-        last: the largest number of episodes of each task and model that are used. Only episodes that ended
-            without an infrastructure failure count, and the latest are used. If None, all episodes are used.
-
-    Raises:
-        MissingError: the folder does not exist, or has no trajectory.
-        ConfigError: a trajectory or `metrics.jsonl` is invalid.
+    A folder of trajectories has no metrics. `last` limits the episodes of each task and model to the latest
+    that ended without an infrastructure failure. Raises MissingError if the folder or a trajectory is
+    missing, and ConfigError if a file is invalid.
     """
     if not path.is_dir():
         raise MissingError("no such run", where=str(path), remedy="name a folder of outputs/")
@@ -132,10 +113,7 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
 
 
 def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
-    """Returns the `count` latest successful episodes of each task and model, and all other episodes.
-
-    A successful episode ended without an infrastructure failure.
-    """
+    """Returns the `count` latest episodes without failure of each task and model, and all other episodes."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for one in outcomes:
         if one.how == "well" and one.start is not None:
@@ -145,10 +123,7 @@ def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
 
 
 def _steps(path: Path) -> tuple[dict[str, Any], ...]:
-    """Returns the training metrics in the file `path`, a `metrics.jsonl`: one dictionary for each line.
-
-    A half-written last line is skipped. The result is empty if the file does not exist.
-    """
+    """Returns the rows of a `metrics.jsonl`, without a half-written last line; empty if there is no file."""
     if not path.is_file():
         return ()
     with boundary(ConfigError, f"cannot read {path}", OSError):
@@ -170,11 +145,10 @@ def _steps(path: Path) -> tuple[dict[str, Any], ...]:
 
 
 def compare(runs: Sequence[Run]) -> Report:
-    """Compares the scores of runs and returns a report.
+    """Compares the scores of runs.
 
-    Raises:
-        ConfigError: the scores of a task cannot be compared, because its episodes recorded different metrics,
-            directions or baselines; or every episode is unfinished or ended with an infrastructure failure.
+    Raises ConfigError if episodes of a task recorded different metrics, directions or baselines, or if no
+    episode ended without an infrastructure failure.
     """
     notes: list[str] = []
     played = _by_method(runs)
@@ -196,8 +170,7 @@ def compare(runs: Sequence[Run]) -> Report:
 
 
 Played = dict[str, list[tuple[Outcome, str]]]
-"""The episodes without an infrastructure failure, by the name of their method; each is a pair (outcome, name
-of the model)."""
+"""The pairs (outcome, model's name) of all episodes without an infrastructure failure, by method."""
 
 
 def _by_method(runs: Sequence[Run]) -> Played:
@@ -212,7 +185,7 @@ def _by_method(runs: Sequence[Run]) -> Played:
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """Returns a name for each run: its folder's name, or its path if that name is not unique."""
+    """Returns each run's folder name, or its path if that name is not unique."""
     short = [run.path.resolve().name for run in runs]
     return [
         str(run.path.resolve()) if short.count(name) > 1 or name == BASELINE else name
@@ -221,12 +194,9 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _tasks(runs: Sequence[Run], notes: list[str]) -> dict[str, Start]:
-    """Returns the tasks of all runs, by id, each as described by the first line of a trajectory.
+    """Returns each task's first recorded start line; adds a note for a task whose files changed.
 
-    For each task whose files changed between episodes, a note is added to the list `notes`.
-
-    Raises:
-        ConfigError: episodes of one task recorded different metrics, directions or baselines.
+    Raises ConfigError if episodes of one task recorded different metrics, directions or baselines.
     """
     tasks: dict[str, Start] = {}
     versions: dict[str, set[str]] = {}

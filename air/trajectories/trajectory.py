@@ -1,7 +1,6 @@
 """Declares the lines of a trajectory file as types. The function `load` reads the file of one episode.
 
-Files of all versions of the format can be read. Unknown fields are ignored. Fields that an older version
-lacks get the default values in this module. `tests/unit/trajectories/v1.jsonl` is a file of version 1.
+Files of all versions of the format can be read; fields that an older version lacks get default values.
 """
 
 from __future__ import annotations
@@ -19,21 +18,20 @@ from air.trajectories.trajectory_file import read
 
 
 class Line(BaseModel):
-    """Base class for the lines of a trajectory file and for the objects inside these lines."""
+    """Base class of the lines of a trajectory file and of the objects inside them."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
 
 
 class ToolUse(Line):
-    """The use of one tool by the model: the tool's name and arguments, as parsed from the model's reply."""
+    """The model's use of one tool."""
 
     name: str
     """The tool's name."""
     args: tuple[str, ...] = ()
     """The tool's arguments, as text."""
     body: tuple[str, ...] | None = None
-    """Lines of text that the model gave after the arguments, such as a file's new content; None if the tool
-    takes no text."""
+    """Lines of text after the arguments, such as a file's new content; None if the tool takes none."""
 
 
 class Call(Line):
@@ -50,14 +48,11 @@ class Call(Line):
 class TokenRef(Line):
     """Where a reply's tokens and logprobs are stored: a range of nodes in the episode's verifiers trace.
 
-    `Start.trace` is the id of this trace, and `End.trace_file` is the file that contains it. The last node of
-    the range is the reply. The nodes before it are the messages that the model received since its previous
-    reply.
+    The last node of the range is the reply; before it are the messages that came after the previous reply.
     """
 
     nodes: tuple[int, int] | None = None
-    """The range: the index of its first node, and the index after its last node; None if the reply is not in
-    the trace."""
+    """Index of the first node, and index after the last one; None if the reply is not in the trace."""
     prompt: int = 0
     """Number of tokens in the whole prompt, as the inference server counted them."""
     completion: int = 0
@@ -85,8 +80,7 @@ class Diff(Line):
     """The changes that one step made to the workspace's regular files."""
 
     text: str = ""
-    """The changes as a unified diff. Changes of some files can be missing; `FileChange.note` gives the
-    reason."""
+    """The changes as a unified diff; `FileChange.note` says why changes of a file are missing."""
     files: tuple[FileChange, ...] = ()
     """The files that changed. If too many files changed, the list is incomplete."""
     cut: bool = False
@@ -121,19 +115,16 @@ class Start(Line):
     scale: Mapping[str, Any] = Field(default_factory=dict)
     """The task's settings for how a score becomes a reward: the fields of `air.tasks.spec.RewardScale`."""
     pay: Mapping[str, Any] = Field(default_factory=dict)
-    """The run's reward settings: the fields of `air.rewards.terms.RewardSettings`, and `episode_seconds`, the
-    time limit of the episode, which the setting `time_penalty` uses."""
+    """The fields of `air.rewards.terms.RewardSettings`, and `episode_seconds`, the episode's time limit."""
     format: str = ""
     """The action format: its name, or its class as `module:Class`; empty if unknown."""
     settings: Mapping[str, Any] = Field(default_factory=dict)
-    """Settings of the harness, which is the program that calls the model and runs its actions
-    (`max_observation_tokens`, `tokenizer`, …), and the settings that a subclass of
+    """Settings of the harness (`max_observation_tokens`, `tokenizer`, …), and the settings that a subclass of
     `air.env.config.ResearchEnvConfig` adds."""
     max_turns: int | None = None
     """The largest number of turns that the episode can have; None if there is no limit."""
     task_roots: tuple[str, ...] = ()
-    """Folders in which the task was searched for; empty if the task was searched for among the tasks that
-    ship with air."""
+    """Folders in which the task was searched for; empty for the tasks that ship with air."""
     mlgym_root: str | None = None
     """Path of the checkout of MLGym in the run's settings; None if the settings named no checkout."""
     isolation: str = ""
@@ -161,8 +152,8 @@ class Start(Line):
     model: str = ""
     """The name of the model that acted as the agent."""
     harness: str = "air"
-    """Name of the harness, which is the program that calls the model and runs its actions. With `air`, the
-    model writes its actions as text; with other harnesses, its actions are tool calls."""
+    """The program that called the model and ran its actions. With `air`, actions are text; with others, tool
+    calls."""
     origin: str = "air"
     """Which program recorded the episode: `air`, or the one from whose file it was imported."""
 
@@ -181,8 +172,7 @@ class Step(Line):
     call: Call | None = None
     """The parsed action; None if the reply has no action, and in files of version 1."""
     observation: str | None = None
-    """The full text that resulted from the action, such as a command's output; None if there was no action,
-    and in files of version 1."""
+    """The full result of the action, such as a command's output; None without an action and in version 1."""
     shown: str = ""
     """The text that the model received after its reply; it can be shorter than `observation`."""
     left: int | None = None
@@ -194,8 +184,7 @@ class Step(Line):
     truncated: bool = False
     """Whether a part of the output is missing in `observation` because the output was too long."""
     problem: str = ""
-    """Why the reply has no action: `format` (it is malformed) or `length` (it was cut off); empty if it has
-    one."""
+    """Why the reply has no action: `format` (malformed) or `length` (cut off); empty if it has one."""
     model_seconds: float = 0.0
     """Time that the model took to reply, in seconds."""
     exec_seconds: float = 0.0
@@ -212,8 +201,8 @@ class Validation(Line):
     t: float = 0.0
     """The time when the grading ended, in seconds since the epoch."""
     turn: int = 0
-    """Number of the turn in which the artefact was graded, or of the last turn if it was graded at the end of
-    the episode. `Step.turn` is the same number."""
+    """Number of the turn in which the artefact was graded, or of the last turn if the end of the episode
+    caused it."""
     score: float | None = None
     """The value of the task's primary metric; None if the artefact was missing or malformed."""
     phi: float | None = None
@@ -263,8 +252,8 @@ class End(Line):
     ok: bool = False
     """Whether the episode ended without an infrastructure failure; only then does it have a reward."""
     why: str = ""
-    """The reason for which the episode ended: `submit`, `turns`, `context`, `length`, `format`, or the name
-    of one of verifiers' stop conditions."""
+    """Why the episode ended: `submit`, `turns`, `context`, `length`, `format`, or one of verifiers' stop
+    conditions."""
     error: str | None = None
     """The message of the infrastructure error that ended the episode; None if there was none."""
     reward: float | None = None
@@ -282,9 +271,8 @@ class End(Line):
 
     @property
     def times(self) -> dict[str, float]:
-        """Seconds that the episode spent on each activity: `agent`, `model`, `exec`, `grading`, `queue`, ….
+        """Seconds spent on `model` replies, on `queue` (waiting for a box), on `exec`, `grading`, ….
 
-        `model` is the time of the model's replies and `queue` the time that the episode waited for a box.
         `agent` is the whole time that counts for the agent, without grading.
         """
         return {
@@ -309,17 +297,11 @@ class Trajectory:
     """The last line; None if the episode is still running or its run was killed."""
 
     def validations_of(self, step: Step) -> list[Validation]:
-        """Returns the gradings that the action of `step` caused.
-
-        Gradings that the end of the episode caused are not included.
-        """
+        """Returns the gradings that the action of `step` caused, not those at the episode's end."""
         return [one for one in self.validations if one.turn == step.turn and not one.automatic]
 
     def messages(self) -> list[dict[str, str]]:
-        """Returns the episode's conversation with the model as messages `{"role": …, "content": …}`.
-
-        It begins with the prompts and ends with the text that the model received after its last reply.
-        """
+        """Returns the conversation, from the prompts to the last observation, as chat messages."""
         if self.start is None:
             return []
         talk = [{"role": "system", "content": self.start.system}] if self.start.system else []
@@ -339,14 +321,9 @@ _KINDS: dict[str, type[Line]] = {
 
 
 def parse(line: Mapping[str, Any], *, where: str = "trajectory") -> Line:
-    """Converts a line of a trajectory file to an object: a `Start`, `Step`, `Validation` or `End`.
+    """Converts a line of any version, as `read` yields it, to a `Start`, `Step`, `Validation` or `End`.
 
-    Args:
-        line: a line of any version, as `air.trajectories.trajectory_file.read` yields it.
-        where: the file and number of the line, for error messages.
-
-    Raises:
-        ConfigError: the line's type is unknown, or a field is missing or invalid.
+    Raises ConfigError, naming `where`, if the type is unknown, or a field is missing or invalid.
     """
     kind = _KINDS.get(str(line.get("type")))
     if kind is None:
@@ -358,10 +335,9 @@ def parse(line: Mapping[str, Any], *, where: str = "trajectory") -> Line:
 
 
 def load(path: Path | str) -> Trajectory:
-    """Reads the trajectory file `path` and returns it as an object. A half-written last line is skipped.
+    """Reads a trajectory file; a half-written last line is skipped.
 
-    Raises:
-        ConfigError: the file cannot be read or is not a trajectory.
+    Raises ConfigError if the file cannot be read or is not a trajectory.
     """
     path = Path(path)
     start: Start | None = None

@@ -1,16 +1,10 @@
 """Writes and reads trajectory files; `air.trajectories.trajectory` documents every field.
 
-A trajectory is the file `<folder>/<episode_id>.jsonl`, which only one process writes. Each line is
-`{"v": 2, "type": …, "t": unix seconds, …}` with type `start`, `step`, `validate` or `end`. Each line is
-flushed at once, so a crash loses at most the running step. `read` returns unknown fields too and skips a
-half-written last line.
-
-A run can also store two other things in the same folder, to which the lines refer: the graded files in
-`artefacts/` (see `air.trajectories.artefacts`), and in `traces/<trace id>.jsonl` the episode as verifiers
-records it, with tokens and logprobs.
-
-In version 1 of the format, the field `observation` was the text that the model received. The fields `call`,
-`shown`, `diff` and `tokens` and the settings of the run did not exist.
+A trajectory is the file `<folder>/<episode_id>.jsonl`, which only one process writes. Each line is `{"v": 2,
+"type": …, "t": unix seconds, …}` and is flushed at once, so a crash loses at most the running step. The
+folder can also have `artefacts/` (see `air.trajectories.artefacts`), and `traces/<trace id>.jsonl`, the
+episode as verifiers records it. In version 1, `observation` was the text that the model received, and `call`,
+`shown`, `diff`, `tokens` and the settings of the run did not exist.
 """
 
 from __future__ import annotations
@@ -29,14 +23,9 @@ Kind = Literal["start", "step", "validate", "end"]
 
 
 class Recorder:
-    """Writes one trajectory file line by line. As a context manager, it closes the file after the block.
+    """Writes the trajectory file `<folder>/<episode_id>.jsonl` line by line; without a folder, nothing.
 
-    Args:
-        folder: the folder of the file; if None, nothing is recorded.
-        episode_id: the file's name without its ending.
-
-    Raises:
-        InfrastructureError: the disk is full or the folder cannot be written.
+    As a context manager, it closes the file. Raises InfrastructureError if the disk is full or not writable.
     """
 
     def __init__(self, folder: Path | None, episode_id: str) -> None:
@@ -50,13 +39,7 @@ class Recorder:
                 raise InfrastructureError(f"cannot record to {self.path}: {error}") from error
 
     def write(self, kind: Kind, *, t: float | None = None, **fields: Any) -> None:
-        """Appends one line to the trajectory.
-
-        Args:
-            kind: the line's type.
-            t: the time of the event, in seconds since the epoch; by default, the current time.
-            fields: the line's other fields.
-        """
+        """Appends a line; `t` is its time in seconds since the epoch (now by default)."""
         if self._file is None:
             return
         at = round(time.time() if t is None else t, 3)
@@ -70,7 +53,6 @@ class Recorder:
             raise InfrastructureError(f"cannot record to {self.path}: {error}") from error
 
     def close(self) -> None:
-        """Closes the trajectory file. Does nothing if the file is already closed or nothing is recorded."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -90,11 +72,7 @@ class Recorder:
 def trajectory_files(path: Path) -> list[Path]:
     """Returns the trajectory files at a path, sorted by name.
 
-    Args:
-        path: a trajectory file, a run's folder (with a folder `trajectories`), or a folder of trajectories.
-
-    Raises:
-        MissingError: there is no trajectory at `path`.
+    `path` is a trajectory, a run's folder, or a folder of trajectories. Raises MissingError if there is none.
     """
     if path.is_file():
         return [path]
@@ -108,11 +86,10 @@ def trajectory_files(path: Path) -> list[Path]:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Reads a trajectory file and yields each line as a dictionary. A half-written last line is skipped.
+    """Yields each line of a trajectory file as a dictionary; a half-written last line is skipped.
 
-    Raises:
-        ConfigError: the file cannot be read, a line is not a JSON object, or the version of a line is newer
-            than this program.
+    Raises ConfigError if the file cannot be read, a line is not a JSON object, or its version is newer than
+    ours.
     """
     with (
         boundary(ConfigError, f"cannot read {path}", OSError),

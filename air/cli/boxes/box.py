@@ -20,7 +20,6 @@ _POLL_SECONDS = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the subcommands of `air box` (`ls`, `logs`, `exec` and `gc`) to the parser."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ls|logs|exec|gc")
     actions.add_parser("ls", help="list every box: provider, state, expiry, owner")
     actions.add_parser("gc", help="remove boxes that have expired or whose owner is dead")
@@ -51,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the subcommand of `air box` that the user chose; returns its exit code."""
     actions = {"ls": _ls, "gc": _gc, "logs": _logs, "exec": _exec}
     try:
         return actions[args.action](args)
@@ -122,7 +120,7 @@ def _logs(args: argparse.Namespace) -> int:
 
 
 def _show(file: Path, *, follow: bool) -> None:
-    """Prints the command log in `file`. If `follow` is true, also prints each new line until the box ends."""
+    """Prints a command log; with `follow`, also each new line until the box ends."""
     from air.sandbox.contract import ownership
     from air.sandbox.ops import command_log
 
@@ -146,7 +144,7 @@ def _show(file: Path, *, follow: bool) -> None:
 
 
 def event_line(event: dict[str, Any]) -> str:
-    """Returns one event of a box's command log as a readable line of text."""
+    """Returns one event of a box's command log as a readable line."""
     kind, number = event["type"], f"#{event.get('n')}"
     if kind == "start":
         limits = " ".join(f"{name}={value:g}" for name, value in event["limits"].items())
@@ -167,5 +165,5 @@ def event_line(event: dict[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Returns a text from an agent without control characters, and indents every line after the first."""
+    """Replaces control characters in an agent's text, and indents every line after the first."""
     return safe(text).replace("\n", "\n" + " " * 14)

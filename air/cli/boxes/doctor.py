@@ -1,6 +1,5 @@
-"""The command `air doctor`: checks whether boxes work on this machine, and prints a remedy for each problem.
-
-The result of each check is called a finding and is one line of the report.
+"""The command `air doctor`: checks whether boxes work on this machine, and prints a remedy for each
+problem.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ HELP = "check engine, images, disk, orphans and GPUs; print a remedy for each pr
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--json` of `air doctor` to the parser."""
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs all checks and prints their results; returns 1 if a check failed, else 0."""
+    """Runs all checks and prints their results (findings); returns 1 if a check failed, else 0."""
     from air.sandbox.ops import doctor
 
     findings = []

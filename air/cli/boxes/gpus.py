@@ -1,7 +1,4 @@
-"""The command `air gpus`: lists the GPUs of this machine.
-
-For each GPU it also lists the processes that have leased the GPU, and the containers that use it.
-"""
+"""The command `air gpus`: lists this machine's GPUs, the processes that leased them, and their containers."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints a table of this machine's GPUs; returns the exit code 0."""
     from air.sandbox.pool import gpus
 
     inventory = gpus.inventory()
@@ -41,10 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
-    """Returns the rows for one GPU in the printed table.
-
-    A GPU has several rows if several processes have leased it or several containers use it.
-    """
+    """Returns a GPU's table rows: one for each process that leased it or container that uses it."""
     from air.sandbox.pool import gpu_leases
 
     held = gpu_leases.holders(gpu)
@@ -64,12 +57,7 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _containers(inventory: Sequence[Gpu]) -> dict[str, list[str]]:
-    """Returns the names of the containers that use each GPU, as a dict by the GPU's UUID.
-
-    A label of the container names its GPUs.
-
-    Returns an empty dict if no container engine (Docker or Podman) answers.
-    """
+    """Returns the names of the labelled containers of each GPU's UUID; empty without an engine."""
     from air.errors import MissingError
     from air.sandbox.contract import ownership
     from air.sandbox.docker import engine

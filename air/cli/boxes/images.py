@@ -9,7 +9,6 @@ HELP = "build or list the Docker images of the boxes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the subcommands of `air images` to the parser: `build`, with its flags, and `ls`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="build|ls")
     actions.add_parser("ls", help="list every image that air can build, and whether it is current")
     build = actions.add_parser("build", help="build an image, even if it is current")
@@ -25,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Builds the images (`build`) or lists them (`ls`); returns the exit code 0."""
     from air.sandbox.docker import images
 
     if args.action == "build":

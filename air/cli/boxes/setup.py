@@ -1,12 +1,7 @@
-"""The command `air setup`: installs and starts Docker if necessary, and builds the base image of boxes.
+"""The command `air setup`: installs (as root) and starts Docker if necessary, and builds the base image.
 
-If Docker is installed but does not run, the command starts it. If Docker is not installed and this process is
-root, the command installs Docker from the distribution's packages (apt). A container engine that is already
-running is never reconfigured.
-
-If Docker cannot be made available, the command still succeeds. It prints what is not isolated when a box is a
-plain process instead of a container. But if the environment variable `AIR_REQUIRE_DOCKER` is `1`, the command
-fails with exit code 1.
+A running engine is never reconfigured. Without Docker the command succeeds and prints what process boxes do
+not isolate, but with the environment variable `AIR_REQUIRE_DOCKER=1` it fails with exit code 1.
 """
 
 from __future__ import annotations
@@ -33,10 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Installs and starts Docker if necessary, and builds the base image of boxes.
-
-    Returns the exit code: 1 if Docker is required but not available, else 0.
-    """
     del args
     from air.sandbox.docker import images
 
@@ -56,9 +47,7 @@ def run(args: argparse.Namespace) -> int:
 def ensure_engine() -> str:
     """Installs and starts Docker if necessary; returns its version.
 
-    Raises:
-        MissingError: Docker does not run, and this process cannot install or start it.
-        BoxStartError: installing or starting Docker failed.
+    Raises MissingError if this process cannot install or start it, and BoxStartError if that failed.
     """
     try:
         return _version()
@@ -78,13 +67,9 @@ def ensure_engine() -> str:
 
 
 def _refuse(error: AirError) -> None:
-    """Raises MissingError if this process has no right to install or start Docker.
+    """Raises MissingError, with a remedy, if this process has no right to install or start Docker.
 
-    Args:
-        error: the error that an attempt to connect to Docker raised.
-
-    Raises:
-        MissingError: this process has no such right. The message tells what the user can do.
+    `error` comes from an attempt to connect to Docker.
     """
     if os.environ.get("DOCKER_HOST"):
         raise MissingError(str(error), where="DOCKER_HOST", remedy="correct or unset it")
@@ -112,28 +97,19 @@ def _version() -> str:
 
 
 def _dockerd() -> str | None:
-    """Returns the path of the program `dockerd`, or None if Docker is not installed.
-
-    The sbin folders are searched too, because after the command `su` they are often not in the PATH.
-    """
+    """Returns the path of `dockerd`; also searches sbin folders, which `su` often omits from the PATH."""
     return shutil.which("dockerd", path=os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin")
 
 
 def _privileged() -> bool:
-    """Whether this process has the right to mount file systems, which Docker needs to start."""
+    """Whether this process may mount file systems, which Docker needs."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     effective = next(line.split()[1] for line in lines if line.startswith("CapEff"))
     return bool(int(effective, 16) & _CAP_SYS_ADMIN)
 
 
 def _start() -> str:
-    """Starts Docker through systemd, or directly if this machine does not use systemd.
-
-    Returns Docker's version.
-
-    Raises:
-        BoxStartError: Docker does not answer in time; the message names Docker's log.
-    """
+    """Starts Docker through systemd or directly; returns its version."""
     if version := _await_engine(2):  # the package may have started it
         return version
     _say("Starting Docker.")
@@ -148,18 +124,7 @@ def _start() -> str:
 
 
 def _start_directly(run_folder: Path, log: Path) -> str:
-    """Starts Docker's program `dockerd` without systemd.
-
-    dockerd runs in a session of its own, so that it continues after this command has ended. Returns Docker's
-    version.
-
-    Args:
-        run_folder: the folder of Docker's pid files.
-        log: the file for the output of dockerd.
-
-    Raises:
-        BoxStartError: dockerd does not answer in time.
-    """
+    """Starts `dockerd` in a session of its own, so that it outlives this command; returns its version."""
     if clear_stale_pids(run_folder):
         if version := _await_engine(_START_SECONDS):
             return version
@@ -188,12 +153,10 @@ def _start_directly(run_folder: Path, log: Path) -> str:
 
 
 def clear_stale_pids(run_folder: Path) -> bool:
-    """Removes each pid file of Docker whose process has ended or is another program than Docker.
+    """Removes Docker's pid files whose process is not Docker; returns whether dockerd is running.
 
-    Returns whether dockerd is running.
-
-    If a pid file contains the number of any running process, Docker assumes that this process is Docker.
-    Docker then refuses to start, or waits for a containerd that does not run.
+    Docker takes any process with the number in such a file for itself, and then refuses to start, or waits
+    for a containerd that does not run.
     """
     alive = {}
     for name, program in (
@@ -213,11 +176,7 @@ def clear_stale_pids(run_folder: Path) -> bool:
 
 
 def _await_engine(seconds: float, daemon: subprocess.Popen[bytes] | None = None) -> str:
-    """Waits until Docker answers; returns its version, or "" if Docker does not answer within `seconds`.
-
-    Args:
-        daemon: the process of dockerd; if it ends, the function returns "" at once.
-    """
+    """Returns Docker's version once it answers, or "" after `seconds` or when `daemon` ends."""
     deadline = time.monotonic() + seconds
     while True:
         try:

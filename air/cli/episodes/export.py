@@ -9,7 +9,6 @@ HELP = "write a run as one self-contained HTML page"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `air export` to `parser`."""
     parser.add_argument("run", type=Path, help="a run's folder")
     parser.add_argument(
         "--html", type=Path, required=True, metavar="FILE", help="the page to write"
@@ -26,11 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the episodes of a run as one HTML page and returns the exit code 0.
-
-    Raises:
-        UsageError: the run cannot be read, or the page cannot be written.
-    """
     from air.errors import ConfigError, MissingError
     from air.view import export
     from air.view.index.run_index import Filter, RunIndex

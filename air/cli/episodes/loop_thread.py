@@ -13,7 +13,7 @@ T = TypeVar("T")
 class Loop:
     """Context manager: runs an asyncio event loop in its own thread during the `with` block.
 
-    The block gets this object. All coroutines that it runs must have ended before the block ends.
+    All coroutines that it runs must have ended before the block ends.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,10 @@ class Loop:
     def run(
         self, work: Coroutine[Any, Any, T], on_interrupt: Callable[[], None] | None = None
     ) -> T:
-        """Runs the coroutine `work` in the loop's thread, waits for it and returns its result.
+        """Runs a coroutine in the loop's thread, waits for it and returns its result.
 
-        Args:
-            on_interrupt: called in the loop's thread at each Ctrl-C, while `run` continues to wait. If it is
-                None, Ctrl-C cancels `work`; after `work` has ended, `run` raises KeyboardInterrupt.
+        `on_interrupt` is called in the loop's thread at each Ctrl-C, while `run` continues to wait. If it is
+        None, Ctrl-C cancels `work`; after `work` has ended, `run` raises KeyboardInterrupt.
         """
         task = asyncio.run_coroutine_threadsafe(_task(work), self._loop).result()
         done = threading.Event()

@@ -1,8 +1,7 @@
 """`air replay PATH…`: runs the actions of recorded episodes again, without a model, and compares every step.
 
-With `--rescore`, the command runs no actions; it only grades the recorded artefacts again. The exit code is 0
-if all results equal the recorded ones, 1 if a result differs or an infrastructure failure occurred, and 2 if
-an episode could not be replayed.
+With `--rescore`, it only grades the recorded artefacts again. The exit code is 0 if all results equal the
+recorded ones, 1 if one differs or an infrastructure failure occurred, and 2 if an episode was not replayable.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ HELP = "play recorded episodes again without a model; report the first differenc
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `air replay` to `parser`."""
     parser.add_argument(
         "paths",
         nargs="*",
@@ -78,7 +76,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replays the recorded episodes, or only grades their artefacts again; returns the exit code."""
     os.environ.setdefault(
         "HF_HUB_OFFLINE", "1"
     )  # before imports read it: no tokenizer is downloaded
@@ -106,11 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Checks the flags of `air replay`: each must have a valid value and an effect.
-
-    Raises:
-        ConfigError: a flag is wrong or has no effect; the message names it.
-    """
+    """Raises ConfigError, naming the flag, if a flag is wrong or has no effect."""
     from air.errors import ConfigError
 
     if not args.paths:
@@ -164,12 +157,7 @@ def _files(paths: Sequence[Path], tally: _Tally) -> list[Path]:
 async def _all(
     args: argparse.Namespace, options: ReplayOptions, changes: Mapping[str, Any] | None
 ) -> int:
-    """Replays every recorded episode, or only grades its artefacts again; returns the exit code.
-
-    Args:
-        changes: if it is None, the episodes are replayed. Otherwise only their artefacts are graded again,
-            and `changes` contains the reward settings from the flag `--reward`, by name.
-    """
+    """Replays every episode, or, with `changes` of the reward settings, only grades its artefacts again."""
     from air.replay.replayer import Replayer
     from air.replay.restore import gpu_pools
     from air.view.render.clean import clean
@@ -222,11 +210,7 @@ async def _one(
     *,
     as_json: bool,
 ) -> None:
-    """Replays one recorded episode, or only grades its artefacts again, and prints the result.
-
-    The result, or a message about a failure, is added to `tally`. If `changes` is None, the episode is
-    replayed. Otherwise its artefacts are graded again with these reward settings.
-    """
+    """Replays or, if `changes` is not None, regrades one episode; prints and tallies the result."""
     from air.errors import AirError, UsageError
     from air.replay.regrade import rescore
     from air.trajectories import load
@@ -250,10 +234,7 @@ async def _one(
 
 
 def _print_result(result: Replayed | Rescored, *, as_json: bool) -> None:
-    """Prints the result for one episode: whether it matched, then notes and the first difference.
-
-    If `as_json` is set, the result is printed as one JSON object.
-    """
+    """Prints whether an episode matched, with notes and the first difference, or one JSON object."""
     from dataclasses import asdict
 
     from air.replay.regrade import Rescored

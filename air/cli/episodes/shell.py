@@ -45,7 +45,6 @@ _EPISODE_FLAGS = (*_NEW_EPISODE_FLAGS, "runtime", "max_turns", "env", "task_root
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `air shell` to `parser`."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = f"{USAGE}\n\nExit codes: 0; 1 an :expect or a box failed; 2 bad input."
     parser.add_argument("task", nargs="?", help="a task's id; `air tasks` lists them")
@@ -78,10 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs `air shell`: plays an episode or attaches to a box until the script ends or the person leaves.
-
-    Returns the exit code 0.
-    """
+    """Plays an episode or attaches to a box until the script ends or the person leaves."""
     modes = [name for name in ("task", "origin", "attach") if getattr(args, name) is not None]
     if len(modes) != 1:
         raise ConfigError("name a task, or --from TRAJECTORY, or --attach BOX", where="air shell")
@@ -107,11 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_idle(args: argparse.Namespace) -> None:
-    """With `--attach` or `--from`, checks that every given flag has an effect.
-
-    Raises:
-        ConfigError: a flag has no effect; the message names it.
-    """
+    """Raises ConfigError if a flag has no effect with `--attach` or `--from`."""
     if args.task is not None:
         return
     mode, idle = (
@@ -169,7 +161,7 @@ def _session(args: argparse.Namespace) -> ManualEpisode:
 
 
 def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
-    """Reads the recorded episode for `--from`; returns (trajectory, number of its steps to take over)."""
+    """Reads the episode for `--from`; returns it and the number of its steps to take over."""
     from air.trajectories import load
 
     trajectory = load(path)
@@ -184,13 +176,7 @@ def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
 
 
 def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -> None:
-    """Checks that the settings of a continued episode equal the recorded settings.
-
-    A trajectory has only one set of settings for all its steps, so the settings cannot change in an episode.
-
-    Raises:
-        ConfigError: a setting differs; the message names the first one.
-    """
+    """Raises ConfigError if settings differ: a trajectory has one set of settings for all its steps."""
     from air.env.config import AirHarnessConfig
     from air.rewards.terms import RewardSettings
 
@@ -209,7 +195,7 @@ def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -
 
 
 def _set(data: dict[str, Any], change: str) -> None:
-    """Sets one key in the nested dictionaries `data`; for `a.b=value`, sets `data["a"]["b"]` to `value`."""
+    """Sets one key in nested dictionaries; for `a.b=value`, sets `data["a"]["b"]` to `value`."""
     name, value = flags.key_value(change, "--env")
     *outer, last = name.split(".")
     for part in outer:
@@ -222,13 +208,7 @@ def _set(data: dict[str, Any], change: str) -> None:
 class _Shell:
     """Carries out the entries of `air shell`: `act` plays a reply, and `undo` is the command `:undo`.
 
-    All other commands except `expect` and `quit` also have a method of their name.
-
-    Args:
-        session: the episode that the person plays.
-        loop: runs the episode's coroutines.
-        screen: prints the output.
-        stop: whether Ctrl-C stops only the running action. If not, Ctrl-C ends `air shell`.
+    With `stop`, Ctrl-C stops only the running action; otherwise it ends `air shell`.
     """
 
     def __init__(self, session: ManualEpisode, loop: Loop, screen: Screen, *, stop: bool) -> None:
@@ -238,18 +218,13 @@ class _Shell:
 
     @property
     def ready(self) -> str:
-        """The text before a person's input: the task's id and the number of remaining turns."""
+        """The prompt before a person's input: the task's id and the number of remaining turns."""
         left = self._session.left
         turns = "" if left is None else f" {left}"
         return f"{self._session.episode.world.task.id}{turns}> "
 
     def act(self, reply: str, seconds: float) -> None:
-        """Plays one turn of the episode with a person's reply and prints the result.
-
-        Args:
-            reply: the text that takes the place of a model's reply.
-            seconds: the time that the person took to type the reply.
-        """
+        """Plays one turn with a person's reply, which took `seconds` to type, and prints the result."""
         session = self._session
         lines = self._loop.run(session.act(reply, seconds), self._on_interrupt)
         for line in lines:
@@ -321,14 +296,7 @@ class _Shell:
 def _turns(
     shell: Any, screen: Screen, entries: list[shell_input.Entry] | None, where: str | None
 ) -> int:
-    """Carries out all entries of a script or, if `entries` is None, all entries that a person types.
-
-    Returns the exit code 0.
-
-    Args:
-        shell: the object that carries out commands and actions, a `_Shell` or an `Attachment`.
-        where: the script's name, for error messages.
-    """
+    """Carries out all entries of the script `where` or, if `entries` is None, of a person; returns 0."""
     if entries is None:
         return _prompt_loop(shell, screen)
     for one in entries:
@@ -355,10 +323,7 @@ def _do(shell: Any, screen: Screen, one: shell_input.Entry, seconds: float) -> N
 
 
 def _prompt_loop(shell: Any, screen: Screen) -> int:
-    """Reads what a person types and carries it out, until the person leaves; returns the exit code 0.
-
-    `shell` is the object that carries out commands and actions, a `_Shell` or an `Attachment`.
-    """
+    """Carries out what a person types until the person leaves; returns the exit code 0."""
     commands = shell_attach.COMMANDS if isinstance(shell, shell_attach.Attachment) else COMMANDS
     with _history():
         screen.note("help", ":help lists the commands")
@@ -389,10 +354,7 @@ def _prompt_loop(shell: Any, screen: Screen) -> int:
 
 @contextlib.contextmanager
 def _keep_prompt(screen: Screen) -> Iterator[None]:
-    """Context manager: returns `air shell` to its prompt if the `with` block fails.
-
-    An error of the block is printed instead of raised. Ctrl-C ends the block, but not `air shell`.
-    """
+    """Prints an error of the `with` block instead of raising it; Ctrl-C ends only the block."""
     try:
         yield
     except AirError as error:
@@ -403,10 +365,7 @@ def _keep_prompt(screen: Screen) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Context manager: in the `with` block, a person can edit lines at `input` and use a stored history.
-
-    Without the module `readline`, it does nothing.
-    """
+    """Lets a person edit lines at `input` and use a stored history, if the module `readline` exists."""
     try:
         import readline
     except ImportError:

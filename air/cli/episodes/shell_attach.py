@@ -1,8 +1,7 @@
 """`air shell --attach BOX`: lets a person look into a running box while its episode continues.
 
-The person can read the box's command log and run commands beside the agent. If the box is a container, a
-person's commands run in the container and count against its limits. If the box is a plain process, they run
-on this machine, in the box's workspace folder. The agent sees the changes that a person's commands make.
+The person reads the box's command log and runs commands beside the agent, in the container and within its
+limits, or, for a process box, on this machine in the workspace. The agent sees what these commands change.
 """
 
 from __future__ import annotations
@@ -34,25 +33,19 @@ _NO_TRACES = [
     "ENV=",
     "INPUTRC=/dev/null",
 ]
-"""The beginning of the command that starts a person's shell. With it, the shell stores no history and runs no
-start-up files. Both would lie in the shell's home folder, which is the agent's workspace, so the agent could
-read the history and write the start-up files."""
+"""Begins the command of a person's shell, which then stores no history and runs no start-up files: both would
+be in the agent's workspace, so the agent could read or write them."""
 
 
 class Attachment:
-    """Carries out the commands of `air shell --attach` for one box: the method `log` is the command `:log`.
+    """Carries out the commands of `air shell --attach` for the box whose name begins with `name`.
 
-    Args:
-        name: the beginning of the box's name.
-        screen: prints the output.
-
-    Raises:
-        MissingError: no box has a name that begins with `name`.
-        UsageError: several boxes have names that begin with `name`.
+    The method `log` is the command `:log`, and so on. Raises MissingError if there is no such box, and
+    UsageError if there are several.
     """
 
     ready = "attach> "
-    """The text that `air shell --attach` prints before a person types a command."""
+    """The prompt before a person's input."""
 
     def __init__(self, name: str, screen: Screen) -> None:
         from air.sandbox.ops import listing
@@ -129,11 +122,7 @@ def enter(container: str) -> None:
 
 
 def needs_terminal() -> None:
-    """Checks that standard input is a terminal; an interactive shell (`:bash` without a command) needs one.
-
-    Raises:
-        ConfigError: standard input is not a terminal.
-    """
+    """Raises ConfigError if standard input is not a terminal, which an interactive shell needs."""
     if not sys.stdin.isatty():
         raise ConfigError(
             "an interactive shell needs a terminal",

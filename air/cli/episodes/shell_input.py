@@ -29,8 +29,7 @@ class Entry:
     reply: str = ""
     """The reply as a model would write it; empty if the entry is a command."""
     command: str | None = None
-    """The command's name as it was typed, without the colon; empty if only a colon was typed. None if the
-    entry is a reply."""
+    """The command's name without the colon, empty if only a colon was typed; None if the entry is a reply."""
     rest: str = ""
     """The text after the command's name."""
     line: int = 0
@@ -38,14 +37,10 @@ class Entry:
 
 
 def entry(next_line: Callable[[bool], str]) -> Entry | None:
-    """Reads the next entry and returns it, or returns None if the next line is blank or a comment.
+    """Reads the next entry, or returns None if the next line is blank or a comment.
 
-    Args:
-        next_line: a function that returns the next line without its newline, or raises EOFError. It is called
-            with True for the first line of an entry, and with False for further lines.
-
-    Raises:
-        EOFError: the input ended before the entry did.
+    `next_line` returns a line without its newline; its argument says whether it is an entry's first line.
+    Raises EOFError if the input ends before the entry does.
     """
     line = next_line(True)
     text = line.strip()
@@ -68,14 +63,7 @@ def entry(next_line: Callable[[bool], str]) -> Entry | None:
 
 
 def number(text: str, where: str) -> int:
-    """Parses a number of 1 to 9 digits and returns it.
-
-    Args:
-        where: the command to which the number belongs, for the error message.
-
-    Raises:
-        UsageError: `text` is not such a number.
-    """
+    """Parses a number of 1 to 9 digits; raises UsageError, naming the command `where`, if it is none."""
     if not _NUMBER.fullmatch(text):
         raise UsageError(f"{text!r} is not a number", where=where)
     return int(text)
@@ -87,14 +75,9 @@ def _closes(line: str, fence: str) -> bool:
 
 
 def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
-    """Parses the text of a script for `air shell` and returns its entries.
+    """Parses the text of the script `where`, which may use the given commands.
 
-    Args:
-        where: the script's name, for error messages.
-        commands: the names of the commands that the script is allowed to use.
-
-    Raises:
-        ConfigError: an entry has no end, or a command is unknown.
+    Raises ConfigError if an entry has no end, or a command is unknown.
     """
     lines, at = text.split("\n"), 0
     entries: list[Entry] = []

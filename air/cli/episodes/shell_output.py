@@ -13,16 +13,14 @@ from air.errors import AirError, UsageError
 
 
 def safe(text: str) -> str:
-    """Returns `text` with control characters replaced by escapes such as `\\x1b`; newlines and tabs stay."""
+    """Replaces control characters by escapes such as `\\x1b`; newlines and tabs stay."""
     return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
 
 
 class Screen:
     """Prints the output of `air shell` to standard output, and stores the text for the method `expect`.
 
-    Args:
-        as_json: whether to print one JSON object per line. If so, a step, a grading and the end of the
-            episode are printed as their lines of the trajectory file.
+    With `as_json`, each line is a JSON object; steps, gradings and the end are lines of the trajectory file.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -34,9 +32,7 @@ class Screen:
     ) -> None:
         """Prints text that comes from a box, or that a model would see.
 
-        Args:
-            kind: if the output is JSON, the field `type` of the JSON object.
-            line: the other fields of the JSON object; if None, these are `text` and the arguments in `more`.
+        In JSON, `kind` is the field `type`, and `line` has the other fields (default: `text` and `more`).
         """
         self._printed.append(text)
         self._print(kind, safe(text), {"text": text, **more} if line is None else line)
@@ -44,17 +40,12 @@ class Screen:
     def note(
         self, kind: str, text: str, *, line: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
-        """Prints a message from `air shell` itself, with `# ` before it. See `tell` for the arguments."""
+        """Prints a message from `air shell` itself, after `# `. See `tell` for the arguments."""
         self._printed.append(text)
         self._print(kind, safe(f"# {text}"), {"text": text, **more} if line is None else line)
 
     def line(self, line: Mapping[str, Any], terms: Mapping[str, float]) -> None:
-        """Prints one line of the episode's trajectory file: a step, a grading or the end of the episode.
-
-        Args:
-            line: the line of the file, as a dictionary.
-            terms: the terms of the reward so far, by name. They are printed after a grading.
-        """
+        """Prints a line of the trajectory file: a step, a grading (with the reward's terms) or the end."""
         kind = line["type"]
         if kind == "step":
             self.tell(kind, line["shown"], line=line)
@@ -67,11 +58,11 @@ class Screen:
             self.note(kind, _ended(line), line=line)
 
     def reward(self, terms: Mapping[str, float]) -> None:
-        """Prints the reward, which is the sum of `terms`, and each term with its name."""
+        """Prints the reward, which is the sum of `terms`, and each term."""
         self.note("reward", _reward(terms), reward=sum(terms.values()), terms=dict(terms))
 
     def diff(self, diff: Mapping[str, Any] | None) -> None:
-        """Prints the changes that a step made to the workspace; `diff` is None if the step ran no action."""
+        """Prints a step's changes to the workspace; `diff` is None if the step ran no action."""
         if diff is None:
             self.note("diff", "the step ran no action, so no changes are recorded")
             return
@@ -85,16 +76,11 @@ class Screen:
         )
 
     def forget(self) -> None:
-        """Deletes the stored output, so that the method `expect` searches only text that is printed later."""
+        """Deletes the stored output, so that `expect` searches only later output."""
         self._printed.clear()
 
     def expect(self, text: str) -> None:
-        """Checks that `text` is part of the output that was printed since the last call of `forget`.
-
-        Raises:
-            UsageError: `text` is empty.
-            AirError: `text` was not printed.
-        """
+        """Raises AirError unless `text` was printed since `forget`, and UsageError if it is empty."""
         if not text:
             raise UsageError("needs a text", where=":expect")
         printed = "\n".join(self._printed)

@@ -18,7 +18,6 @@ HELP = "show a run, or an episode step by step, in the terminal"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `air show` to `parser`."""
     parser.add_argument("path", type=Path, help="a run's folder, or a file in its trajectories/")
     parser.add_argument("--task", help="run: only episodes of this task")
     parser.add_argument("--sort", default="newest", help="run: order of the episodes (newest)")
@@ -39,11 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints a run or an episode to the terminal, and returns the exit code 0.
-
-    Raises:
-        UsageError: the run or the episode cannot be read.
-    """
     from air.errors import MissingError
 
     try:

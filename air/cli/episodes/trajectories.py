@@ -15,7 +15,6 @@ HELP = "export recorded episodes (ATIF, SFT), or import episodes of MLGym and ve
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the subcommands `air trajectories export` and `import` with their flags to `parser`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="export|import")
     export = actions.add_parser("export", help="convert trajectories for other programs")
     export.add_argument(
@@ -66,7 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Converts episodes as the subcommand (`export` or `import`) requests; returns the exit code 0."""
     return _export(args) if args.action == "export" else _import(args)
 
 
@@ -101,11 +99,7 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _check_names(files: list[Path], out: Path) -> None:
-    """Checks that no two trajectory files have the same name. Both would be written to one file in `out`.
-
-    Raises:
-        ConfigError: two trajectory files have the same name.
-    """
+    """Raises ConfigError if two files have the same name and would both be written to one file in `out`."""
     from air.errors import ConfigError
 
     names: dict[str, Path] = {}
@@ -133,11 +127,7 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _about(args: argparse.Namespace) -> Callable[[str], About]:
-    """Returns a function that takes the id of one of MLGym's tasks and returns facts about the task.
-
-    If the flag `--metric` was given, the facts are the values of the flags `--metric` and `--direction`.
-    Otherwise they come from the checkout of MLGym.
-    """
+    """Returns a function from the id of an MLGym task to facts about it, from the flags or the checkout."""
     from air import tasks
     from air.rewards.delta import DeltaReward
     from air.trajectories.importers import About

@@ -42,12 +42,10 @@ _SETTINGS = {
         ["#6f9bff", "#f0a04b", "#4cc38a", "#cf8be0", "#ff7b72", "#4dc4d6", "#c2a878", "#98a2b3"]
     ),
 }
-"""Settings for Streamlit, the web framework of the viewer. They turn telemetry and file watching off and set
-colours."""
+"""Settings for Streamlit, the viewer's web framework: no telemetry, no file watching, and colours."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `air view` to `parser`."""
     parser.add_argument(
         "runs",
         nargs="*",
@@ -66,14 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replaces this process by the web server of the trajectory viewer, which runs until Ctrl-C.
-
-    Therefore this function never returns.
-
-    Raises:
-        MissingError: a run does not exist, or Streamlit is not installed.
-        ConfigError: the port cannot be used.
-    """
+    """Replaces this process by the viewer's web server, which runs until Ctrl-C; never returns."""
     from air.errors import MissingError
     from air.view.index.runs import discover
 
@@ -103,13 +94,7 @@ def _serve(host: str, port: int, folders: Sequence[Path]) -> int:
 
 
 def _port(host: str, wanted: int | None) -> int:
-    """Returns a network port that is free at the address `host`.
-
-    This is the port `wanted` or, if it is None, the first free port from `PORT` on.
-
-    Raises:
-        ConfigError: the wanted port, or every port that was tried, is not free.
-    """
+    """Returns the port `wanted` or, if it is None, the first free port from `PORT` on."""
     from air.errors import ConfigError
 
     last: OSError | None = None

@@ -15,7 +15,6 @@ HELP = "play tasks with scripted agents; write trajectories and demonstrations f
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `air demos` to the parser."""
     parser.add_argument("out", type=Path, help="folder for trajectories/ and demos.jsonl")
     parser.add_argument(
         "--tasks",
@@ -30,27 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays the tasks with scripted agents, and writes trajectories and demonstrations.
-
-    Returns the exit code 0.
-    """
     write(args.out, args.tasks, args.episodes, seed=args.seed, runtime=args.runtime)
     return 0
 
 
 def write(out: Path, tasks: list[str], episodes: int, *, seed: int, runtime: str) -> Path:
-    """Plays the tasks with scripted agents, and writes the demonstrations to the file `out/demos.jsonl`.
+    """Plays each task `episodes` times with scripted agents; returns the file `out/demos.jsonl`.
 
-    Also writes the recorded episodes to the folder `out/trajectories`. Returns the path of `demos.jsonl`.
-
-    Args:
-        out: a new or empty folder.
-        episodes: how often each task is played.
-        seed: the seed for the random choices of the scripted agents.
-        runtime: the kind of box, `docker` or `subprocess`.
-
-    Raises:
-        UsageError: `out` is not empty.
+    The trajectories are in `out/trajectories`. `runtime` is the kind of box, `docker` or `subprocess`. Raises
+    UsageError if the folder `out` is not empty.
     """
     from rich.console import Console
 

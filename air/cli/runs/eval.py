@@ -1,7 +1,6 @@
 """The command `air eval MODEL`: plays tasks with a model and prints the scores.
 
-The user names the model by its folder, by a checkpoint's folder, by a Hugging Face hub id, or by the URL of a
-model endpoint.
+MODEL is a model's folder, a checkpoint, a Hugging Face hub id, or the URL of a model endpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ HELP = "play tasks with a model folder, a checkpoint, a hub id or an endpoint; p
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `air eval` to the parser: the model and the flags."""
     parser.add_argument("model", help="folder, checkpoint, hub id, or http(s)://… of an endpoint")
     parser.add_argument("--model-name", help="with an endpoint: the model's name there")
     parser.add_argument(
@@ -49,10 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays the tasks with the model, and prints the scores.
-
-    Returns the exit code: 1 if every episode failed, else 0.
-    """
+    """Plays the tasks and prints the scores; returns 1 if every episode failed, else 0."""
     from rich.console import Console
 
     from air import tasks
@@ -71,10 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _without_gpu(names: list[str]) -> list[str]:
-    """Returns those tasks in `names` whose boxes need no GPU, and prints the names of the other tasks.
-
-    `air eval` leases no GPU for boxes, so it cannot play the other tasks.
-    """
+    """Returns the tasks whose boxes need no GPU, because `air eval` leases none; prints the others."""
     from air import tasks
 
     omitted = [name for name in names if tasks.load(name).gpus]

@@ -1,9 +1,7 @@
 """The command `air quickstart`: builds a small new model, and trains it as an agent.
 
-Scripted agents (programs that reply in place of a model) make demonstrations in boxes. The new model is first
-trained on the demonstrations; this is called the warm start. Then the model is trained by reinforcement
-learning with the run file `configs/quickstart.toml`. The result of the warm start is cached, so later calls
-begin with the reinforcement learning.
+The model is first trained on demonstrations of scripted agents (the warm start, which is cached), then by
+reinforcement learning with the run file `configs/quickstart.toml`.
 """
 
 from __future__ import annotations
@@ -23,10 +21,6 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `air quickstart` to the parser.
-
-    All other arguments are dotted keys, such as `--max-steps 5`, that change the settings of the training.
-    """
     parser.usage = "air quickstart [--fresh] [--prepare] [--dotted.key VALUE …]"
     parser.add_argument(
         "--fresh", action="store_true", help="redo the demonstrations and the warm start"
@@ -37,10 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Makes a model that is trained on demonstrations, then trains it by reinforcement learning.
-
-    With the flag `--prepare`, only makes the model. Returns the exit code.
-    """
     from air.cli.runs import rl
     from air.sandbox.contract.box import NOT_ISOLATED
     from air.sandbox.docker import images
@@ -73,17 +63,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def prepare(folder: Path, *, fresh: bool, demos_per_task: int, sft_steps: int) -> Path:
-    """Makes demonstrations, and trains a new model on them, unless this model is already cached in `folder`.
+    """Makes demonstrations and trains a new model on them, unless it is cached; returns its folder.
 
-    Returns the model's folder.
-
-    Args:
-        fresh: whether to make the model again even if it is cached.
-        demos_per_task: the number of demonstrations of each task.
-        sft_steps: the number of training steps on the demonstrations.
-
-    Raises:
-        UsageError: a file that is read or written cannot be used.
+    `fresh` ignores the cache. Raises UsageError if a file that is read or written cannot be used.
     """
     stamp, policy = _stamp(demos_per_task, sft_steps), folder / "policy"
     with paths.locked(folder.with_suffix(".lock")):
@@ -124,10 +106,7 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
 
 
 def _stamp(*settings: object) -> str:
-    """Returns a digest (hex) of all settings, tasks and source code that determine the warm-started model.
-
-    If the digest has changed since the model was cached, the cached model is out of date.
-    """
+    """Returns a digest of all settings, tasks and source code that determine the warm-started model."""
     from air import actions, tasks
     from air.env.chat import harness
     from air.train.loop import demos

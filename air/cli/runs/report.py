@@ -1,8 +1,7 @@
 """The command `air report RUN…`: compares recorded runs.
 
-For each task and run, it prints the mean over episodes of the best attempt and of the last submission. It
-also prints performance profiles, which show on which share of the tasks a run's score is within a factor of
-the best run's score, and the area under each profile (AUP).
+For each task and run, it prints the mean of the best attempt and of the last submission. Performance profiles
+show on which share of the tasks a run's score is within a factor of the best, with the area below (AUP).
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ TITLES = {"best_attempt": "best attempt", "last_submission": "last submission"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `air report` to the parser."""
     parser.add_argument(
         "runs",
         nargs="+",
@@ -45,10 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints a report that compares the runs, and an error message for each run that cannot be read.
-
-    Returns the exit code: 2 if a run cannot be read, else 0.
-    """
+    """Prints a report and an error for each unreadable run; returns 2 if there is one, else 0."""
     from air.errors import ConfigError
     from air.trajectories.report import compare
     from air.view.render.clean import clean
@@ -69,12 +64,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Reads the recorded runs at `paths`.
+    """Returns the runs that could be read, and the other paths, each with an error message.
 
-    Returns two lists: the runs that could be read, and the other paths, each with an error message.
-
-    Args:
-        last: the number of latest episodes that are read for each task and model; None: all episodes.
+    `last` is the number of latest episodes of each task and model to read; None reads all.
     """
     from air.errors import ConfigError, UsageError
     from air.trajectories.report import read_run
@@ -189,11 +181,7 @@ def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Any:
 def _as_json(
     runs: Sequence[Run], report: Report, bad: Sequence[tuple[Path, str]]
 ) -> dict[str, Any]:
-    """Returns the report as data that can be written as JSON. Its numbers are not rounded.
-
-    Args:
-        bad: each path that cannot be read, with an error message.
-    """
+    """Returns the report, with numbers that are not rounded, as data for JSON."""
     from dataclasses import asdict
 
     return {

@@ -1,7 +1,6 @@
 """The command `rl @ FILE …`: trains a model by reinforcement learning, with the settings of a run file.
 
-Two training engines can do this: the embedded engine, which is part of air, and prime-rl, which is another
-program.
+The training engine is `embedded`, which is part of air, or prime-rl, which is another program.
 """
 
 from __future__ import annotations
@@ -30,10 +29,6 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `rl` to the parser.
-
-    All other arguments are run files (TOML), or dotted keys that change settings of these files.
-    """
     parser.usage = "rl @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
     parser.add_argument(
         "--dry-run", action="store_true", help="check and print the settings, then stop"
@@ -58,10 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Chooses the training engine, and trains the model with it.
-
-    Returns the exit code: 0 on success, 130 if the embedded engine was interrupted.
-    """
     from air.train.config import overrides
 
     sources = overrides.read_files(args.rest)  # before heavy imports: a file may be missing
@@ -119,15 +110,12 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
 
 
 def _say(lines: Sequence[str]) -> None:
-    """Prints `lines` to standard error, because a dry run prints only the settings to standard output."""
+    """Prints to standard error, because a dry run prints only the settings to standard output."""
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def train(config: RunConfig) -> int:
-    """Trains with the embedded training engine and the settings in `config`.
-
-    Returns the exit code: 0 after the last step, 130 if interrupted.
-    """
+    """Trains with the embedded engine; returns 0 after the last step, 130 if interrupted."""
     from air.train.loop import run_folder
 
     run_folder.start_from(config)  # reports problems before torch and a model are loaded
@@ -169,11 +157,7 @@ async def _cancellable(engine: EmbeddedRun) -> Outcome:
 
 
 def _baselines(config: RunConfig) -> dict[str, float]:
-    """Returns the baseline score of each task that the settings name, by task id.
-
-    Raises:
-        MissingError: a task does not exist.
-    """
+    """Returns the baseline score of each task that the settings name."""
     from air import tasks
     from air.env.config import ResearchEnvConfig
 
@@ -187,10 +171,7 @@ def _baselines(config: RunConfig) -> dict[str, float]:
 
 
 def _log_to(path: Path, early: MemoryHandler) -> None:
-    """Writes all log messages from now on to the file `path`.
-
-    First writes the messages that are stored in `early` to this file.
-    """
+    """Writes the messages stored in `early`, and all log messages from now on, to a file."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     early.setTarget(handler)

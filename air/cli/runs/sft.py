@@ -18,10 +18,6 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `sft` to the parser.
-
-    All other arguments are run files (TOML), or dotted keys that change settings of these files.
-    """
     parser.usage = "sft @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
     parser.add_argument(
         "--dry-run", action="store_true", help="check and print the settings, then stop"
@@ -29,10 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Trains a model with the settings from the run files and the dotted keys; returns the exit code 0.
-
-    With the flag `--dry-run`, only prints the settings.
-    """
     from air.train.config import overrides
     from air.train.config.sft_config import SFTRunConfig
 
@@ -45,12 +37,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def train(config: SFTRunConfig) -> Path:
-    """Trains a model on demonstrations, with the settings in `config`.
+    """Trains a model on demonstrations and returns its folder.
 
-    Returns the folder of the trained model.
-
-    Raises:
-        UsageError: the model, the demonstrations or the output folder cannot be used.
+    Raises UsageError if the model, the demonstrations or the output folder cannot be used.
     """
     from air.errors import UsageError
     from air.train.loop import run_folder

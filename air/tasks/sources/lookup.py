@@ -21,17 +21,11 @@ _SHARED = "_shared"
 
 
 def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = None) -> TaskSpec:
-    """Finds the task with the id `task_id`; returns its declaration, read from `task.toml` or from MLGym.
+    """Finds a task by its id and reads its declaration from `task.toml` or a checkout of MLGym.
 
-    Args:
-        roots: folders of tasks, searched in this order; if empty, the folder of tasks that ship with air.
-        mlgym_root: the folder of the checkout of MLGym, in which ids that begin with `mlgym:` are looked up.
-            If None, the environment variable `AIR_MLGYM_ROOT` must contain its path.
-
-    Raises:
-        MissingError: there is no such task; or, for one of MLGym's tasks, no checkout is given or the task
-            cannot be used.
-        ConfigError: the task's `task.toml` is invalid; the message names the file and the key.
+    `roots` are folders of tasks in order of search (default: the shipped ones). Ids that begin with `mlgym:`
+    are looked up in `mlgym_root` or the environment variable `AIR_MLGYM_ROOT`. Raises MissingError if there
+    is no such task or checkout, and ConfigError, naming file and key, if `task.toml` is invalid.
     """
     if task_id.startswith(_MLGYM):
         if (checkout := mlgym(mlgym_root)) is None:
@@ -52,33 +46,20 @@ def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = 
 
 
 def available(roots: Sequence[Path] = ()) -> list[str]:
-    """Returns the sorted ids of all tasks in the folders `roots`.
-
-    If `roots` is empty, these are the tasks that ship with air.
-    """
+    """Returns the sorted ids of all tasks in the folders `roots`, by default of those that ship with air."""
     found = {file.parent.name for root in _roots(roots) for file in root.glob("*/task.toml")}
     return sorted(found)
 
 
 def mlgym(root: Path | None = None) -> Checkout | None:
-    """Returns the checkout of MLGym in the folder `root`.
-
-    If `root` is None, the environment variable `AIR_MLGYM_ROOT` names the folder. If this variable is not set
-    either, the result is None.
-
-    Raises:
-        MissingError: the given folder is not a checkout of MLGym.
-    """
+    """Returns the checkout of MLGym in `root` or `AIR_MLGYM_ROOT`, as `find_checkout` does."""
     from air.tasks.sources.mlgym import find_checkout
 
     return find_checkout(root)
 
 
 def folder_hash(folder: Path) -> str:
-    """Returns the SHA-256, in hex, of the names and contents of all files below a folder.
-
-    Files in folders named `__pycache__` are left out.
-    """
+    """Returns the SHA-256, in hex, of the names and contents of all files that `walk` yields."""
     digest = hashlib.sha256()
     for file in walk(folder):
         data = file.read_bytes()
@@ -88,7 +69,7 @@ def folder_hash(folder: Path) -> str:
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Yields all files below a folder in a fixed order, except files in folders named `__pycache__`."""
+    """Yields all files below a folder in a fixed order, except in `__pycache__` folders."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not any(part in _IGNORED for part in path.parts):
             yield path
@@ -152,7 +133,7 @@ def _choices(places: Sequence[Path]) -> str:
 
 
 def _task_hash(folder: Path, shared: Sequence[Path]) -> str:
-    """Returns the SHA-256, in hex, of a task's folder and of the files in `_shared` that its grader uses."""
+    """Hashes a task's folder and the files in `_shared` that its grader uses."""
     own = folder_hash(folder)
     others = [path for path in shared if path.parent.name == _SHARED]
     if not others:

@@ -46,9 +46,7 @@ def one_line(text: str, width: int) -> str:
 
 
 def cut(text: str, limit: int) -> tuple[str, int]:
-    """Removes the middle of a text of more than `limit` characters; returns the text and the number
-    removed.
-    """
+    """Removes the middle of a text above `limit` characters; returns the text and the number removed."""
     if len(text) <= limit:
         return text, 0
     head, tail = limit * 2 // 3, limit // 3
@@ -57,9 +55,7 @@ def cut(text: str, limit: int) -> tuple[str, int]:
 
 
 def clean_cut(text: str, limit: int) -> str:
-    """Cleans a text and removes its middle beyond `limit` characters, which of a very long text stays
-    uncleaned.
-    """
+    """Cleans a text and removes its middle above `limit` characters, which is not cleaned if very long."""
     if len(text) <= 8 * limit:
         return cut(clean(text), limit)[0]
     head = clean(text[: 2 * limit])[: limit * 2 // 3]

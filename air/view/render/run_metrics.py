@@ -20,9 +20,7 @@ def series(rows: Sequence[Row], name: str) -> list[tuple[int, float]]:
 
 
 def smooth(points: Sequence[tuple[int, float]], width: int = SMOOTH) -> list[tuple[int, float]]:
-    """Replaces each value of a curve of points (step, value) by the mean of the last `width` values up to
-    it.
-    """
+    """Replaces each value of a curve (points of step, value) by the mean of the last `width` values."""
     values = [value for _, value in points]
     return [
         (step, fmean(values[max(0, i + 1 - width) : i + 1])) for i, (step, _) in enumerate(points)

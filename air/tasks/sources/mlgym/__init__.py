@@ -1,14 +1,9 @@
 """Makes the tasks in the user's own checkout of MLGym available under the ids `mlgym:<config name>`.
 
-This package contains nothing from MLGym (licence CC-BY-NC). The user names the folder of the checkout by the
-key `mlgym_root` in a run file (TOML), by the flag `--mlgym-root` or by the environment variable
-`AIR_MLGYM_ROOT`. Files in the checkout are never changed. `air tasks` shows in one line why a task is
-incomplete in the checkout or cannot run on this machine.
-
-The checkout provides the description, starter code, data, time limits, baseline scores and the evaluation
-script, which runs unchanged. Air's file `table.toml`, and further entries in the checkout's
-`configs/air.toml`, provide what MLGym's files lack: the primary metric and its direction, the target, the
-artefact, the data that the agent is allowed to see, and the resources of a box.
+This package contains nothing from MLGym (licence CC-BY-NC), and never changes the checkout, which provides
+description, starter code, data, time limits, baseline scores and the evaluation script. Air's `table.toml`,
+and the checkout's `configs/air.toml`, provide what MLGym lacks: primary metric, target, artefact, the data
+that the agent may see, and the resources of a box.
 
 Differences from MLGym, all on purpose:
 
@@ -22,12 +17,6 @@ Differences from MLGym, all on purpose:
   the strategy's moves.
 - MLGym takes the first line of a model's evaluation that begins with `{` as the score. Air takes the last
   one, because the agent's code can print such lines before the evaluation script prints the score.
-
-A task's `trust` states how grading uses the artefact. `data`: the grader only reads it. `code`: the artefact
-runs as another user, in another process than the evaluation script. `evaluator`: MLGym's own script imports
-the artefact, so a determined agent can print any score. The script then still runs as another user in a
-grader box, and a script that ended early earns nothing; but read the submitted files before you believe a
-score of such a task.
 """
 
 from __future__ import annotations

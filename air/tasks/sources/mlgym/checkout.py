@@ -25,7 +25,7 @@ from air.tasks.spec import RewardScale, TaskGrader, TaskLimits, TaskSpec
 PREFIX = "mlgym:"
 ROOT_VARIABLE = "AIR_MLGYM_ROOT"
 HOME = "/home/agent/workspace"
-"""The path of the workspace that MLGym's scripts contain. In a grader box, the workspace has another path."""
+"""The workspace's path in MLGym's scripts; a grader box has another one."""
 _SPARE_SECONDS = 120.0
 _RUNS_ALONE = 4
 """The time limit of an episode is at least this number times the time limit of a command."""
@@ -33,14 +33,13 @@ _RUNS_ALONE = 4
 
 @dataclass(frozen=True)
 class Status:
-    """A report on one of MLGym's tasks: whether it can be used, and the reason if it cannot."""
+    """Whether one of MLGym's tasks can be used, and the reason if it cannot."""
 
     id: str
     """The task's id: `mlgym:<config name>`."""
     state: Literal["ready", "needs", "missing"]
-    """`ready`: the task can be used. `needs`: the task can be used only with things that a usual box lacks,
-    such as GPUs. `missing`: the task cannot be used, because the checkout or air's file `table.toml` lacks
-    something."""
+    """`needs`: the task needs what a usual box lacks, such as GPUs. `missing`: the task cannot be used,
+    because the checkout or air's file `table.toml` lacks something."""
     reason: str
     """Why the task is not ready, in one line; empty if it is ready."""
     task: TaskSpec | None
@@ -48,13 +47,9 @@ class Status:
 
 
 def find_checkout(root: Path | None = None) -> Checkout | None:
-    """Returns the checkout of MLGym in the folder `root`.
+    """Returns the checkout of MLGym in `root` or else in the environment variable `AIR_MLGYM_ROOT`, or None.
 
-    If `root` is None, the environment variable `AIR_MLGYM_ROOT` names the folder. If this variable is not set
-    either, the result is None.
-
-    Raises:
-        MissingError: the given folder is not a checkout of MLGym.
+    Raises MissingError if the folder is not a checkout of MLGym.
     """
     if root is not None:
         return Checkout(root)
@@ -63,20 +58,12 @@ def find_checkout(root: Path | None = None) -> Checkout | None:
 
 
 class Checkout:
-    """A checkout of MLGym, which is the folder of a clone of its Git repository.
+    """The folder of a clone of MLGym, which is never changed. Each call reads the files of a task again.
 
-    The files in the checkout are never changed. Each call of a method reads the files of a task again.
+    Errors name `said_by`, the setting that gave `root`. Raises MissingError if `root` is not a checkout.
     """
 
     def __init__(self, root: Path, *, said_by: str = "mlgym_root") -> None:
-        """
-        Args:
-            root: the folder. A relative path is resolved at once, from the current folder.
-            said_by: the name of the setting that gave `root`, for error messages.
-
-        Raises:
-            MissingError: `root` is not a checkout of MLGym.
-        """
         self.root = root.expanduser().resolve()
         if not (self.root / "configs" / "tasks").is_dir():
             raise MissingError(
@@ -87,15 +74,11 @@ class Checkout:
         self._table = read_table(self.root)
 
     def names(self) -> list[str]:
-        """Returns the sorted file names of the task configs in the checkout, without `.yaml`."""
+        """Returns the sorted file names of the task configs, without `.yaml`."""
         return sorted(file.stem for file in (self.root / "configs" / "tasks").glob("*.yaml"))
 
     def load(self, name: str) -> TaskSpec:
-        """Reads the task whose config has the file name `name` (without `.yaml`) and returns it.
-
-        Raises:
-            MissingError: the task cannot be used; the message says why in one line.
-        """
+        """Reads the task with the config `name` (without `.yaml`). Raises MissingError."""
         try:
             return self._load(name)
         except Unusable as error:
@@ -106,7 +89,7 @@ class Checkout:
             ) from None
 
     def status(self, name: str) -> Status:
-        """Returns a report on the task whose config has the file name `name` (without `.yaml`)."""
+        """Returns a report on the task with the config `name` (without `.yaml`)."""
         try:
             task = self._load(name)
             needs = self._needs(name)
@@ -150,11 +133,7 @@ class Checkout:
         return task.read_from(self.root, source.digest(task.model_dump_json()), source)
 
     def _script(self, config: TaskConfig) -> str:
-        """Returns the path of the task's evaluation script, relative to the workspace.
-
-        Raises:
-            Unusable: the config names no evaluation script, or one that is not part of the starter code.
-        """
+        """Returns the evaluation script's path in the workspace; raises Unusable if starter code lacks it."""
         if not config.evaluation_paths:
             raise Unusable("its config names no evaluation script")
         script = config.evaluation_paths[0]
@@ -197,7 +176,7 @@ class Checkout:
         )
 
     def _needs(self, name: str) -> str:
-        """Returns a text for people: what the task needs and a usual box lacks (GPUs, image, hub cache)."""
+        """Says what the task needs and a usual box lacks (GPUs, image, hub cache)."""
         entry, config = self._table[name], read_task(self.root, name)
         hub = [d.data_path for d in read_datasets(self.root, config) if not d.is_local]
         parts = [f"{entry.gpus} GPU{'s' * (entry.gpus > 1)}"] if entry.gpus else []
@@ -215,11 +194,9 @@ class Checkout:
 
 
 def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
-    """Returns the task's limits: those in `table.toml`, but with the time limits from MLGym's config.
+    """Returns the limits of `table.toml` with MLGym's time limits.
 
-    Args:
-        waits: whether the grader runs the agent's code and waits for it. If so, the time limit of the grader
-            is 120 seconds longer.
+    If the grader runs the agent's code and `waits` for it, its time limit is 120 seconds longer.
     """
     return entry.limits.model_copy(
         update={
@@ -231,7 +208,7 @@ def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
 
 
 def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> dict[str, object]:
-    """Returns the settings that the grader's program `air/tasks/sources/mlgym/grader/grade.py` gets."""
+    """Returns the settings for `air/tasks/sources/mlgym/grader/grade.py`."""
     return {
         "kind": config.kind,
         "script": script,
@@ -247,11 +224,7 @@ def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> d
 
 
 def _baseline(config: TaskConfig, entry: Entry) -> float:
-    """Returns the baseline score for the task's metric: the one in MLGym's config, else `entry.baseline`.
-
-    If `entry.own_baseline` is set, the result is always `entry.baseline`. The metric's name is looked up
-    without regard to upper and lower case.
-    """
+    """Returns the baseline score in MLGym's config (its metric in any letter case), or `entry.baseline`."""
     stated = config.baseline_scores[0] if config.baseline_scores else {}
     scores = {name.lower(): score for name, score in stated.items()}
     if entry.own_baseline:

@@ -1,8 +1,7 @@
-"""Reads MLGym's configuration files (configs): `configs/tasks/*.yaml` and the dataset configs that they name.
+"""Reads MLGym's configuration files: `configs/tasks/*.yaml` and the dataset configs that they name.
 
-Keys that air does not use are ignored. In a config, the paths of dataset configs are relative to `configs/`.
-The paths of data and starter code are relative to the checkout's root, and the paths of evaluation and
-baseline scripts are relative to the workspace.
+Keys that air does not use are ignored. Paths of dataset configs are relative to `configs/`, paths of data and
+starter code to the checkout's root, and paths of evaluation and baseline scripts to the workspace.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _DEFAULT_SECONDS = 3600.0
 
 
 class Unusable(Exception):
-    """Raised if a task in a checkout of MLGym cannot be used. The message gives the reason in one line."""
+    """A task in a checkout of MLGym cannot be used. The message gives the reason in one line."""
 
 
 class _Foreign(BaseModel):
@@ -72,11 +71,7 @@ class TaskConfig(_Foreign):
 
     @property
     def kind(self) -> Kind:
-        """The kind of evaluation that the task needs: the value in `KINDS` for `task_entrypoint`.
-
-        Raises:
-            Unusable: `task_entrypoint` is not a task class of MLGym.
-        """
+        """The kind of evaluation; raises Unusable if `task_entrypoint` is not a task class of MLGym."""
         if self.task_entrypoint not in KINDS:
             raise Unusable(f"MLGym has no task class {self.task_entrypoint}")
         return KINDS[self.task_entrypoint]
@@ -91,28 +86,19 @@ ForeignT = TypeVar("ForeignT", bound=_Foreign)
 
 
 def read_task(root: Path, name: str) -> TaskConfig:
-    """Reads the file `configs/tasks/<name>.yaml` in the checkout `root` and returns the task's config.
-
-    Raises:
-        Unusable: the file is absent or not valid YAML, or a key is missing or invalid.
-    """
+    """Reads `configs/tasks/<name>.yaml`; raises Unusable if it is absent or invalid."""
     return _read(TaskConfig, root, f"configs/tasks/{name}.yaml")
 
 
 def read_datasets(root: Path, task: TaskConfig) -> list[DatasetConfig]:
-    """Reads the configs of a task's data sets from the checkout `root` and returns them.
-
-    Raises:
-        Unusable: a file is absent or not valid YAML, or a key is missing or invalid.
-    """
+    """Reads the configs of a task's data sets; raises Unusable if one is absent or invalid."""
     return [_read(DatasetConfig, root, f"configs/{name}") for name in task.dataset_configs]
 
 
 def describe(task: TaskConfig, datasets: list[DatasetConfig]) -> str:
-    """Returns the task's text for the agent, with the descriptions of the task's data sets filled in.
+    """Returns the task's text for the agent, with the descriptions of its data sets.
 
-    Raises:
-        Unusable: the description has a placeholder other than `{dataset_docs}`.
+    Raises Unusable if the text has a placeholder other than `{dataset_docs}`.
     """
     docs = "".join(f"{d.name.upper()}:\n{d.description}\n\n" for d in datasets)
     try:

@@ -1,8 +1,7 @@
 """Copies the files of one of MLGym's tasks from a checkout into the agent's and the grader's folders.
 
-The agent's workspace gets the starter code and, in `data/`, only the files that `table.toml` allows. The
-grader's folder gets air's grader programs and their settings `how.json`. Its folder `mlgym/` gets the files
-that MLGym's evaluation script expects in a workspace: the starter code and all data, including the answers.
+The agent gets the starter code and, in `data/`, only the files that `table.toml` allows. The grader gets its
+programs, `how.json`, and in `mlgym/` what the evaluation script expects, with all data and the answers.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _LARGE = 64 << 20
 
 @dataclass(frozen=True)
 class CheckoutSource:
-    """Provides the files of one of MLGym's tasks by copying them from a checkout of MLGym."""
+    """The files of one of MLGym's tasks in a checkout."""
 
     name: str
     """File name of the task's config in MLGym, without `.yaml`."""
@@ -42,8 +41,7 @@ class CheckoutSource:
     data: tuple[Path, ...] = ()
     """Folders of the checkout whose contents are copied into the task's folder `data/`."""
     table: Path | None = None
-    """The CSV file with all rows, from which `data/` is made if the checkout lacks the split data; None if
-    the checkout has it."""
+    """The CSV file with all rows, from which `data/` is made; None if the checkout has the split data."""
     shown: tuple[str, ...] = ()
     """Shell patterns (such as `*.csv`) for the names of the files in `data/` that the agent gets."""
     protected: tuple[str, ...] = field(default=())
@@ -51,27 +49,17 @@ class CheckoutSource:
 
     @property
     def solvers(self) -> Path:
-        """Path of the file with the task's reference solutions: in the checkout, else among air's own files.
-
-        The file might not exist.
-        """
+        """The reference solutions in the checkout or else among air's files; might not exist."""
         return self.own_solvers if self.own_solvers.is_file() else SOLVERS / f"{self.name}.toml"
 
     def digest(self, *more: str) -> str:
-        """Returns the SHA-256, in hex, of all that a score depends on: settings, programs, files, `more`."""
+        """Returns the SHA-256 of all that a score depends on: settings, programs, files, `more`."""
         digest = hashlib.sha256(json.dumps([self.how, self.shown, more], sort_keys=True).encode())
         for name, file in (*self._files(), *_below(PROGRAMS)):
             digest.update(f"{name}\n{_stamp(file)}\n".encode())
         return digest.hexdigest()
 
     def fill(self, agent: Path, grader: Path, split_seed: int, *, usual_seed: int) -> None:
-        """Copies the task's files into two empty folders: the agent's workspace and the grader's folder.
-
-        Args:
-            split_seed: the seed for random evaluations. If the checkout has only one CSV file with all rows,
-                it is also the seed for splitting them.
-            usual_seed: if `split_seed` has this value, the rows are split as MLGym splits them.
-        """
         workspace = grader / "mlgym"
         for source in self.starter:
             for name, file in _below(source, source.name):

@@ -1,9 +1,8 @@
 """Splits the data of MLGym's house prices task, because a checkout of MLGym can lack the split data.
 
-The checkout contains one CSV file with all rows. A fifth of the rows becomes the test set, and an eighth of
-the other rows becomes the validation set. Both are drawn as scikit-learn's `train_test_split` draws them:
-from the beginning of numpy's legacy `RandomState(42).permutation`. Cells that pandas 2 reads as missing are
-written empty, so that every version of pandas reads them alike.
+A fifth of the rows becomes the test set, an eighth of the others the validation set, drawn as scikit-learn's
+`train_test_split` draws them: from the beginning of numpy's `RandomState(42).permutation`. Cells that pandas
+2 reads as missing are written empty, so that every version of pandas reads them alike.
 """
 
 from __future__ import annotations
@@ -45,21 +44,15 @@ ItemT = TypeVar("ItemT")
 
 
 def original(data_path: Path) -> Path:
-    """Returns the path of the CSV file with all rows, from which the data folder `data_path` is made.
-
-    It is not checked whether the file exists.
-    """
+    """Returns the CSV file, which might not exist, from which the data folder `data_path` is made."""
     return data_path.parent / _ORIGINAL
 
 
 def house_prices(table: Path, dest: Path, state: int = STATE) -> None:
-    """Splits the rows of the CSV file `table` and writes the parts as files into the folder `dest`.
+    """Splits the rows of the CSV file `table` into files in the folder `dest`.
 
-    The parts are `train.csv`, `validation.csv`, `test.csv` (without prices) and `answer.csv` (the prices of
-    the test rows).
-
-    Args:
-        state: the random state with which the rows are drawn.
+    They are `train.csv`, `validation.csv`, `test.csv` (without prices) and `answer.csv` (the prices of the
+    test rows). `state` is the random state with which the rows are drawn.
     """
     with table.open(newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file)
@@ -75,7 +68,7 @@ def house_prices(table: Path, dest: Path, state: int = STATE) -> None:
 
 
 def _cut(items: Sequence[ItemT], share: float, state: int) -> tuple[list[ItemT], list[ItemT]]:
-    """Draws a share of `items` at random; returns (other items, drawn items), in scikit-learn's order."""
+    """Draws a share of `items`; returns (other items, drawn items) in scikit-learn's order."""
     import numpy
 
     order = numpy.random.RandomState(state).permutation(len(items))

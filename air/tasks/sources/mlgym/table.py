@@ -1,8 +1,7 @@
 """Reads `table.toml`, which has an entry for each of MLGym's tasks with what MLGym's own files lack.
 
-A file `configs/air.toml` in the checkout of MLGym can add or replace entries. So you can use your own MLGym
-tasks in air. If a file `configs/air/<name>.toml` contains reference solutions of such a task, `air tasks
-check` runs them.
+`configs/air.toml` in the checkout can add or replace entries, and `configs/air/<name>.toml` there can have
+reference solutions for `air tasks check`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ SHIPPED = Path(__file__).resolve().parent / "table.toml"
 
 
 class Entry(RewardScale):
-    """One entry of `table.toml`: settings for one of MLGym's tasks that MLGym's own files lack.
+    """Settings for one of MLGym's tasks that MLGym's own files lack.
 
     `baseline` is used only if the task's config in MLGym states no baseline, or if `own_baseline` is set.
     """
@@ -60,16 +59,9 @@ class Entry(RewardScale):
 
 
 def read_table(root: Path) -> dict[str, Entry]:
-    """Returns the entries for the tasks of a checkout of MLGym, by the name of the task's config.
+    """Returns the entries of `table.toml` and of the checkout's `configs/air.toml`, by config name.
 
-    The entries are those of air's `table.toml`. Entries in the checkout's `configs/air.toml` replace them or
-    are added.
-
-    Args:
-        root: the folder of the checkout.
-
-    Raises:
-        ConfigError: an entry is invalid; the message names the file, the entry and the key.
+    Raises ConfigError, naming file, entry and key, if an entry is invalid.
     """
     own = root / "configs" / "air.toml"
     entries = _entries(SHIPPED)
@@ -77,10 +69,7 @@ def read_table(root: Path) -> dict[str, Entry]:
 
 
 def _entries(file: Path) -> dict[str, Entry]:
-    """Reads the entries in one TOML file and returns them by name.
-
-    An entry with `like = "other"` inherits the keys of the entry `other`.
-    """
+    """Reads the entries of one file; one with `like = "other"` inherits the keys of `other`."""
     raw = read_toml(file)
     entries = {}
     for name, given in raw.items():
