@@ -27,11 +27,8 @@ async def to_the_end(work: Awaitable[T]) -> T:
 
 
 async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None = None) -> list[T]:
-    """Runs all coroutines in `works`, at most `at_once` of them at the same time; returns their results in
-    order.
-
-    If one coroutine raises an error, the others are cancelled. The error is raised after all have ended.
-    """
+    """Runs all coroutines in `works`, at most `at_once` at the same time; returns their results in order.
+    If one coroutine raises an error, the others are cancelled. The error is raised after all have ended."""
     gate = asyncio.Semaphore(at_once or max(1, len(works)))
 
     async def one(work: Coroutine[Any, Any, T]) -> T:

@@ -19,11 +19,8 @@ from air.errors import ConfigError, MissingError
 
 
 class BaseConfig(BaseModel):
-    """The base class of all configs (classes of settings): an immutable pydantic model that refuses unknown
-    keys.
-
-    The docstrings below the fields of a subclass become the descriptions of these fields.
-    """
+    """The base class of configs (classes of settings): an immutable pydantic model that refuses unknown keys.
+    The docstrings below the fields of a subclass become the descriptions of these fields."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
@@ -37,10 +34,8 @@ TOP_LEVEL = "(top level)"
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Returns the contents of a TOML file, or of a JSON file if its name ends in `.json`, as a dict.
-
     Raises MissingError if the file does not exist. Raises ConfigError if it cannot be read, is not valid TOML
-    or JSON, or has no table (dict) at its top level.
-    """
+    or JSON, or has no table (dict) at its top level."""
     try:
         text = path.read_text(encoding="utf-8")
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
@@ -57,10 +52,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> ConfigT:
     """Checks the settings in `data`, and returns them as an object of the config class `kind`.
-
     Raises ConfigError if a key is unknown or has a bad value. The message begins with `where`, the file or
-    setting from which `data` comes, and names the first such key.
-    """
+    setting from which `data` comes, and names the first such key."""
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -72,9 +65,7 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
 
 def plugin(path: str) -> Any:
     """Imports and returns the object that `path` names in the form `module:name`.
-
-    Raises MissingError if the object cannot be imported, and ConfigError if `path` does not have this form.
-    """
+    Raises MissingError if the object cannot be imported, and ConfigError if `path` is malformed."""
     module, colon, name = path.partition(":")
     if not (module and colon and name):
         raise ConfigError(f"{path!r} must be of the form `module:name`", where="plugin")
@@ -93,8 +84,7 @@ class BadKey:
     """One error that pydantic found in a config: the wrong key, and a text for the error message."""
 
     path: tuple[str, ...]
-    """The parts of the wrong key, outermost TOML table first. Empty if the error concerns the whole
-    config."""
+    """The wrong key's parts, outermost TOML table first. Empty if the error concerns the whole config."""
     unknown: bool
     """Whether the key is wrong because the config class has no such key."""
     message: str

@@ -27,9 +27,7 @@ class AirError(Exception):
 
 class UsageError(AirError):
     """The user's input is wrong. The error's text names the place, the problem and the remedy.
-
-    `where` is the file, flag or key at fault; `remedy` says what the user can do about it.
-    """
+    `where` is the file, flag or key at fault; `remedy` says what the user can do about it."""
 
     def __init__(self, message: str, *, where: str = "", remedy: str = "") -> None:
         parts = [f"{where}: {message}" if where else message]
@@ -71,17 +69,14 @@ class BoxFileError(AirError):
 
 
 class ArtefactError(AirError):
-    """The agent's artefact (its graded files) is missing or malformed. The agent is shown the error's
-    text."""
+    """The agent's artefact (its graded files) is missing or malformed. The agent sees the error's text."""
 
 
 @contextmanager
 def boundary(kind: type[Exception], doing: str, *foreign: type[Exception]) -> Iterator[None]:
     """Context manager: if the `with` block raises an exception of a type in `foreign`, raises `kind` instead.
-
     The text of the new exception is `doing` (a description of the block), a colon, and the old exception's
-    text. Exceptions of all other types pass unchanged.
-    """
+    text. Exceptions of all other types pass unchanged."""
     try:
         yield
     except foreign as error:

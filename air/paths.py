@@ -15,9 +15,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 def shipped(name: str) -> Path:
     """Returns the path of a folder that comes with air: `tasks`, `configs` or `images`.
-
-    In a git checkout the folder is beside the package `air`; in an installed wheel it is inside the package.
-    """
+    In a git checkout the folder is beside the package `air`; in an installed wheel it is inside."""
     beside = _PACKAGE.parent / name
     if (_PACKAGE.parent / "pyproject.toml").is_file() and beside.is_dir():
         return beside
@@ -26,10 +24,7 @@ def shipped(name: str) -> Path:
 
 def cache() -> Path:
     """Returns the path of the user's cache folder, without creating the folder.
-
-    The path is `$AIR_CACHE`, else `$XDG_CACHE_HOME/air`, else `~/.cache/air`. Raises MissingError if this
-    user has no home folder.
-    """
+    It is `$AIR_CACHE`, `$XDG_CACHE_HOME/air` or `~/.cache/air`. Raises MissingError without a home folder."""
     given = os.environ.get("AIR_CACHE")
     try:
         if given:
@@ -43,9 +38,7 @@ def cache() -> Path:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Context manager: while the `with` block runs, no other process can lock the file `path`.
-
-    Waits until the file is free. Creates the file and its folder if necessary. Yields no value.
-    """
+    Waits until the file is free. Creates the file and its folder if necessary. Yields no value."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

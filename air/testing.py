@@ -26,8 +26,7 @@ _CHATML = re.compile(
 
 
 class ScriptedServer:
-    """An HTTP server on loopback that gives scripted replies in place of a model, while its `with` block
-    runs.
+    """An HTTP server on loopback that gives scripted replies, not a model's, while its `with` block runs.
 
     Several threads may call `script`, which returns the next reply of a conversation. With `tokenizer`, the
     tokenizer of a ChatML model such as Qwen, the server also supports vLLM's protocol of token ids, and ends
@@ -64,8 +63,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def replies(*texts: str) -> Script:
-    """Returns a script for `ScriptedServer` that gives the replies `texts` in order, and then repeats the
-    last."""
+    """Returns a script for `ScriptedServer` that gives the replies `texts` in order and repeats the last."""
 
     def script(conversation: Sequence[Message]) -> str:
         spoken = sum(1 for message in conversation if message["role"] == "assistant")
@@ -152,8 +150,7 @@ def _completion(model: str, reply: str | Message, prompt_tokens: int) -> dict[st
 
 
 def _events(completion: dict[str, Any]) -> bytes:
-    """Returns a chat completion as a stream of server-sent events: the reply, the finish reason, and the
-    usage."""
+    """Returns a chat completion as server-sent events: the reply, the finish reason, and the usage."""
     base = {**completion, "object": "chat.completion.chunk"}
     choice, usage = base.pop("choices")[0], base.pop("usage")
     delta = dict(choice["message"])

@@ -25,8 +25,7 @@ class AirTasksetConfig(vf.TasksetConfig):
     tasks: list[str] = Field(default=["titanic"], min_length=1)
     """The ids of the run's tasks. The command `air tasks` lists the available ids."""
     task_roots: list[Path] = Field(default_factory=list)
-    """Folders that are searched for tasks, in this order. If any is given, the tasks of air itself are not
-    used."""
+    """Folders that are searched for tasks, in this order. If any is given, air's own tasks are not used."""
     mlgym_root: Path | None = None
     """The folder of an MLGym checkout, for tasks whose id begins with `mlgym:`. None: `$AIR_MLGYM_ROOT`."""
     examples_per_task: int = Field(1, ge=1)
@@ -40,8 +39,7 @@ class AirHarnessConfig(vf.HarnessConfig):
     id: str = "air"
     """The name of the verifiers plugin that supplies the harness; `air` is this package."""
     format: str = "fenced"
-    """The action format, which defines how the model writes an action: `fenced`, `mlgym`, or your own
-    `module:Class`."""
+    """The action format: how the model writes an action. `fenced`, `mlgym`, or your own `module:Class`."""
 
     @field_validator("format")
     @classmethod
@@ -59,14 +57,13 @@ class AirHarnessConfig(vf.HarnessConfig):
     """The number of lines of an open file that the tools of the format `mlgym` show at once. If these lines
     have more than `max_observation_tokens` tokens, their middle is still cut out."""
     overlap: int = Field(2, ge=0)
-    """Format `mlgym`: the number of lines that are shown both before and after the agent scrolls in a
-    file."""
+    """Format `mlgym`: the number of lines shown both before and after the agent scrolls in a file."""
     memory: bool = False
     """Format `mlgym`: whether the agent has tools to keep notes during its episode."""
     history: int | None = Field(None, ge=1)
     """How many observations, counted from the latest, are sent to the model; a short note replaces older
-    ones. None: all. Only for evaluation: it changes earlier parts of the prompt, so an episode is no longer
-    one training sample."""
+    ones. None: all. Only for evaluation: the prompt's earlier parts change, so an episode is no single
+    training sample."""
     max_observation_tokens: int = Field(1024, ge=16)
     """The upper limit on the tokens of one observation. The middle of a longer observation is cut out, with a
     mark in its place, and the metric `cut_observations` counts it."""
@@ -80,14 +77,11 @@ class AirHarnessConfig(vf.HarnessConfig):
     @classmethod
     def own_fields(cls) -> set[str]:
         """Returns the names of the settings that this class adds to those of verifiers, except `format`.
-
-        Trajectories record these settings, but not those of verifiers itself, which may contain secrets.
-        """
+        Trajectories record these settings, but not those of verifiers itself, which may contain secrets."""
         return set(cls.model_fields) - set(vf.HarnessConfig.model_fields) - {"format"}
 
     def tool_settings(self, hosts: tuple[str, ...]) -> ToolSettings:
-        """Returns the settings of the agent's tools; `hosts` are the network hosts that the task's box may
-        reach."""
+        """Returns the settings of the agent's tools; `hosts` are the network hosts that the box may reach."""
         return ToolSettings(
             window=self.window, overlap=self.overlap, memory=self.memory, hosts=hosts
         )
@@ -117,13 +111,10 @@ class AirHarnessConfig(vf.HarnessConfig):
 
 class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """Settings of the research environment: the keys under `[….env]` in a run file (TOML).
-
-    The base class `RewardSettings` defines the settings of the reward.
-    """
+    The base class `RewardSettings` defines the settings of the reward."""
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=10)
-    """The settings of the agent. `runtime.type` is `docker` (boxes are containers) or `subprocess` (plain
-    processes)."""
+    """The settings of the agent. `runtime.type` is `docker` (boxes are containers) or `subprocess`."""
     credit: Literal["episode", "segment"] = "episode"
     """How the reward of an episode is assigned to traces (records of verifiers, each of which becomes one
     training sample). `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each
@@ -136,22 +127,19 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     record_diffs: bool = True
     """Whether a trajectory contains the changes that each step made in the workspace."""
     record_traces: bool = True
-    """Whether verifiers' traces, with tokens and log probabilities, are written to files beside the
-    trajectories."""
+    """Whether verifiers' traces (tokens, log probabilities) are written to files beside the trajectories."""
     record_artefacts_mb: float = Field(16.0, ge=0, allow_inf_nan=False)
     """The largest artefact (the agent's graded files), in MiB, that is stored beside the trajectories, so
     that it can be graded again later. 0: no artefact is stored."""
     record_artefacts_total_mb: float = Field(2048.0, ge=0, allow_inf_nan=False)
-    """The upper limit, in MiB, on the total compressed size of the artefacts that are stored in one
-    `record_dir`."""
+    """The upper limit, in MiB, on the total compressed size of the artefacts in one `record_dir`."""
     max_boxes: int = Field(32, ge=1)
     """The highest number of agents' boxes that run at the same time in this process."""
     warm_boxes: int = Field(0, ge=0)
     """For each kind of box, the number of boxes that are started before an episode needs them."""
     gpus: Literal["auto"] | list[str] = Field(default_factory=list)
     """The GPUs that boxes may use: indices from `nvidia-smi` (`["7"]`), UUIDs, or beginnings of UUIDs.
-    `auto`: all GPUs in the environment variable `CUDA_VISIBLE_DEVICES`, except `trainer_gpus` and
-    `inference_gpus`."""
+    `auto`: all GPUs in `CUDA_VISIBLE_DEVICES` except `trainer_gpus` and `inference_gpus`."""
     trainer_gpus: list[str] = Field(default_factory=list)
     """The GPUs of the trainer, named as in `gpus`. Boxes must not use them."""
     inference_gpus: list[str] = Field(default_factory=list)
@@ -216,8 +204,7 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
 
 def check_history(env: vf.EnvConfig) -> None:
-    """Raises ConfigError if the harness's setting `history` is set, because training needs every
-    observation."""
+    """Raises ConfigError if the harness's `history` is set, because training needs every observation."""
     harness = env.agent.harness if isinstance(env, ResearchEnvConfig) else None
     if isinstance(harness, AirHarnessConfig):
         harness.check_history()

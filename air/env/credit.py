@@ -46,12 +46,9 @@ class Ledger:
     _so_far: dict[str, float] = field(default_factory=dict)
 
     def note(self, nodes: int, terms: Mapping[str, float], *, ends: bool) -> None:
-        """Adds a payment for the reward that arose since the last call, if any arose or if a segment ends
-        here.
-
+        """Adds a payment for the reward that arose since the last call, if there is any or a segment ends.
         `nodes` is the present number of nodes in the trace, `terms` the present values of all reward terms;
-        `ends` tells whether a `validate` ends a segment here.
-        """
+        `ends` tells whether a `validate` ends a segment here."""
         arisen = {
             name: value - self._so_far.get(name, 0.0)
             for name, value in terms.items()
@@ -79,10 +76,7 @@ class Segment:
 
 def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segment]:
     """Returns the segments of an episode in order; the list is never empty.
-
-    `sampled` tells for each node (message) of the trace whether the model wrote it; `payments` come from
-    `Ledger`.
-    """
+    `sampled` tells for each node of the trace whether the model wrote it; `payments` come from `Ledger`."""
     parts: list[Segment] = []
     start, unpaid = 0, Segment(0, 0, {})
     for payment in payments:
@@ -160,8 +154,7 @@ def _part(trace: Any, number: int, parts: Sequence[Segment]) -> Any:
 
 
 def _as_context(node: Any) -> Any:
-    """Returns a copy of a node (message) that training uses only as context: not sampled, with an all-false
-    mask."""
+    """Returns a copy of a node (message) that is only context for training: not sampled, all-false mask."""
     fields = type(node).model_fields
     gone = {name: None for name in ("sampling_mask", "kept_tokens") if name in fields}
     return node.model_copy(

@@ -1,8 +1,7 @@
 """Finds what each step of an agent changed in its workspace, as a unified diff.
 
 After a step, one `find` in the box lists the regular files with size, times and inode; only files for which
-these changed are read again. Links are not followed. A file that is unreadable, large or no text is only
-named.
+these changed are read again. Links are not followed. Unreadable, large and binary files are only named.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ class _File:
 
 @dataclass
 class Differ:
-    """Finds the changes that each step makes in the workspace of one box: `start` once, then `diff` after
-    every step."""
+    """Finds each step's changes in a box's workspace: call `start` once, then `diff` after every step."""
 
     box: Box
     _index: dict[str, _File] = field(default_factory=dict)
@@ -61,8 +59,7 @@ class Differ:
     """How many lines the current call of `diff` may still compare; it starts at `STEP_LINES`."""
 
     async def start(self) -> None:
-        """Reads the workspace's present state for the first call of `diff`. Raises BoxDiedError if the box is
-        gone."""
+        """Reads the workspace for the first call of `diff`. Raises BoxDiedError if the box is gone."""
         found = await self._list()
         if isinstance(found, str):
             return  # the first `diff` reports that the workspace cannot be listed
@@ -73,9 +70,7 @@ class Differ:
 
     async def diff(self) -> Diff:
         """Returns what changed in the workspace since the last call of `diff` or `start`.
-
-        Raises BoxDiedError if the box is gone.
-        """
+        Raises BoxDiedError if the box is gone."""
         began, self._lines_left = time.monotonic(), STEP_LINES
         found = await self._list()
         if isinstance(found, str):
@@ -104,11 +99,8 @@ class Differ:
     async def _change(
         self, path: str, now: _File | None, *, read: bool
     ) -> tuple[FileChange | None, str]:
-        """Compares a file with its earlier content; returns a summary and the diff, or None and "" without a
-        change.
-
-        `now` is None if the file was deleted. If `read` is false, the file is only named.
-        """
+        """Compares a file with its old content; returns a summary and the diff (None and "" if unchanged).
+        `now` is None if the file was deleted. If `read` is false, the file is only named."""
         was, old = self._index.get(path), self._texts.pop(path, None)
         new = await self._read(path, now) if now is not None and read else None
         if now is not None and new is not None:

@@ -35,9 +35,7 @@ from air.worlds.research.world import ResearchWorld
 
 class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     """A verifiers environment in which one agent works on one research task in one box.
-
-    All episodes of a process share a pool of boxes for agents and a pool of boxes for graders.
-    """
+    All episodes of a process share a pool of boxes for agents and a pool of boxes for graders."""
 
     def __init__(self, config: ResearchEnvConfig) -> None:
         super().__init__(config)
@@ -87,10 +85,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
         """Runs one episode, from its first turn to its grades, in a box that no other episode uses.
-
         Raises InfrastructureError if too many consecutive episodes have failed (see
-        `air.env.failure_breaker`).
-        """
+        `air.env.failure_breaker`)."""
         await asyncio.to_thread(self._breaker.check)
         try:
             trace = await self._play(task, agents)
@@ -148,9 +144,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     def world(self, spec: TaskSpec, box: Box) -> ResearchWorld:
         """Returns a new world for one episode in `box`, a box in which nothing has run.
-
-        The caller must then call `reset` of the world, which puts the task's files into the box.
-        """
+        The caller must then call `reset` of the world, which puts the task's files into the box."""
         if self._grader is None:
             raise RuntimeError("the environment is not serving: enter `env.serving()` first")
         return ResearchWorld(
@@ -175,8 +169,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return box_spec.model_copy(update={"image": self.config.image or box_spec.image})
 
     def _harness(self) -> AirHarnessConfig | None:
-        """Returns the settings of air's own harness (its agent loop), or None if the run uses another
-        harness."""
+        """Returns the settings of air's own harness (its agent loop), or None for another harness."""
         harness = self.config.agent.harness
         if harness is None:
             return AirHarnessConfig()
@@ -197,8 +190,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 def _gpus(
     config: ResearchEnvConfig, specs: Sequence[TaskSpec]
 ) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns the GPU pools of agents' boxes and of grader boxes, or None twice if the settings name no
-    GPUs."""
+    """Returns the GPU pools of agents' boxes and of graders, or None twice if the settings name no GPUs."""
     if not config.gpus:
         for spec in specs:
             if spec.gpus or spec.grader.gpus:

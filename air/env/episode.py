@@ -27,8 +27,7 @@ OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "o
 
 @dataclass
 class Counters:
-    """Counts of what happened in one episode (turns, format errors, …), and the seconds of its model
-    calls."""
+    """Counts of events in one episode (turns, format errors, …), and the seconds of its model calls."""
 
     turns: int = 0
     format_errors: int = 0
@@ -41,9 +40,7 @@ class Counters:
 @dataclass
 class Episode:
     """The state of one running episode: its world, its record, its counters and its reward so far.
-
-    `vf.Episode` is another class, with which verifiers describes the same episode.
-    """
+    `vf.Episode` is another class, with which verifiers describes the same episode."""
 
     id: str
     world: ResearchWorld
@@ -74,8 +71,7 @@ class Episode:
         self.world.on_validated = lambda: self._note(ends=True)
 
     def system(self, given: str | None) -> str:
-        """Returns the system prompt: the one from the settings, `given`, then the action format's
-        instructions."""
+        """Returns the system prompt: `given`, from the settings, then the action format's instructions."""
         if self.format is None:
             return given or ""
         tools = self.world.tools
@@ -84,8 +80,7 @@ class Episode:
         return "\n\n".join(part for part in (given, instructions) if part)
 
     def prompt(self, given: str, max_turns: int | None) -> str:
-        """Returns the first user prompt: the task's text `given`, then the opening text of the action
-        format."""
+        """Returns the first user prompt: the task's text `given`, then the action format's opening text."""
         if self.format is None:
             return given
         return given + self.format.opening(self.world.standing(max_turns))
@@ -98,8 +93,7 @@ class Episode:
         }
 
     async def start_diffs(self) -> None:
-        """If changes are recorded, reads the workspace's files, so that the changes of the first step can be
-        found."""
+        """If changes are recorded, reads the workspace's files, to find the changes of the first step."""
         if self.format and self.recorder.path is not None and self.config.record_diffs:
             self.differ = Differ(self.world.box)
             with self.world.times.as_recording():
@@ -116,11 +110,8 @@ class Episode:
         problem: str = "",
     ) -> None:
         """Writes one turn to the trajectory, with the changes that the turn made in the workspace.
-
         `shown` is the text that the model is shown next, and `left` the number of remaining turns (None: no
-        limit). If the reply has no action, `action` and `step` are None and `problem` says why: `format` or
-        `length`.
-        """
+        limit). Without an action, `action` and `step` are None and `problem` is `format` or `length`."""
         diff = await self._diff() if step is not None else None
         self.write_step(
             reply,
@@ -136,11 +127,8 @@ class Episode:
     def write_step(
         self, reply: str, action: str | None, step: Step | None, shown: str, **more: Any
     ) -> None:
-        """Writes one turn to the trajectory, like `record_step`, but does not look for changes in the
-        workspace.
-
-        `action` is the text of the reply's action. `more` are further fields of the trajectory's line.
-        """
+        """Writes one turn to the trajectory, as `record_step` does, but without changes in the workspace.
+        `action` is the text of the reply's action. `more` are further fields of the trajectory's line."""
         self.recorder.write(
             "step",
             turn=self.counters.turns,
@@ -187,10 +175,7 @@ class Episode:
 
     async def finish(self) -> None:
         """Grades the artefact at the end of the episode, and records the gradings.
-
-        The artefact is graded on the validation split, unless `submit` has done so, and then on the test
-        split.
-        """
+        The artefact is graded on the validation split, unless `submit` did so, and then on the test split."""
         await self.world.finish()
         for validation in self.world.validations[self.recorded :]:
             self.record_validation(validation)
@@ -220,8 +205,7 @@ class Episode:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the episode (scores, counts and times) by name, without scores that were never
-        computed."""
+        """The metrics of the episode (scores, counts and times) by name. Missing scores are left out."""
         world, counters = self.world, self.counters
         scored = [v for v in world.validations if v.score is not None]
         values = {
@@ -255,8 +239,7 @@ class Episode:
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def summary(self) -> dict[str, Any]:
-        """Returns the summary of the episode (scores, reward terms, metrics, payments), which the trace
-        stores in `info["air"]`."""
+        """Returns the episode's scores, reward terms, metrics and payments, for the trace's `info["air"]`."""
         return {
             "episode": self.id,
             "task": self.world.task.id,

@@ -33,12 +33,9 @@ class _Count:
 
 
 class Breaker:
-    """A counter of consecutive episodes that failed because of the infrastructure; all workers share its
-    `file`.
-
+    """A counter, shared by all workers, of consecutive episodes that failed because of the infrastructure.
     At `limit` failures (0: never) the breaker opens: from then on no episode may start. If `file` is None,
-    this process counts alone. All methods block while another process has locked the file.
-    """
+    this process counts alone. All methods block while another process has locked the file."""
 
     def __init__(self, limit: int, file: Path | None) -> None:
         self._limit, self._file = limit, file
@@ -60,15 +57,12 @@ class Breaker:
         self._count("")
 
     def failed(self, error: str) -> None:
-        """Adds one to the count, after an episode that failed because of the infrastructure with the text
-        `error`."""
+        """Adds one to the count, after an infrastructure failure of an episode with the text `error`."""
         self._count(error)
 
     def _count(self, error: str | None = None) -> _Count:
         """Updates the number of consecutive failures after an episode; returns the new count.
-
-        `error` is the reason of the failure, "" if the episode did not fail, or None to read the count only.
-        """
+        `error` is the reason of the failure, "" if there was none, or None to read the count only."""
         if self._file is None:
             before, self._own = self._own, self._next(self._own, error)
             self._say(before, self._own)
@@ -102,9 +96,7 @@ class Breaker:
 
 def opened(file: Path) -> str:
     """Returns the reason why the run that uses the breaker file `file` must stop, or "" if it may continue.
-
-    Raises ConfigError if the file cannot be used.
-    """
+    Raises ConfigError if the file cannot be used."""
     if not file.exists():
         return ""
     with _held(file) as held:
@@ -113,10 +105,7 @@ def opened(file: Path) -> str:
 
 def fresh(file: Path) -> dict[str, str]:
     """Removes the breaker file of an earlier run, so that a new run begins with a closed breaker.
-
-    Returns the environment variable that the processes of the new run need, and its value. Raises ConfigError
-    if the file cannot be used.
-    """
+    Returns the environment variable that the new run needs. Raises ConfigError if the file cannot be used."""
     with boundary(ConfigError, f"cannot use {file}", OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)

@@ -1,5 +1,4 @@
-"""Builds the first line (settings, machine, versions) and the last line (how the episode ended) of a
-trajectory."""
+"""Builds the first line (settings, machine, versions) and the last line (outcome) of a trajectory."""
 
 from __future__ import annotations
 
@@ -63,9 +62,7 @@ def config_hash(config: ResearchEnvConfig) -> str:
 
 def started(episode: Episode) -> dict[str, Any]:
     """Returns those fields of a trajectory's first line that do not come from verifiers.
-
-    `air.trajectories.Start` explains each field.
-    """
+    `air.trajectories.Start` explains each field."""
     world, config = episode.world, episode.config
     task, box = world.task, world.box
     harness = config.agent.harness or AirHarnessConfig()
@@ -106,9 +103,7 @@ def _settings(config: ResearchEnvConfig, harness: vf.HarnessConfig) -> dict[str,
 
 async def ended(episode: Episode, trace: vf.Trace | None) -> None:
     """Writes the verifiers trace to its own file, then the last line of the episode's trajectory.
-
-    Raises InfrastructureError if the disk is full or the folder cannot be written.
-    """
+    Raises InfrastructureError if the disk is full or the folder cannot be written."""
     where = await asyncio.to_thread(_write_trace, episode, trace)
     failed = episode.failed
     error = None if trace is None or trace.last_error is None else trace.last_error

@@ -20,9 +20,7 @@ from air.worlds.research.world import describe
 
 class ResearchData(vf.TaskData):
     """The data of one prompt: the task's text, its id, a digest of its files, and the seed of the episode.
-
-    verifiers writes these fields into its traces, so they must not contain labels, answers or paths.
-    """
+    verifiers writes these fields into its traces, so they must not contain labels, answers or paths."""
 
     task_id: str = ""
     """The id of the research task."""
@@ -34,14 +32,11 @@ class ResearchData(vf.TaskData):
 
 class ResearchTask(vf.Task[ResearchData]):
     """A research task with the methods that verifiers calls during an episode.
-
     The episode's state is an attribute of the runtime, verifiers' name for the place where commands run: a
-    box that `ResearchEnv` took from a pool, or a runtime that `vf-validate` or `vf-debug` started.
-    """
+    box that `ResearchEnv` took from a pool, or a runtime that `vf-validate` or `vf-debug` started."""
 
     spec: TaskSpec | None = None
-    """air's description of the task, which is never serialised; None if `AirTaskset` did not make this
-    object."""
+    """air's description of the task, never serialised; None if `AirTaskset` did not make this object."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Puts the task's files into the box, then writes the first line of the trajectory."""
@@ -77,9 +72,7 @@ class ResearchTask(vf.Task[ResearchData]):
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Grades the artefact of the finished episode, and stores the episode's summary in the trace.
-
-        Raises InfrastructureError if a grading failed, or if the episode's time ran out during a grading.
-        """
+        Raises InfrastructureError if a grading failed, or if the episode's time ran out during a grading."""
         episode = episode_of(runtime)
         if (gateway := gateway_of(runtime)) and gateway.failure:
             raise gateway.failure  # verifiers ignores errors that are raised after it has stopped an episode
@@ -91,11 +84,8 @@ class ResearchTask(vf.Task[ResearchData]):
 
     async def validate(self, runtime: vf.Runtime) -> bool:
         """Runs the task's first and last reference solutions in the runtime, for the command `vf-validate`.
-
         Returns whether both reach their recorded scores, and the last is better than the first (the
-        baseline). Raises UsageError if the runtime is a box from `ResearchEnv`, in which an agent plays an
-        episode.
-        """
+        baseline). Raises UsageError if an agent plays in the runtime."""
         episode = episode_of(runtime)
         if not isinstance(episode, verifiers_owned.UnplayedEpisode):
             raise UsageError(
@@ -108,9 +98,7 @@ class ResearchTask(vf.Task[ResearchData]):
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
         """Returns the terms of the episode's reward by name; the reward is their sum.
-
-        Without a runtime (in the command `vf-replay`), returns the terms that are stored in the trace.
-        """
+        Without a runtime (in the command `vf-replay`), returns the terms that are stored in the trace."""
         return dict(_noted(trace)["terms"]) if runtime is None else episode_of(runtime).rewards
 
     @vf.metric
@@ -118,17 +106,13 @@ class ResearchTask(vf.Task[ResearchData]):
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
         """Returns the scores, counts and times of the episode by name.
-
-        Without a runtime (in the command `vf-replay`), returns the values that are stored in the trace.
-        """
+        Without a runtime (in the command `vf-replay`), returns the values that are stored in the trace."""
         return dict(_noted(trace)["metrics"]) if runtime is None else episode_of(runtime).metrics
 
 
 def _noted(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
     """Returns the summary (scores, reward terms, …) that `Episode.summary` stored in a finished trace.
-
-    Raises UsageError if there is none, because the episode failed or an older version of air ran it.
-    """
+    Raises UsageError if there is none, because the episode failed or an older version of air ran it."""
     noted = trace.info.get("air", {})
     if "terms" not in noted:
         raise UsageError(
@@ -144,8 +128,7 @@ def _harness_id(trace: vf.Trace[Any, Any, Any]) -> str:
 
 
 class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):
-    """The list of prompts that the settings define: `examples_per_task` for each task, with different
-    seeds."""
+    """The prompts that the settings define: `examples_per_task` for each task, with different seeds."""
 
     def load(self) -> Iterable[ResearchTask]:
         """Yields one object for each prompt. The tasks take turns, so that the first N prompts contain each

@@ -19,9 +19,7 @@ class TokenCounter(Protocol):
 
     def cap(self, text: str, limit: int) -> tuple[str, bool]:
         """Replaces the middle of `text` by a mark if it has more than `limit` tokens.
-
-        Returns the text, and whether anything was cut.
-        """
+        Returns the text, and whether anything was cut."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The embedded training engine, which trains on this machine alone, without prime-rl.
+"""The embedded training engine, which trains one model in one process on this machine, without prime-rl.
 
 `load` reads a run file and `run` trains with it, from Python:
 
@@ -7,8 +7,7 @@
     config = train.load("configs/quickstart.toml", {"max_steps": 3})
     outcome = train.run(config)
 
-This engine trains one model in one process. Importing this package is fast, because torch is loaded only
-when `run` starts.
+Importing this package is fast, because torch is loaded only when `run` starts.
 """
 
 from __future__ import annotations
@@ -27,17 +26,11 @@ __all__ = ["load", "run"]
 def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
     """Merges run files (TOML) and settings, checks the merged settings, and returns them as a run config.
 
-    If two of the arguments set the same key, the value from the later argument is used.
+    `sources` are paths of TOML files, or nested mappings with the same keys; a later one overrides an earlier
+    one key by key, with lists as a whole. A path `configs/…` also finds air's own files.
 
-    Args:
-        sources: paths of TOML files, or nested mappings with the same keys. A path `configs/…` also finds the
-            files that are shipped with air, from any folder. Mappings are merged key by key, but a list
-            replaces the whole earlier list.
-
-    Raises:
-        MissingError: a file does not exist.
-        ConfigError: a key or a value cannot be used, an episode could never start, or the run would take far
-            too long. The message is the same as from the command `rl`.
+    Raises MissingError if a file does not exist. Raises ConfigError, with the message of the command `rl`, if
+    a key or a value cannot be used, an episode could never start, or the run would take far too long.
     """
     from air.train.config import overrides
     from air.train.config.run_config import RunConfig
@@ -55,23 +48,14 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
 
 
 def run(config: RunConfig, *, quiet: bool = False) -> Outcome:
-    """Trains with the embedded training engine, and returns when the run has ended.
+    """Trains with the embedded training engine; returns the run's folder, metrics, and last checkpoint.
 
-    If an asyncio event loop is already running, as in a notebook, call
-    `await asyncio.to_thread(train.run, config)` instead.
+    By default it shows a live table in a terminal, and prints one line for each step elsewhere. In a running
+    asyncio event loop, as in a notebook, call `await asyncio.to_thread(train.run, config)` instead.
 
-    Args:
-        config: the run config that `load` returned.
-        quiet: true to print nothing. By default a live table is shown in a terminal; elsewhere, one line is
-            printed for each step.
-
-    Returns:
-        The run's folder, the metrics of each step, and the last checkpoint.
-
-    Raises:
-        UsageError: the run's folder, the model, a task, vLLM or a port cannot be used.
-        InfrastructureError: every episode failed in too many consecutive steps, or the inference server did
-            not start or has ended. The results of the finished steps remain in the run's folder.
+    Raises UsageError if the run's folder, the model, a task, vLLM or a port cannot be used. Raises
+    InfrastructureError if every episode failed in too many consecutive steps, or if the inference server did
+    not start or has ended; the results of the finished steps remain in the run's folder.
     """
     import asyncio
 

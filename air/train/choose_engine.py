@@ -18,19 +18,8 @@ def choose(
     asked: Literal["auto", "embedded", "prime-rl"], sources: Sources, *, dry_run: bool
 ) -> Engine:
     """Returns the name of the training engine for a run file: `embedded` or `prime-rl`.
-
-    If the user asked for `auto`, the result is `prime-rl` if the file has one of `PRIME_TABLES` and no table
-    `[embedded]`, else `embedded`.
-
-    Args:
-        asked: the training engine that the user asked for, or `auto`.
-        sources: the merged run files and flags.
-        dry_run: whether the run is only planned, so that prime-rl does not have to be installed.
-
-    Raises:
-        MissingError: `auto` chooses prime-rl, but prime-rl or a GPU is missing on this machine, and this is
-            not a dry run.
-    """
+    `auto` chooses `prime-rl` if the file has one of `PRIME_TABLES` and no table `[embedded]`. Raises
+    MissingError if `auto` chooses prime-rl, but prime-rl or a GPU is missing and this is not a dry run."""
     if asked != "auto":
         return asked
     tables = [name for name in PRIME_TABLES if name in sources.data]

@@ -44,8 +44,7 @@ class Reply:
 
 
 class AirHarness(vf.Harness[AirHarnessConfig]):
-    """The harness `air`: the loop that plays an episode with a model, in this process. Its commands run in
-    the box."""
+    """The harness `air`: plays an episode with a model, in this process. The commands run in the box."""
 
     APPENDS_SYSTEM_PROMPT = True
     EXECUTES_CODE = True
@@ -62,10 +61,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         data: vf.TaskData,
     ) -> ProgramResult:
         """Plays one episode to its end, with the model at the URL `endpoint`; verifiers calls this method.
-
         `secret` authorises requests to the endpoint; `mcp_urls` is not used. Returns exit code 0 and no
-        output, because no program ran.
-        """
+        output, because no program ran."""
         episode = episode_of(runtime)
         if isinstance(ctx.client, vf.TrainClientConfig):
             self.config.check_history()
@@ -113,9 +110,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
 
     def _leave_out(self, messages: list[dict[str, str]], tokens: TokenCounter) -> int:
         """If the setting `history` is exceeded, replaces one old observation in `messages` by a short note.
-
-        Returns by how many tokens the next prompt becomes shorter.
-        """
+        Returns by how many tokens the next prompt becomes shorter."""
         observations = messages[3::2]
         if self.config.history is None or len(observations) <= self.config.history:
             return 0
@@ -161,10 +156,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         self, episode: Episode, reply: Reply, tokens: TokenCounter, left: int | None
     ) -> str:
         """Performs the action in `reply` and records the turn; returns the text that the model is shown next.
-
         Sets `episode.why_ended` if the reply ends the episode. `left` is the number of remaining turns (None:
-        no limit).
-        """
+        no limit)."""
         action_format = episode.format
         assert action_format is not None
         if reply.cut:
@@ -247,9 +240,7 @@ class _Model:
 
     async def complete(self, messages: list[dict[str, str]]) -> Reply:
         """Returns one chat completion; verifiers sets the sampling parameters.
-
-        Raises InferenceError if the endpoint failed, and _Stopped if the model cannot be called again.
-        """
+        Raises InferenceError if the endpoint failed, and _Stopped if the model cannot be called again."""
         try:
             response = await self._http.post(
                 "/chat/completions", json={"model": self._name, "messages": messages}

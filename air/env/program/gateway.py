@@ -79,9 +79,7 @@ class Gateway:
 
     async def open(self) -> None:
         """Opens two loopback ports in the box, and writes the executables `validate` and `submit` into it.
-
-        Raises BoxStartError if a port cannot be opened, and BoxDiedError if the box is gone.
-        """
+        Raises BoxStartError if a port cannot be opened, and BoxDiedError if the box is gone."""
         self._model_port = await self.box.forward(0, self._to_model)
         port = await self.box.forward(0, self._answer)
         for ending in ENDINGS:
@@ -89,8 +87,7 @@ class Gateway:
             await self.box.write(self.box.path(f"{FOLDER}/{ending}"), text, mode=0o755)
 
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
-        """Starts the clock of the episode, and adds a help text about `validate` and `submit` to the
-        prompt."""
+        """Starts the episode's clock, and adds a help text about `validate` and `submit` to the prompt."""
         self._trace, self._turns = trace, Transcript(self.episode, trace)
         self._began = time.monotonic()
         prompt = str(trace.task.data.prompt) + COMMANDS_HELP
@@ -98,9 +95,7 @@ class Gateway:
 
     def model_url(self, url: str) -> str:
         """Returns the URL at which a program in the box reaches the model endpoint `url`.
-
-        Raises ConfigError if the box is already connected to another endpoint, or if `url` is not plain HTTP.
-        """
+        Raises ConfigError if the box is connected to another endpoint, or if `url` is not plain HTTP."""
         parts = urlsplit(url)
         target = (parts.hostname or "", parts.port or 80)
         if parts.scheme != "http" or self._model not in (None, target):
@@ -119,10 +114,8 @@ class Gateway:
 
     async def play(self, program: Coroutine[Any, Any, ProgramResult]) -> ProgramResult:
         """Runs the program that plays the agent, until the program or the episode ends.
-
         Then waits for a grading in progress, or cancels it at the time limit. Returns the program's result,
-        with exit code 0 if the episode ended first. Raises InfrastructureError if a grading failed.
-        """
+        with exit code 0 if the episode ended first. Raises InfrastructureError if a grading failed."""
         began = time.monotonic()
         running = asyncio.ensure_future(program)
         ended = [asyncio.create_task(self._ended.wait()), asyncio.create_task(self._stopped())]
@@ -162,8 +155,7 @@ class Gateway:
 
     def _why_dead(self, code: int) -> str:
         """Returns why the program failed with exit code `code`: `context` (the prompt became too long),
-        `killed` (by the agent, or by the kernel for lack of memory), or "" if the infrastructure may be the
-        cause."""
+        `killed` (by the agent, or for lack of memory), or "" if the infrastructure may be the cause."""
         trace = self._trace
         if trace is None or trace.stop_condition is not None:
             return ""
@@ -235,8 +227,7 @@ class Gateway:
             writer.write(answer)
 
     async def _grade(self, ending: Ending) -> bytes | None:
-        """Grades the artefact; returns the answer to the executable `ending`, or None if the infrastructure
-        failed."""
+        """Grades the artefact; returns the answer to the executable, or None if the infrastructure failed."""
         try:
             step = await self.episode.world.step(Action(ending=ending))
             assert step.validation is not None

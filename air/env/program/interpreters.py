@@ -39,8 +39,7 @@ _TRY = (
 
 
 def requirements(script: str) -> list[str]:
-    """Returns the packages (such as `"openai>=1.0"`) in the PEP 723 header of a program's source text, if
-    there is one."""
+    """Returns the packages (such as `"openai>=1.0"`) in the PEP 723 header, if any, of a source text."""
     match = _HEADER.search(script)
     if match is None:
         return []
@@ -51,10 +50,7 @@ def requirements(script: str) -> list[str]:
 
 async def interpreter(box: Box, wanted: list[str]) -> str:
     """Returns the path of the first Python interpreter in `box` that has all packages in `wanted`.
-
-    Raises MissingError if there is none, BoxStartError if the search took too long, and BoxDiedError if the
-    box is gone.
-    """
+    Raises MissingError if there is none, BoxStartError after a timeout, BoxDiedError if the box is gone."""
     own = box.isolation == "process"
     places = shlex.quote(sys.executable) if own else ENVIRONMENTS
     argv = ["sh", "-c", _TRY.format(places), "sh", _LOOK, *wanted]

@@ -1,5 +1,4 @@
-"""Copies the turns of an episode from verifiers' trace to the trajectory, if a program in the box plays the
-agent."""
+"""Copies the turns of an agent that is a program in the box from verifiers' trace to the trajectory."""
 
 from __future__ import annotations
 
@@ -15,10 +14,8 @@ from air.worlds.base import Validation
 
 class Transcript:
     """Writer of a trajectory for an episode in which a program inside the box plays the agent.
-
     A recorded turn contains the text that the model is shown after it, which is known only when the next turn
-    begins. So a turn, followed by its gradings, is written when the next turn begins or the episode ends.
-    """
+    begins. So a turn, followed by its gradings, is written when the next turn begins or the episode ends."""
 
     def __init__(self, episode: Episode, trace: vf.Trace[Any, Any, Any]) -> None:
         self._episode, self._trace = episode, trace
@@ -50,8 +47,7 @@ class Transcript:
             self._episode.record_validation(self._validations.pop(0)[1])
 
     def _shown(self, number: int) -> str:
-        """Returns the text of all messages between the reply in node `number` of the trace and the model's
-        next reply."""
+        """Returns the text of all messages between the reply in node `number` and the next reply."""
         nodes, texts = self._trace.nodes, list[str]()
         for later in range(number + 1, len(nodes)):
             if nodes[later].parent == number and not nodes[later].sampled:
@@ -62,9 +58,7 @@ class Transcript:
 
 def action(message: Any) -> str | None:
     """Returns the commands in a reply's tool calls, one on each line, or None if there is no tool call.
-
-    If a call has no argument `command`, its line contains the name and the arguments of the call.
-    """
+    If a call has no argument `command`, its line contains the name and the arguments of the call."""
     calls = [_command(call.name, call.arguments) for call in message.tool_calls or ()]
     return "\n".join(calls) if calls else None
 

@@ -1,5 +1,4 @@
-"""Passes a box of air to verifiers as a `Runtime` (a "lent" runtime), the place where verifiers runs
-commands.
+"""Passes a box of air to verifiers as a `Runtime` (a "lent" runtime), which runs verifiers' commands.
 
 verifiers accepts only its own types of runtimes, so each type that air uses has a subclass here. It passes
 calls on to its box, which `ResearchEnv` starts and closes.
@@ -30,8 +29,7 @@ PROGRAM_SECONDS = 24 * 3600.0
 
 
 class _Lent:
-    """Mixin with the methods of `LentDocker` and `LentProcess`. As first base class it replaces verifiers'
-    methods."""
+    """Mixin of `LentDocker` and `LentProcess`, whose methods replace those of verifiers."""
 
     box: Box
     episode: Episode
@@ -42,8 +40,7 @@ class _Lent:
         """Does nothing, because the box is already running."""
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs a command in the box; returns its exit code and its output. Raises SandboxError if the box is
-        gone."""
+        """Runs a command in the box; returns exit code and output. Raises SandboxError if the box is gone."""
         try:
             result = await self.box.exec(
                 argv,
@@ -60,8 +57,7 @@ class _Lent:
         )
 
     async def run_program(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs a program that plays the agent in the box, with the gateway to the model and grader if there
-        is one."""
+        """Runs a program that plays the agent in the box, with the gateway to model and grader if any."""
         if self.gateway is None:
             return await self.run(argv, env)
         return await self.gateway.play(self.run(self.gateway.command(argv), env))
@@ -70,11 +66,8 @@ class _Lent:
         self, script: str | bytes, env: dict[str, str] | None = None, *, activate: bool = True
     ) -> list[str]:
         """Writes a Python program that plays the agent into the box, and returns the command that runs it.
-
         The program uses a Python environment of the box's image instead of `uv`. `activate` has no effect,
-        because the agent must find the box's own `python3`. Raises MissingError if no environment has the
-        program's packages.
-        """
+        because the agent must find the box's own `python3`. Raises MissingError if none has its packages."""
         data = script.encode() if isinstance(script, str) else script
         path = self.box.path(f"/tmp/vf-scripts/{hashlib.sha256(data).hexdigest()}.py")
         if path not in self.prepared:
@@ -88,8 +81,7 @@ class _Lent:
             return await self.box.read(path, max_bytes=max_bytes or 16_000_000)
 
     async def write(self, path: str, data: bytes) -> None:
-        """Writes a file into the box. Raises SandboxError if the path cannot be written, or the box is
-        gone."""
+        """Writes a file into the box. Raises SandboxError if it cannot be written, or the box is gone."""
         with boundary(SandboxError, f"write {path!r}", BoxFileError, BoxDiedError):
             await self.box.write(path, data)
 
@@ -118,9 +110,7 @@ class LentProcess(_Lent, SubprocessRuntime):
 
 def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
     """Returns a verifiers runtime that runs its commands in `box` and has `episode` as an attribute.
-
-    `gateway` connects a program in the box to the model and to the grader. None: air's own harness plays.
-    """
+    `gateway` connects a program in the box to the model and to the grader. None: air's own harness plays."""
     runtime: Any
     if box.isolation == "container":
         runtime = LentDocker(DockerConfig(image=box.spec.image, workdir=box.workspace), name=box.id)
@@ -135,9 +125,7 @@ def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
 
 def episode_of(runtime: Runtime) -> Episode:
     """Returns the state of the episode that runs in the box of `runtime`.
-
-    Raises UsageError if verifiers did not get the runtime from `ResearchEnv`.
-    """
+    Raises UsageError if verifiers did not get the runtime from `ResearchEnv`."""
     episode = getattr(runtime, "episode", None)
     if not isinstance(episode, Episode):
         raise UsageError(
@@ -148,7 +136,6 @@ def episode_of(runtime: Runtime) -> Episode:
 
 
 def gateway_of(runtime: Runtime) -> Gateway | None:
-    """Returns the gateway that connects a program in the box to model and grader, or None if air's own
-    harness plays."""
+    """Returns the gateway between a program in the box and model and grader; None for air's own harness."""
     gateway: Gateway | None = getattr(runtime, "gateway", None)
     return gateway

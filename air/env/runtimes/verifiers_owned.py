@@ -65,9 +65,7 @@ class VerifiersBox(Box):
     @classmethod
     async def over(cls, runtime: Runtime, spec: BoxSpec) -> VerifiersBox:
         """Returns a box over a running runtime; the runtime's working directory becomes the box's workspace.
-
-        Raises BoxDiedError if the runtime cannot run commands.
-        """
+        Raises BoxDiedError if the runtime cannot run commands."""
         result = await runtime.run(["pwd"], {})
         if result.exit_code or not result.stdout.startswith("/"):
             raise BoxDiedError(f"{runtime.name} runs no commands: {result.stderr.strip()[:300]}")
@@ -84,9 +82,7 @@ class VerifiersBox(Box):
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
         """Runs a command in the runtime, as `Box.exec` describes; output after `max_bytes` bytes is dropped.
-
-        Raises ConfigError if `stdin` is not empty, because verifiers' runtimes cannot pass it to a command.
-        """
+        Raises ConfigError if `stdin` is not empty, because verifiers' runtimes cannot pass it on."""
         if stdin:
             raise ConfigError("a runtime of verifiers' own gives its commands no standard input")
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
@@ -192,12 +188,9 @@ class UnplayedEpisode(Episode):
             await super().finish()
 
     async def check(self) -> bool:
-        """Runs the first and the last recorded reference solution (baseline and best) in the box, and logs
-        their scores.
-
+        """Runs the first and last recorded reference solutions (baseline and best), and logs their scores.
         Returns whether both reach their recorded scores, and the best is better than the baseline. Raises
-        MissingError if the task has no recorded reference solution.
-        """
+        MissingError if the task has no recorded reference solution."""
         world = self.world
         recorded = check.read_solvers(world.task)
         rows = []

@@ -1,9 +1,6 @@
 """Imports a user's advantage estimator, which a run file (TOML) names as `module:function`.
 
-An advantage estimator is a function that turns the rewards of a group of episodes into advantages.
-
-The function is called as `function(rewards, **kwargs)`. `air.train.algorithms.Estimator` describes `rewards`
-and the result.
+The function is called as `function(rewards, **kwargs)`; see `air.train.algorithms.Estimator`.
 """
 
 from __future__ import annotations
@@ -20,11 +17,7 @@ from air.train.algorithms import Estimator
 
 def find(import_path: str) -> Callable[..., Sequence[float]]:
     """Imports and returns the function that `import_path` (`module:name`) names.
-
-    Raises:
-        ValueError: `import_path` does not have the form `module:name`, or names no function that can be
-            imported.
-    """
+    Raises ValueError if the path does not have this form, or names no function that can be imported."""
     try:
         function: Callable[..., Sequence[float]] = plugin(import_path)
     except UsageError as error:
@@ -35,13 +28,8 @@ def find(import_path: str) -> Callable[..., Sequence[float]]:
 
 
 def check_kwargs(import_path: str, kwargs: Mapping[str, Any]) -> None:
-    """Imports the function that `import_path` names, and checks that it takes the arguments.
-
-    The function must accept a call `function(rewards, **kwargs)`. It is not called.
-
-    Raises:
-        ValueError: the function does not take these arguments, or it cannot be imported.
-    """
+    """Raises ValueError if the function at `import_path` does not accept the call `function(rewards,
+    **kwargs)`, or cannot be imported. The function is not called."""
     try:
         inspect.signature(find(import_path)).bind([], **kwargs)
     except TypeError as error:
@@ -51,14 +39,9 @@ def check_kwargs(import_path: str, kwargs: Mapping[str, Any]) -> None:
 
 
 def load(import_path: str, kwargs: Mapping[str, Any]) -> Estimator:
-    """Imports the function that `import_path` names, and returns an advantage estimator.
-
-    The advantage estimator calls the function as `function(rewards, **kwargs)`. It raises
-    ConfigError if the function does not return exactly one finite advantage for each reward.
-
-    Raises:
-        ValueError: the function cannot be imported.
-    """
+    """Imports the function that `import_path` names, and returns an estimator that calls it with `kwargs`.
+    The estimator raises ConfigError if the function does not return exactly one finite advantage for each
+    reward. Raises ValueError if the function cannot be imported."""
     function = find(import_path)
 
     def estimate(rewards: Sequence[float | None]) -> list[float]:

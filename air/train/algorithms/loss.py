@@ -1,16 +1,13 @@
 """Pure functions that compute prime-rl's default policy loss and the log-probabilities for this loss.
 
-The loss of one trained token is as follows. π is its probability in the model being trained, μ its
-probability when it was sampled, ρ = π/μ their ratio, and A the advantage:
+π is a token's probability in the model being trained, μ its probability when it was sampled, ρ = π/μ, and A
+its advantage. The loss of a batch is the mean over its trained tokens of
 
     loss = -[kept] · adv_tau · A · ρ + kl_tau · (log ρ)²
 
-[kept] is 1 or 0. It is 0 if π has already moved too far in the direction in which A pushes π: if A > 0 and
-π - μ > dppo_mask_high, or A ≤ 0 and π - μ < -dppo_mask_low. The loss of a batch is the mean over its trained
-tokens.
-
-The formula (not the code) is from prime-rl 0.8, `prime_rl/trainer/rl/loss.py`, which follows arXiv 2602.04879
-(DPPO) and 2602.02276 (KL term).
+[kept] is 0 if π has already moved too far in the direction in which A pushes it (A > 0 and π - μ >
+dppo_mask_high, or A ≤ 0 and π - μ < -dppo_mask_low), else 1. The formula (not the code) is from prime-rl 0.8,
+`prime_rl/trainer/rl/loss.py`, which follows arXiv 2602.04879 (DPPO) and 2602.02276 (KL term).
 
 Tensors are [B, T]: B sequences of T tokens. The value at position t belongs to token t, given the tokens
 before it. Position 0 has no prediction: it holds 0 and must not be trained.
@@ -29,16 +26,9 @@ from air.train.config.model_options import DefaultLossConfig
 def token_statistics(
     model: Any, input_ids: Tensor, temperature: float | Tensor = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Runs the model. Returns the log-probability of each token, and the entropy of each token's prediction.
-
-    Both are tensors of the shape [B, T], in nats. The entropy has no gradient.
-
-    Args:
-        model: a causal language model.
-        input_ids: [B, T]. Padding must be on the right: no token sees the tokens after it, so no attention
-            mask is needed.
-        temperature: the number by which the logits are divided; one number, or a tensor [B].
-    """
+    """Runs a causal language model; returns each token's log-probability and its prediction's entropy.
+    Both are [B, T], in nats; the entropy has no gradient. `input_ids` is [B, T] with padding on the right, so
+    no attention mask is needed. `temperature`, one number or a tensor [B], divides the logits."""
     logits = model(input_ids=input_ids, use_cache=False).logits[:, :-1].float()
     if isinstance(temperature, Tensor):
         temperature = temperature[:, None, None]
@@ -51,10 +41,7 @@ def token_statistics(
 
 
 def token_logprobs(model: Any, input_ids: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
-    """Runs the model. Returns the log-probability of each token in nats, as a tensor of the shape [B, T].
-
-    The arguments are those of `token_statistics`.
-    """
+    """Returns the log-probability of each token, as `token_statistics` does, without the entropy."""
     return token_statistics(model, input_ids, temperature)[0]
 
 
@@ -65,21 +52,12 @@ def default_loss(
     mask: Tensor,
     config: DefaultLossConfig,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns the policy loss and metrics, each summed over the trained tokens.
+    """Returns the policy loss and a dict of metrics, each summed over the trained tokens, not averaged.
 
-    The caller must divide each sum by the number of trained tokens of the whole batch to get the mean.
-
-    Args:
-        logprobs: [B, T], log-probabilities by the model being trained, with gradient.
-        sampler_logprobs: [B, T], log-probabilities of the same tokens when they were sampled.
-        advantages: [B, T].
-        mask: [B, T], true if the token is trained.
-
-    Returns:
-        The loss, and a dict of metrics. `mismatch_kl` is the sum of ρ - log ρ - 1, which is 0 if trainer and
-        sampler agree, else positive. `is_masked` is the number of tokens that are left out of the first term
-        of the loss. `is_masked_high` and `is_masked_low` are the numbers of such tokens with a positive and
-        with a negative advantage.
+    All tensors are [B, T]: log-probabilities by the model being trained (with gradient) and at the time of
+    sampling, advantages, and `mask`, true for trained tokens. Metrics: `mismatch_kl`, the sum of ρ - log ρ -
+    1, is 0 if trainer and sampler agree. `is_masked` counts the tokens that the first term of the loss leaves
+    out; `is_masked_high` and `is_masked_low` count those with a positive and with a negative advantage.
     """
     # Values outside the mask are arbitrary: set the log-ratio to 0 there, so that no inf - inf remains.
     log_ratio = torch.where(mask, logprobs - sampler_logprobs, 0.0)
@@ -100,10 +78,5 @@ def default_loss(
 
 
 def cross_entropy(logprobs: Tensor, mask: Tensor) -> Tensor:
-    """Returns the cross-entropy: the negative log-likelihood in nats, summed over the trained tokens.
-
-    Args:
-        logprobs: [B, T], the log-probability of each token.
-        mask: [B, T], true if the token is trained.
-    """
+    """Returns the negative log-likelihood in nats, summed where `mask` is true. Both arguments are [B, T]."""
     return -torch.where(mask, logprobs, 0.0).sum()

@@ -1,7 +1,4 @@
-"""Settings of one source of prompts: a table `[[orchestrator.train.source]]` of a run file (TOML).
-
-Both training engines, `embedded` and `prime-rl`, use these settings.
-"""
+"""The settings of one source of prompts in a run file, which both training engines use."""
 
 from __future__ import annotations
 
@@ -13,15 +10,12 @@ from pydantic import BaseModel, Field, SerializeAsAny, model_validator
 
 class EnvSource(BaseModel):
     """Settings of one source of prompts: a table `[[orchestrator.train.source]]` of a run file (TOML).
-
-    The class has the keys that air reads with both training engines.
-    """
+    The class has the keys that air reads with both training engines."""
 
     name: str | None = None
     """The name of this source of prompts in logs. None: the id of its taskset."""
     ratio: float = Field(1.0, gt=0)
-    """Weight of this source of prompts. On average, a source with twice the weight gives twice as many
-    prompts."""
+    """Weight of this source of prompts. On average, twice the weight gives twice as many prompts."""
     group_size: int | None = Field(None, ge=1)
     """Number of episodes for each prompt. None: `orchestrator.group_size`."""
     env: SerializeAsAny[vf.EnvConfig] = vf.SingleAgentEnvConfig()

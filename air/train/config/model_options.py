@@ -1,8 +1,7 @@
 """Settings of the loss, the optimiser, the learning-rate schedule and supervised training.
 
-The embedded training engine uses them. Names, defaults and meanings are those of prime-rl 0.8
-(`prime_rl.configs.trainer`, `prime_rl.configs.sft`). This module does not import torch, so run files can be
-checked without torch.
+Names, defaults and meanings are those of prime-rl 0.8 (`prime_rl.configs.trainer`, `prime_rl.configs.sft`).
+This module does not import torch, so run files can be checked without torch.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ class DefaultLossConfig(BaseConfig):
     adv_tau: float = Field(1.0, ge=0)
     """Number by which the advantages are multiplied in the loss."""
     kl_tau: float = Field(1e-3, ge=0)
-    """Number by which the KL term is multiplied in the loss. The KL term is the squared logarithm of the
-    ratio between a token's probability now and its probability when it was sampled."""
+    """Number by which the KL term is multiplied in the loss: the squared logarithm of the ratio between a
+    token's probability now and its probability when it was sampled."""
 
 
 class _OptimizerConfig(BaseConfig):
@@ -40,8 +39,7 @@ class _OptimizerConfig(BaseConfig):
     weight_decay: float = Field(0.01, ge=0)
     """Weight decay; it applies to all parameters."""
     max_norm: float | None = Field(1.0, ge=0)
-    """Largest gradient norm; gradients with a larger norm are scaled down to this norm. None: gradients are
-    not scaled down."""
+    """Largest gradient norm; larger gradients are scaled down to it. None: gradients are not scaled down."""
 
 
 class SGDConfig(_OptimizerConfig):
@@ -67,10 +65,7 @@ class AdamWConfig(_OptimizerConfig):
 
 
 def _default_type(value: object) -> object:
-    """Adds `type = "adamw"` to an optimiser's settings that have no `type`, and returns the settings.
-
-    prime-rl has the same default.
-    """
+    """Adds `type = "adamw"`, prime-rl's default, to an optimiser's settings that have no `type`."""
     if isinstance(value, dict) and "type" not in value:
         return {"type": "adamw", **value}
     return value
@@ -90,18 +85,14 @@ class ConstantSchedulerConfig(BaseConfig):
 
 class LinearSchedulerConfig(BaseConfig):
     """Settings of a linear learning-rate schedule.
-
-    The learning rate rises linearly, stays at its peak, and falls linearly at the end of the run.
-    """
+    The learning rate rises linearly, stays at its peak, and falls linearly at the end of the run."""
 
     type: Literal["linear"] = "linear"
     """The name of the learning-rate schedule."""
     warmup_steps: int = Field(10, ge=0)
-    """Number of steps in which the learning rate rises to its peak, from `min_lr` (from nearly 0 if
-    `min_lr` is 0)."""
+    """Number of steps in which the learning rate rises to its peak from `min_lr` (if 0, from nearly 0)."""
     decay_steps: int = Field(10, ge=0)
-    """Number of steps, at the end of the run, in which the learning rate falls. If this is not 0, `max_steps`
-    must be set."""
+    """Number of steps, at the run's end, in which the learning rate falls; needs `max_steps` if not 0."""
     min_lr: float = Field(0.0, ge=0)
     """Learning rate at the first and the last step."""
 
@@ -114,10 +105,7 @@ class LinearSchedulerConfig(BaseConfig):
 
 class CosineSchedulerConfig(BaseConfig):
     """Settings of a cosine learning-rate schedule.
-
-    The learning rate rises linearly, then falls to `min_lr` like half a cosine until step `max_steps`, which
-    must be set.
-    """
+    The learning rate rises linearly, then falls like half a cosine to `min_lr` at `max_steps` (required)."""
 
     type: Literal["cosine"] = "cosine"
     """The name of the learning-rate schedule."""
@@ -182,11 +170,8 @@ class SFTConfig(BaseConfig):
 
 
 def check_schedule(scheduler: SchedulerConfig, max_steps: int | None) -> None:
-    """Checks a learning-rate schedule: its rise and its fall together must take at most `max_steps` steps.
-
-    Raises:
-        ValueError: the rise and the fall take more steps, or the learning rate falls and `max_steps` is None.
-    """
+    """Raises ValueError if the schedule's rise and fall take more than `max_steps` steps, or if the learning
+    rate falls and `max_steps` is None."""
     if isinstance(scheduler, ConstantSchedulerConfig):
         return
     decay = scheduler.decay_steps if isinstance(scheduler, LinearSchedulerConfig) else 1

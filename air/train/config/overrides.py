@@ -1,16 +1,13 @@
-"""Merges run files (TOML) and command-line flags into one set of settings.
+"""Merges run files (TOML) and command-line flags into one set of settings; later files and flags win.
 
-A value in a later file replaces the value in an earlier file. A flag replaces the value in any file.
-
-The syntax is prime-rl's, read by the same package (`prime-pydantic-config`):
-`rl @ a.toml @ b.toml --max-steps 20 --trainer.optim.lr 1e-4`. A flag is the dotted path of a key, in
-kebab-case. `--x` switches a boolean on or creates an optional table, `--no-x` switches the boolean off or
-removes the table, `--x a b` sets a list, `--x @ FILE` fills a table from a file, and the value `None` unsets
-a key.
+The syntax is prime-rl's, read by the same package (`prime-pydantic-config`): `rl @ a.toml @ b.toml
+--max-steps 20 --trainer.optim.lr 1e-4`. A flag is the dotted path of a key, in kebab-case. `--x` switches a
+boolean on or creates an optional table, `--no-x` switches it off or removes it, `--x a b` sets a list, `--x @
+FILE` fills a table from a file, and the value `None` unsets a key.
 
 Air adds two rules. A number in a path names an element of a list (`--orchestrator.train.source.0.env.delta
-best`). If the schema (the pydantic class of the run file) does not define the type of a key, the key's value
-is read as TOML if possible, else as text.
+best`). If the schema (the run file's pydantic class) defines no type for a key, its value is TOML or else
+text.
 """
 
 from __future__ import annotations
@@ -36,10 +33,7 @@ ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 @dataclass
 class Sources:
-    """The merged settings of run files and command-line flags.
-
-    The object also stores, for each key, the name of the file or flag that set the key.
-    """
+    """The merged settings of run files and command-line flags, and which file or flag set each key."""
 
     data: dict[str, Any] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
@@ -47,11 +41,8 @@ class Sources:
     """Maps the path of a key (its names from the outermost table on) to the file or flag that set the key."""
 
     def where(self, loc: Sequence[str]) -> str:
-        """Returns the name of the file or flag that set the key at the path `loc`.
-
-        If no file or flag set exactly this key, returns the name for a key that was set and whose path
-        begins like `loc` for as long as possible.
-        """
+        """Returns the name of the file or flag that set the key at the path `loc`, or else a key whose path
+        shares the longest beginning with `loc`."""
         path = tuple(loc)
         for length in range(len(path), 0, -1):
             for key, origin in self.origin.items():
@@ -62,29 +53,16 @@ class Sources:
 
 def parse(args: Sequence[str], kind: type[BaseModel]) -> Sources:
     """Reads the run files and flags that command-line arguments name, and returns the merged settings.
-
-    Args:
-        args: the command-line arguments, such as `["@", "a.toml", "--max-steps", "20"]`.
-        kind: the pydantic class of the run file. It defines which flags are switches, lists and tables.
-
-    Raises:
-        MissingError: a file does not exist.
-        ConfigError: a file is not TOML, or an argument is neither a file nor a flag.
-    """
+    `kind`, the pydantic class of the run file, defines which flags are switches, lists and tables. Raises
+    MissingError if a file does not exist, and ConfigError if it is not TOML or an argument is neither."""
     sources = read_files(args)
     apply_flags(sources, args, kind)
     return sources
 
 
 def read_files(args: Sequence[str]) -> Sources:
-    """Reads the run files that command-line arguments name, and returns the merged settings.
-
-    Flags among the arguments are ignored.
-
-    Raises:
-        MissingError: a file does not exist.
-        ConfigError: a file is not TOML.
-    """
+    """Reads the run files that command-line arguments name, without the flags; returns the merged settings.
+    Raises MissingError if a file does not exist, and ConfigError if it is not TOML."""
     sources = Sources()
     for flag, values in _words(args):
         if isinstance(values, Path):
@@ -93,39 +71,22 @@ def read_files(args: Sequence[str]) -> Sources:
 
 
 def put(sources: Sources, settings: Mapping[str, Any], origin: str) -> None:
-    """Merges `settings` into `sources`, key by key.
-
-    A new value replaces an earlier value of the same key, and a new list replaces the whole earlier list.
-
-    Args:
-        origin: the name of these settings in error messages, such as a file's path.
-    """
+    """Merges `settings` into `sources`, key by key; a list replaces the whole earlier list.
+    `origin` is the name of these settings in error messages, such as a file's path."""
     _merge(sources, sources.data, copy.deepcopy(dict(settings)), origin, ())
 
 
 def apply_flags(sources: Sources, args: Sequence[str], kind: type[BaseModel]) -> None:
-    """Changes `sources`: sets the keys that the flags among command-line arguments name.
-
-    A flag replaces a value that came from a file.
-
-    Args:
-        kind: the pydantic class of the run file. It defines which flags are switches, lists and tables.
-
-    Raises:
-        ConfigError: an argument is neither a file nor a flag, or a flag does not fit the schema.
-    """
+    """Sets in `sources` the keys that the flags among command-line arguments name.
+    Raises ConfigError if an argument is neither file nor flag, or a flag does not fit the schema `kind`."""
     for flag, values in _words(args):
         if not isinstance(values, Path):
             _set_flag(sources, flag, values, kind)
 
 
 def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
-    """Yields a pair for each flag and each file among command-line arguments.
-
-    For a flag, the pair is its name without dashes and the list of its values. For a file, the pair is a
-    flag's name and the file's path. This name is empty, except in `--x @ FILE`, where the file fills only the
-    TOML table `x`.
-    """
+    """Yields for each flag among the arguments its name and its values, and for each file a name and the
+    file's path. The name is empty, except in `--x @ FILE`, where the file fills only the table `x`."""
     rest = list(args)
     while rest:
         word = rest.pop(0)
@@ -154,11 +115,7 @@ def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
 
 def build(kind: type[ConfigT], sources: Sources) -> ConfigT:
     """Checks the merged settings and returns them as a config of the class `kind`.
-
-    Raises:
-        ConfigError: a key or a value is wrong; the message names the key, the file or flag that set the key,
-            and the remedy.
-    """
+    Raises ConfigError, which names the key and the file or flag that set it, if a key or a value is wrong."""
     try:
         return kind.model_validate(sources.data)
     except ValidationError as error:
@@ -180,11 +137,7 @@ def _merge_file(sources: Sources, path: Path, below: tuple[str, ...]) -> None:
 
 
 def _or_shipped(path: Path) -> Path:
-    """Returns the path of a run file: `path` itself, or a file that is shipped with air.
-
-    The shipped file is returned only if `path` begins with `configs/`, does not exist, and air ships a file
-    with this name.
-    """
+    """Returns `path`, or air's own file of this name if `path` does not exist and begins with `configs/`."""
     if path.exists() or path.is_absolute() or path.parts[:1] != ("configs",):
         return path
     shipped = paths.shipped("configs").joinpath(*path.parts[1:])
@@ -235,7 +188,7 @@ def _set_flag(sources: Sources, flag: str, values: list[str], kind: type[BaseMod
 def _read_flag(
     flag: str, values: list[str], kind: type[BaseModel]
 ) -> tuple[tuple[str, ...], object]:
-    """Returns two things: the path of the key that the flag `flag` names, and the key's new value."""
+    """Returns the path of the key that a flag names, and the key's new value."""
     clears = flag.startswith("no-") and not _types_at(kind, _path(flag))[0]
     name = flag.removeprefix("no-") if clears else flag
     path = _path(name)
@@ -254,20 +207,14 @@ def _read_flag(
 
 
 def _typed(raw: Any) -> Any:
-    """Parses a text, or each text of a list, as a TOML value, and returns the value or the list of values.
-
-    A text that is not valid TOML stays a text.
-    """
+    """Parses a text, or each text of a list, as a TOML value. A text that is not valid TOML stays a text."""
     if isinstance(raw, list):
         return [_typed(one) for one in raw]
     return _value(raw) if isinstance(raw, str) else raw
 
 
 def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
-    """Parses one flag with `prime-pydantic-config`, and returns a nested dict with the flag's value.
-
-    For `--a.b 3` the dict is `{"a": {"b": 3}}`. The value is not checked.
-    """
+    """Parses one flag with `prime-pydantic-config`, unchecked: `--a.b 3` becomes `{"a": {"b": 3}}`."""
 
     class Unchecked(kind):  # type: ignore[valid-type, misc]
         """A subclass of `kind` that does not check values, because `build` checks the merged settings."""
@@ -290,10 +237,9 @@ def _types_at(
 ) -> tuple[list[Any], type[BaseModel], int]:
     """Returns the types that the pydantic class `kind` allows for the key at `path`, and two more values.
 
-    The list of types is empty if the class does not have the key, or if the path ends with an index of a
-    list. The other values are a class and a number. If the path contains indices of lists, they are the
-    class of the list element at the last index, and the number of the path's parts up to that index.
-    Otherwise they are `kind` and 0.
+    There are no types if the class has no such key, or if the path ends with an index of a list. The other
+    values are the class of the list element at the path's last index, and the number of the path's parts up
+    to this index; without an index, `kind` and 0.
     """
     here: list[Any] = [kind]
     within, start = kind, 0
@@ -314,11 +260,7 @@ def _types_at(
 
 
 def _unpacked(annotation: Any, *, elements: bool = False) -> list[Any]:
-    """Returns the member types of a union type.
-
-    Args:
-        elements: true to return only the element types of the members that are list types.
-    """
+    """Returns the member types of a union type; with `elements`, only the element types of list members."""
     origin, inner = getattr(annotation, "__origin__", None), get_args(annotation)
     if hasattr(annotation, "__metadata__"):
         return _unpacked(inner[0], elements=elements)

@@ -1,8 +1,7 @@
 """Defines the settings in a run file (TOML) of the embedded training engine.
 
 The keys are a subset of prime-rl 0.8's `RLConfig`, with the same names and meanings, plus the table
-`[embedded]`, which prime-rl does not read. A run file with any other key is refused, so no setting is ignored
-silently.
+`[embedded]`. Any other key is refused, so no setting is ignored silently.
 """
 
 from __future__ import annotations
@@ -85,15 +84,11 @@ class SamplingConfig(BaseConfig):
     temperature: float = Field(1.0, gt=0, le=2.0)
     """Sampling temperature. The trainer divides the logits by the same number."""
     max_completion_tokens: int | None = Field(None, ge=1)
-    """Longest reply in tokens; a longer reply is cut, and its episode ends. None: only the length of the
-    whole episode (`seq_len`) is limited."""
+    """Longest reply in tokens; a longer one is cut, and its episode ends. None: only `seq_len` counts."""
 
 
 class SourceConfig(EnvSource, BaseConfig):
-    """Settings of one source of prompts: a table `[[orchestrator.train.source]]` of the run file (TOML).
-
-    They include the settings of the environment that runs the episodes of each prompt.
-    """
+    """Settings of one source of prompts and its environment: a table `[[orchestrator.train.source]]`."""
 
 
 class TrainConfig(BaseConfig):
@@ -122,9 +117,7 @@ class OrchestratorConfig(BaseConfig):
 
 class EstimatorConfig(BaseConfig):
     """Settings in the run file's table `[embedded.estimator]`: a user's advantage estimator.
-
-    An advantage estimator is a function that turns the rewards of a group of episodes into advantages.
-    """
+    An advantage estimator is a function that turns the rewards of a group of episodes into advantages."""
 
     import_path: str
     """The function, as `module:name`, such as `my_lab:leave_one_out`; Python must be able to import it."""
@@ -147,8 +140,8 @@ class EmbeddedConfig(BaseConfig):
     """Settings in the run file's table `[embedded]`, which only the embedded training engine reads."""
 
     threads: int | None = Field(None, ge=1)
-    """Number of CPU threads that torch uses. None: half the number of cores, because boxes use the same
-    cores, and threads that wait for each other on busy cores are many times slower than one thread."""
+    """Number of CPU threads that torch uses. None: half the number of cores, because boxes need cores, too,
+    and threads that wait for each other on busy cores are many times slower than one thread."""
     inference: Inference = "auto"
     """The program that samples replies: `vllm` (a vLLM process) or `transformers` (the training process
     itself). `auto`: vLLM if it is installed and there is a GPU. The flag `--inference` sets the same."""
@@ -161,13 +154,11 @@ class EmbeddedConfig(BaseConfig):
     micro_batch_tokens: int = Field(8192, ge=1)
     """Largest number of tokens, including padding, in one forward and backward pass."""
     shuffle_rewards: bool = False
-    """Whether to shuffle the rewards within each group, so that nothing can be learnt (a control
-    experiment)."""
+    """Whether to shuffle the rewards within each group (a control experiment: nothing can be learnt)."""
     reward_to_go: bool = False
-    """true: the advantage of each turn comes from the rewards of that turn and later ones, compared with the
-    same turn in the other episodes of the group. false: all turns of an episode (of a segment, if `credit` is
-    "segment") get the same advantage, from its whole reward. true requires the setting `credit = "episode"`
-    in the `env` of every source of prompts."""
+    """Whether each turn's advantage comes from the rewards of that turn and later ones, compared with the
+    same turn in the group's other episodes; needs `credit = "episode"` in the `env` of every source. false:
+    all turns of an episode (or segment, as `credit` says) get one advantage, from its whole reward."""
     estimator: EstimatorConfig | None = None
     """A user's advantage estimator that replaces `orchestrator.algo`. None: `orchestrator.algo` is used."""
     max_failed_steps: int = Field(3, ge=1)
@@ -226,10 +217,7 @@ class RunConfig(BaseConfig):
         return self
 
     def named(self) -> RunConfig:
-        """Returns this config if `run.name` is set, otherwise a copy that has a new name in `run.name`.
-
-        The new name consists of the sources of prompts, the model and a random part.
-        """
+        """Returns this config, with a new name (sources, model, random part) in `run.name` if none is set."""
         if self.run.name is not None:
             return self
         names = "-".join(s.resolved_name for s in self.orchestrator.train.source)
@@ -242,10 +230,8 @@ class RunConfig(BaseConfig):
         return self.model_copy(update={"embedded": embedded})
 
     def estimator(self) -> Estimator:
-        """Returns the advantage estimator: the function that turns the rewards of a group into advantages.
-
-        This is the user's function in `[embedded.estimator]` if the run file names one.
-        """
+        """Returns the function that turns a group's rewards into advantages: the user's
+        `[embedded.estimator]`, or else the one that `orchestrator.algo` names."""
         own = self.embedded.estimator
         if own is not None:
             return imported.load(own.import_path, own.kwargs)

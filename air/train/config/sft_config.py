@@ -18,8 +18,7 @@ class SFTRunConfig(SFTConfig):
     """All settings in a run file of the command `sft`, which trains on demonstrations."""
 
     output_dir: Path = Path("outputs")
-    """The folder that contains the folders of all runs. The trained model is written to
-    `output_dir / run.name`."""
+    """The folder of all runs. The trained model is written to `output_dir / run.name`."""
     run: RunNameConfig = RunNameConfig(name="sft")
     """The name of the run."""
     model: ModelConfig = ModelConfig()

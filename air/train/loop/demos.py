@@ -1,11 +1,8 @@
 """Plays demonstration episodes, in which a script of mixed quality takes the place of the model.
 
 A policy is first trained on such episodes by supervised learning (a warm start), then by reinforcement
-learning. The script knows only what all tasks of the quickstart share: the file `config` holds
-`method=M level=L`, both from 1 to 4, and `solve.py` makes the artefact that is graded. Sometimes the script
-chooses method and level at random, sometimes it picks a choice that scored well in earlier episodes of the
-task. At the end it submits its newest choice or returns to its best one. So the trained policy has a weak
-preference for good choices, and reinforcement learning can still improve it much.
+learning. All quickstart tasks share that the file `config` holds `method=M level=L`, both from 1 to 4, and
+that `solve.py` makes the artefact. The script prefers good choices only weakly.
 """
 
 from __future__ import annotations
@@ -32,18 +29,11 @@ _SCORE = re.compile(r"^\[(\w+)\] (-?[\d.]+)", re.MULTILINE)
 
 
 class ScriptedAgent:
-    """A script that writes an agent's replies. At every turn it decides at random how well it acts.
+    """A script that writes an agent's replies, which at random are good or bad.
 
-    A choice is a pair of numbers: the method and the level that the agent writes into the file `config`.
-
-    Args:
-        seed: seed of the random draws.
-        experienced: probability that the script picks one of the four best choices known for the task,
-            instead of a random one.
-        careful: probability that the script, when it submits, returns to the best choice of the episode
-            instead of making a new one.
-        stop: probability that the script submits at a turn. While the episode has no score, only a
-            quarter of this value is used.
+    A choice is a pair (method, level) for the file `config`. `experienced` is the probability that the script
+    picks one of the four best choices known for the task, not a random one; `careful` that it returns to the
+    episode's best choice when it submits; `stop` that it submits at a turn (a quarter before a score).
     """
 
     def __init__(
@@ -80,13 +70,8 @@ class ScriptedAgent:
 async def demonstrate(
     tasks: Sequence[str], episodes: int, record_dir: Path, *, seed: int = 0, runtime: str = "docker"
 ) -> list[Rollout]:
-    """Plays `episodes` demonstration episodes of each task and writes their trajectories to `record_dir`.
-
-    Returns one `Rollout` (an episode as training sees it) for each episode.
-
-    Raises:
-        InfrastructureError: more than one in ten episodes failed.
-    """
+    """Plays `episodes` demonstration episodes of each task, and records their trajectories in `record_dir`.
+    Raises InfrastructureError if more than one in ten episodes failed."""
     env = research_env(tasks, runtime=runtime, max_turns=4, record_dir=record_dir)
     with ScriptedServer(ScriptedAgent(seed)) as server:
         client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_SCRIPTED_KEY")
@@ -108,10 +93,7 @@ def _reply(task: str, word: str, choice: Choice, ending: Any) -> str:
 
 
 def _scored_choices(conversation: Sequence[Message]) -> list[tuple[Choice, float]]:
-    """Returns pairs (choice, score) for the choices in the conversation that were scored.
-
-    A choice is the pair (method, level). A higher score is better.
-    """
+    """Returns pairs (choice, score) for the scored choices in the conversation; a higher score is better."""
     scored = []
     for reply, observation in itertools.pairwise(conversation):
         if reply["role"] != "assistant":

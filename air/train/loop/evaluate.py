@@ -29,18 +29,9 @@ def research_env(
     max_context_tokens: int | None = None,
     warm_boxes: int = 0,
 ) -> ResearchEnvConfig:
-    """Returns the config of an environment that holds each of the given research tasks once.
-
-    Args:
-        tasks: the ids of the tasks.
-        runtime: the kind of box, such as `docker`.
-        max_turns: the largest number of turns in an episode.
-        record_dir: the folder for trajectories; None records nothing.
-        mlgym_root: the MLGym checkout that holds MLGym's tasks.
-        tokenizer: the tokenizer that counts an observation's tokens: its Hugging Face id or its folder.
-        max_context_tokens: the longest conversation, in tokens.
-        warm_boxes: number of boxes that are started in advance.
-    """
+    """Returns the config of an environment that holds each of the research tasks `tasks` once.
+    `runtime` is the kind of box, such as `docker`. `tokenizer`, a Hugging Face id or a folder, counts an
+    observation's tokens. `max_context_tokens` limits a conversation."""
     harness = AirHarnessConfig(tokenizer=tokenizer, max_context_tokens=max_context_tokens)
     agent = vf.AgentConfig.model_validate(
         {"harness": harness.model_dump(), "runtime": {"type": runtime}, "max_turns": max_turns}
@@ -61,15 +52,8 @@ async def evaluate(
     *,
     at_once: int = 32,
 ) -> list[Rollout]:
-    """Plays `episodes` episodes of every task of the environment `env`.
-
-    Returns one `Rollout` (an episode as training sees it) for each episode.
-
-    Args:
-        ctx: verifiers' `ModelContext` (model, client and sampling) for the model that plays.
-        on_done: called with each episode's rollout when the episode has ended.
-        at_once: the largest number of episodes that are played at the same time.
-    """
+    """Plays `episodes` episodes of every task of the environment `env` with the model in `ctx`.
+    At most `at_once` episodes are played at the same time; `on_done` is called after each of them."""
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
     async with serving([config], 1) as (source,):
         return await play_many(source, ctx, episodes, on_done, at_once=at_once)
@@ -80,10 +64,7 @@ async def served(
     model: Policy, *, temperature: float, max_tokens: int, max_model_len: int
 ) -> AsyncIterator[vf.ModelContext]:
     """Async context manager: runs air's own inference server for `model` during the `with` block.
-
-    Yields verifiers' `ModelContext` (model, client and sampling) for that server. The client sends and
-    receives token ids, not text.
-    """
+    Yields verifiers' `ModelContext` for it, whose client sends and receives token ids, not text."""
     server = InferenceServer(model, max_model_len=min(max_model_len, model.max_length))
     await asyncio.to_thread(server.start)
     try:
@@ -96,12 +77,7 @@ def endpoint(
     url: str, model: str, *, api_key_var: str, temperature: float, max_tokens: int
 ) -> vf.ModelContext:
     """Returns verifiers' `ModelContext` (model, client and sampling) for an OpenAI-compatible endpoint.
-
-    Args:
-        url: the address of the endpoint.
-        model: the model's name in requests.
-        api_key_var: name of the environment variable that holds the API key.
-    """
+    `api_key_var` is the name of the environment variable that holds the API key."""
     return vf.ModelContext(
         model=model,
         client=vf.EvalClientConfig(base_url=url.rstrip("/"), api_key_var=api_key_var),
@@ -110,14 +86,8 @@ def endpoint(
 
 
 def table_rows(rollouts: Sequence[Rollout], baselines: dict[str, float]) -> list[dict[str, Any]]:
-    """Returns one row (a dict) of results per task.
-
-    A row has the numbers of episodes and failed episodes, the baseline, the scores and the mean metrics.
-
-    Args:
-        rollouts: the episodes of all tasks.
-        baselines: the baseline score of each task, by task id.
-    """
+    """Returns one row for each task: numbers of episodes and failures, baseline, scores and mean metrics.
+    `baselines` holds each task's baseline score by its id."""
     rows = []
     for task, played in metrics.by_task(rollouts).items():
         good = [r for r in played if r.ok]

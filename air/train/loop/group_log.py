@@ -1,10 +1,9 @@
 """Writes a run's `groups.jsonl`: the episodes of each group, with their rewards and advantages.
 
-The file has one line for each group:
-`{"v": 1, "step": …, "group": …, "task": …, "source": …, "episodes": […]}`; the groups of a step are numbered
-from 0. `source` is the name of the source of tasks (one `[[orchestrator.train.source]]` of the run file). An
-episode is `{"episode": …, "reward": …, "advantage": …, "error": …}`. `episode` is the name of the
-trajectory, or null if the episode failed before its first line. `reward` is null if the episode failed.
+A line is `{"v": 1, "step": …, "group": …, "task": …, "source": …, "episodes": […]}`. The groups of a step are
+numbered from 0. `source` is the name of an `[[orchestrator.train.source]]` of the run file. An episode is
+`{"episode": …, "reward": …, "advantage": …, "error": …}`: `episode` names its trajectory (null if it failed
+before its first line), and `reward` is null if it failed.
 """
 
 from __future__ import annotations
@@ -22,9 +21,7 @@ FILE = "groups.jsonl"
 
 def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
     """Returns the lines of one training step for `groups.jsonl`: one dict per group.
-
-    Call `air.train.loop.samples.samples` first, because it computes each episode's advantage.
-    """
+    Call `air.train.loop.samples.samples` first, because it computes each episode's advantage."""
     return [
         {
             "v": VERSION,

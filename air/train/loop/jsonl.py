@@ -10,10 +10,7 @@ from typing import Any
 
 def append(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Appends each dict of `rows` to the file at `path`, as one line of JSON.
-
-    Raises:
-        OSError: a row could not be written, for example because the disk is full. The error names the file.
-    """
+    Raises OSError, which names the file, if a row could not be written, as on a full disk."""
     try:
         with path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)

@@ -34,7 +34,7 @@ class StepRow:
     """Largest memory use of this process so far, in MiB."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns, as a dict, the line of `metrics.jsonl` for this training step."""
+        """Returns the line of `metrics.jsonl` for this training step."""
         rollouts = [r for g in self.groups for r in g.rollouts]
         row = {"step": self.step, "samples": self.samples, **of_step(self.groups)}
         row |= {f"train/{name}": value for name, value in self.train.items()}
@@ -56,10 +56,7 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 def of_step(groups: Sequence[Group]) -> dict[str, Any]:
     """Returns the metrics of one training step, by name.
-
-    Means and times include only the episodes that ended without an error. The numbers of episodes, groups
-    and sampled tokens include all episodes.
-    """
+    Means and times are over episodes without an error; numbers of episodes, groups and tokens over all."""
     rollouts = [r for g in groups for r in g.rollouts]
     good = [r for r in rollouts if r.ok]
     values: dict[str, Any] = {
@@ -77,11 +74,8 @@ def of_step(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """Returns metrics over the given episodes, by name.
-
-    Most metrics are means over the episodes, such as the mean reward and the mean number of turns. The
-    metrics `context_ends`, `cut_observations` and `cut_replies` are counts.
-    """
+    """Returns metrics over the episodes, by name: means, such as the mean reward, and the counts
+    `context_ends`, `cut_observations` and `cut_replies`."""
     turns = sum(r.metric("turns") or 0 for r in rollouts)
     errors = sum(r.metric("format_errors") or 0 for r in rollouts)
     values = {
@@ -106,17 +100,14 @@ def final_phi(rollout: Rollout) -> float | None:
 
 
 def terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Returns the mean of each reward term over the given episodes, by the term's name.
-
-    These means add up to the mean reward.
-    """
+    """Returns each reward term's mean over the episodes, by its name. They add up to the mean reward."""
     each = [r.terms for r in rollouts]
     names = dict.fromkeys(name for terms in each for name in terms)
     return {name: fmean(terms.get(name, 0.0) for terms in each) for name in names}
 
 
 def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
-    """Returns a dict from task id to the episodes of that task, in the order of `rollouts`."""
+    """Returns the episodes of each task by the task's id, in the order of `rollouts`."""
     tasks: dict[str, list[Rollout]] = {}
     for rollout in rollouts:
         tasks.setdefault(rollout.task, []).append(rollout)
@@ -124,15 +115,9 @@ def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
 
 
 def summary(rows: Sequence[dict[str, Any]], baselines: dict[str, float]) -> list[dict[str, Any]]:
-    """Returns one row (a dict) per task, which compares the first quarter of a run's steps with the last.
-
-    A row has the task's baseline and, for each of the two quarters, the mean score, the best score and the
-    mean reward.
-
-    Args:
-        rows: the lines of the run's `metrics.jsonl`, one per step.
-        baselines: the baseline score of each task, by task id.
-    """
+    """Returns one row for each task, which compares the first quarter of a run's steps with the last quarter.
+    A row has the task's baseline (from `baselines`, by task id) and, for each quarter, the mean and best
+    score and the mean reward. `rows` are the lines of `metrics.jsonl`."""
     quarter = max(1, len(rows) // 4)
     parts = {"first": rows[:quarter], "last": rows[-quarter:]}
     table = []

@@ -33,11 +33,8 @@ def percent(value: float | None) -> str:
 
 
 def split(row: Row) -> str:
-    """Returns how the episodes of a training step spent their time, as a text such as `60/20/15/5`.
-
-    The numbers are percentages of the time for the model's replies, for commands in boxes, for grading and
-    in the queue. The text is a dash if no times are recorded.
-    """
+    """Returns how the episodes of a step spent their time, in percent, such as `60/20/15/5`: the model's
+    replies, commands in boxes, grading, and the queue. A dash if no times are recorded."""
     parts = [
         float(row.get(f"seconds_{name}") or 0) for name in ("model", "exec", "grading", "queue")
     ]
@@ -60,15 +57,8 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 
 
 class Progress:
-    """Context manager: displays the progress of a run during the `with` block.
-
-    On a terminal it shows a live table, otherwise it prints plain lines.
-
-    Args:
-        total: number of the run's steps.
-        done: number of steps that a resumed run has already done.
-        title: the table's title.
-    """
+    """Context manager: displays a run's progress, on a terminal as a live table, otherwise as plain lines.
+    The run has `total` steps, of which a resumed run has already done `done`."""
 
     def __init__(
         self, total: int, *, done: int = 0, title: str = "", console: Console | None = None
@@ -115,10 +105,7 @@ class Progress:
         self._bars.advance(self._episodes)
 
     def step(self, row: Row) -> None:
-        """Shows the metrics of a training step that has ended.
-
-        `row` is the step's line of `metrics.jsonl`.
-        """
+        """Shows the metrics of a finished training step; `row` is the step's line of `metrics.jsonl`."""
         self._rows.append(row)
         self._done = int(row["step"])
         self._bars.update(self._steps, completed=self._done, note=f"ETA {self.eta}")
@@ -128,10 +115,7 @@ class Progress:
 
     @property
     def eta(self) -> str:
-        """The estimated remaining time of the run as a text `minutes:seconds`.
-
-        It is a dash until the first step has ended.
-        """
+        """The estimated remaining time as `minutes:seconds`; a dash until the first step has ended."""
         played = self._done - self._first
         if not played:
             return "–"
@@ -153,10 +137,7 @@ def plain_table(title: str = "") -> Table:
 
 
 def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Prints the final table of a run, with the scores and rewards of each task.
-
-    `rows` is the result of `metrics.summary`.
-    """
+    """Prints the final table of a run: each task's scores and rewards, from `metrics.summary`."""
     table = plain_table("scores on the validation split, at the last validate of each episode")
     table.add_column("task", no_wrap=True)
     for name in ("baseline", "first ¼", "best", "last ¼", "best", "reward"):
@@ -178,12 +159,7 @@ def further(
     console: Console, folder: Path, checkpoint: Path | None, shipped: Sequence[str]
 ) -> None:
     """Prints commands with which the user can show, replay or evaluate the finished run.
-
-    Args:
-        folder: the run's folder.
-        checkpoint: the run's last checkpoint; None if it has none.
-        shipped: ids of those tasks of the run that ship with air; the evaluation command names them.
-    """
+    `shipped` are the ids of those tasks of the run that ship with air; the evaluation command names them."""
     run = shlex.quote(str(folder))
     lines = [
         f"\nThe run is in {folder}: config.json metrics.jsonl log.txt trajectories/ checkpoints/"

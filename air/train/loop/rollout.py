@@ -1,7 +1,7 @@
-"""Plays groups of episodes for training.
+"""Plays groups of episodes for training. All episodes of a group play the same task.
 
-A source of tasks is one `[[orchestrator.train.source]]` of the run file (TOML): an environment and its
-tasks. All episodes of a group play the same task. A rollout is one episode as training sees it.
+A source of tasks is one `[[orchestrator.train.source]]` of the run file (TOML): an environment and its tasks.
+A rollout is one episode as training sees it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Rollout:
     task: str
     """The research task's id."""
     traces: list[Any]
-    """The traces (verifiers' records of conversations) that train the policy, in order. There is one for the
-    whole episode, or one for each segment. The list is empty if no agent ran."""
+    """The traces (verifiers' records of conversations) that train the policy, in order: one for the whole
+    episode, or one for each segment. Empty if no agent ran."""
     error: str = ""
-    """The reason why the episode failed, or an empty string if it ended without an error."""
+    """Why the episode failed, or an empty string if it ended without an error."""
     seconds: float = 0.0
     """Duration of the episode, in seconds (wall time)."""
     advantage: float | None = None
@@ -58,7 +58,7 @@ class Rollout:
 
     @property
     def terms(self) -> dict[str, float]:
-        """The terms of the episode's reward, by name. Each value is the sum over all traces."""
+        """The terms of the episode's reward, by name, each summed over all traces."""
         sums: dict[str, float] = {}
         for trace in self.traces:
             for name, term in trace.rewards.items():
@@ -89,10 +89,7 @@ class Group:
 
     @property
     def has_spread(self) -> bool:
-        """Whether the rewards in this group differ. If all are equal, the group teaches the policy nothing.
-
-        The rewards of all traces count, except those of failed episodes.
-        """
+        """Whether the rewards of traces without errors differ; else the group teaches the policy nothing."""
         rewards = [float(t.reward) for r in self.rollouts if r.ok for t in r.traces]
         return len(rewards) > 1 and max(rewards) - min(rewards) > 1e-9
 
@@ -117,15 +114,8 @@ def context(
     renderer: Any = None,
 ) -> vf.ModelContext:
     """Returns verifiers' `ModelContext` (model, client and sampling) for the server of `policy` at `url`.
-
-    The client sends and receives token ids, not text.
-
-    Args:
-        policy: the model that the server serves.
-        url: the root address of the inference server.
-        renderer: a config of the package `renderers`, which turns chat messages into token ids. None
-            selects the default for the policy's type of model.
-    """
+    The client sends and receives token ids. `renderer` is a config of the package `renderers`, which turns
+    chat messages into token ids; None selects the default for the policy's type of model."""
     return vf.ModelContext(
         model=policy.name,
         client=vf.TrainClientConfig(
@@ -141,11 +131,8 @@ def context(
 def settled(
     env: vf.EnvConfig, policy: Policy, *, max_context_tokens: int, record_dir: Path | None = None
 ) -> vf.EnvConfig:
-    """Returns a copy of the environment config `env` in which absent settings have the run's values.
-
-    These settings are the tokenizer, the context length and the folder for trajectories. A config of
-    another type than `ResearchEnvConfig` is returned unchanged.
-    """
+    """Returns the environment config `env` with the run's values for the tokenizer, the context length and
+    the trajectories' folder, unless it sets them itself or is no `ResearchEnvConfig`."""
     if not isinstance(env, ResearchEnvConfig):
         return env
     harness = env.agent.harness or AirHarnessConfig()
@@ -163,12 +150,7 @@ def settled(
 @asynccontextmanager
 async def serving(configs: Sequence[SourceConfig], group_size: int) -> AsyncIterator[list[Source]]:
     """Async context manager: runs the environments of the sources of tasks during the `with` block.
-
-    Yields one `Source` for each config.
-
-    Raises:
-        ConfigError: an environment cannot be built, or it has no task.
-    """
+    Yields one `Source` for each config. Raises ConfigError if an environment is wrong or has no task."""
     async with AsyncExitStack() as stack:
         sources = []
         for config in configs:
@@ -192,13 +174,9 @@ def prompts(
 ) -> Iterator[list[Prompt]]:
     """Yields, for each training step without end, a list of the prompts (source, task) to play.
 
-    Each prompt's source is drawn at random, with the sources' ratios as weights. Every source yields its
-    tasks one after the other and then begins again.
-
-    Args:
-        episodes: the number of episodes in a step; the groups of a step have this many or a few more.
-        after: the number of steps that a resumed run has already done. Their prompts are drawn but not
-            yielded, so that the next steps get the same prompts as in a run without interruption.
+    Each prompt's source is drawn at random, weighted by the sources' ratios; every source cycles through its
+    tasks. The groups of a step have `episodes` episodes or a few more. The first `after` steps are drawn but
+    not yielded, so that a resumed run gets the same prompts as a run without interruption.
     """
     rng = random.Random(seed)
     cycles = [itertools.cycle(source.tasks) for source in sources]
@@ -220,10 +198,7 @@ async def play_group(
     ctx: vf.ModelContext,
     on_done: Callable[[Rollout], None] | None = None,
 ) -> Group:
-    """Plays `source.group_size` episodes of `task` concurrently, and returns them as a group.
-
-    `on_done` is called with each episode's rollout when the episode has ended.
-    """
+    """Plays `source.group_size` episodes of `task` concurrently, and calls `on_done` after each of them."""
     plays = [play(source, task, ctx, on_done) for _ in range(source.group_size)]
     return Group(await together(plays))
 
@@ -234,10 +209,7 @@ async def play(
     ctx: vf.ModelContext,
     on_done: Callable[[Rollout], None] | None = None,
 ) -> Rollout:
-    """Plays one episode of `task`, with the environment's retries, and returns it as a rollout.
-
-    A failed episode raises no exception; its rollout contains the error.
-    """
+    """Plays one episode of `task`, with the environment's retries. If it fails, the rollout has the error."""
     began = time.monotonic()
     episode = await source.env.run_slot(source.env.slots(task)[0], ctx)
     errors = [e for e in (episode.last_error, *(t.last_error for t in episode.traces)) if e]
@@ -263,9 +235,6 @@ async def play_many(
     *,
     at_once: int = 32,
 ) -> list[Rollout]:
-    """Plays `each` episodes of every task of the source, and returns one rollout per episode.
-
-    At most `at_once` episodes are played at the same time.
-    """
+    """Plays `each` episodes of every task of the source, at most `at_once` of them at the same time."""
     plays = [play(source, task, ctx, on_done) for task in source.tasks * each]
     return await together(plays, at_once)

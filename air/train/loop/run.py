@@ -1,8 +1,7 @@
 """Runs the embedded training engine, which plays episodes and updates the policy's weights in turn.
 
-The engine trains one model in one process. Each training step plays `batch_size` episodes with the present
-weights, so training is on-policy. Therefore the importance ratios in the loss correct only for numerical
-differences between sampling and training.
+Each training step plays `batch_size` episodes with the present weights, so training is on-policy: the
+importance ratios in the loss correct only for numerical differences between sampling and training.
 """
 
 from __future__ import annotations
@@ -72,12 +71,7 @@ class Resources:
 
 class EmbeddedRun:
     """One run of the embedded training engine. Call `run` only once.
-
-    Args:
-        config: the content of the run file (TOML). The run must have a name.
-        progress: displays the progress of the run.
-        on_open: called when the server and the environments are running and `config.json` is written.
-    """
+    The config must have a run name. `on_open` is called when everything runs and `config.json` is written."""
 
     def __init__(
         self, config: RunConfig, progress: Progress, on_open: Callable[[], None] = lambda: None
@@ -93,14 +87,10 @@ class EmbeddedRun:
         """The number of the training step after which the inference server's weights were made."""
 
     async def run(self) -> Outcome:
-        """Trains until `max_steps` steps are done, and returns the results.
+        """Trains until `max_steps` steps are done, and writes metrics, trajectories and checkpoints.
 
-        Also writes metrics, the episodes' trajectories and checkpoints into the run's folder.
-
-        Raises:
-            UsageError: the run's folder, the model, vLLM or a port cannot be used.
-            InfrastructureError: in too many consecutive steps, every episode failed; or the inference server
-                did not start or has ended.
+        Raises UsageError if the run's folder, the model, vLLM or a port cannot be used. Raises
+        InfrastructureError if every episode failed in too many consecutive steps, or inference failed.
         """
         with run_folder.locked(self.folder):
             self.outcome.checkpoint = run_folder.start_from(self.config)
@@ -112,10 +102,7 @@ class EmbeddedRun:
         return self.outcome
 
     async def _open(self, stack: AsyncExitStack) -> Resources:
-        """Loads the policy, and starts the inference server and the environments; returns all of them.
-
-        Closing `stack` stops the server and the environments.
-        """
+        """Loads the policy, and starts the inference server and environments; closing `stack` stops them."""
         choice = await asyncio.to_thread(self._choose)
         self.progress.say(str(choice))
         self.config = self.config.with_inference(choice.name)
@@ -166,10 +153,7 @@ class EmbeddedRun:
         self.progress.say(f"resuming after step {self._done}")
 
     def _settled(self, source: SourceConfig, model: Policy, gpu: Gpu | None) -> SourceConfig:
-        """Returns the source's config with the run's values for settings that are absent in it.
-
-        If vLLM uses the GPU `gpu`, the boxes do not get that GPU.
-        """
+        """Returns the source's config with the run's values for absent settings. `gpu` is not for boxes."""
         env = source.env
         if gpu is not None and isinstance(env, ResearchEnvConfig) and not env.inference_gpus:
             env = env.model_copy(update={"inference_gpus": [gpu.uuid]})
@@ -274,10 +258,7 @@ class EmbeddedRun:
 
     @property
     def how_to_resume(self) -> str:
-        """A text for error messages that names the command with which the user can resume this run.
-
-        If no step is done yet, the text says that the user must start the run again.
-        """
+        """A text for error messages: how to resume this run, or start again if no step is done."""
         if self._done == 0:
             return "start again, nothing was done yet"
         return f"resume with: rl @ {self.folder / 'config.json'} --resume"
@@ -299,10 +280,8 @@ class EmbeddedRun:
 
 
 def _read_rows(path: Path, until: int) -> list[dict[str, Any]]:
-    """Deletes the lines after step `until` from the JSON-lines file at `path`; returns the other lines.
-
-    A resumed run needs this because it plays the later steps again.
-    """
+    """Deletes the lines after step `until` from a JSON-lines file, because a resumed run plays these steps
+    again; returns the other lines."""
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)

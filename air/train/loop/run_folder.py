@@ -43,13 +43,7 @@ def step_folder(root: Path, step: int) -> Path:
 
 def start_from(config: RunConfig) -> Path | None:
     """Returns the folder of the checkpoint from which a run resumes, or None if the run is new.
-
-    The run must have a name.
-
-    Raises:
-        UsageError: the config asks for a new run, but a run of the same name exists.
-        MissingError: the checkpoint to resume from does not exist.
-    """
+    Raises UsageError if a new run's name is in use, and MissingError if the checkpoint does not exist."""
     resume, root = config.resume, config.folder / "checkpoints"
     if resume is None:
         if (config.folder / METRICS_FILE).exists():
@@ -73,12 +67,8 @@ def start_from(config: RunConfig) -> Path | None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Context manager: creates a run's folder and locks it, so that no other run uses it at the same time.
-
-    At the end of the `with` block the lock is released, and the folder is removed if it is empty.
-
-    Raises:
-        UsageError: another process has locked the folder, or the folder cannot be written.
-    """
+    At the end the lock is released, and an empty folder is removed. Raises UsageError if another process has
+    locked the folder, or if it cannot be written."""
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         lock = _lock(folder)
@@ -101,13 +91,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write_config(folder: Path, text: str) -> None:
-    """Writes `text` to `config.json` in the run's folder `folder`.
-
-    An existing file is replaced atomically, so it stays intact if the writing fails.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Writes `text` to `config.json` in the run's folder. An existing file is replaced atomically.
+    Raises UsageError if the file cannot be written."""
     new = folder / f".{CONFIG_FILE}.new"
     try:
         new.write_text(text + "\n", encoding="utf-8")
@@ -118,7 +103,7 @@ def write_config(folder: Path, text: str) -> None:
 
 
 def _lock(folder: Path) -> int:
-    """Creates the lock file of the run's folder `folder` and locks it; returns its open file descriptor."""
+    """Creates the lock file of a run's folder and locks it; returns its open file descriptor."""
     path = folder / _LOCK_FILE
     # Retries: another run that ends at this moment removes the file, and the folder if it is empty.
     for remaining in reversed(range(100)):
@@ -144,10 +129,7 @@ def _lock(folder: Path) -> int:
 
 
 def _is(path: Path, file: int) -> bool:
-    """Whether the open file descriptor `file` belongs to the file that is now at `path`.
-
-    It does not if that file was removed or replaced in the meantime.
-    """
+    """Whether the file descriptor `file` belongs to the file at `path`, which may have been replaced."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file))
     except FileNotFoundError:

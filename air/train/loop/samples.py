@@ -19,10 +19,7 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True)
 class Part:
-    """The part of an episode that gets one reward: messages of one trace.
-
-    A trace is verifiers' record of a conversation.
-    """
+    """Part of an episode that gets one reward: messages of a trace (verifiers' record of a conversation)."""
 
     trace: Any
     nodes: frozenset[int]
@@ -31,10 +28,7 @@ class Part:
 
 
 def parts_of(rollout: Rollout, *, by_turn: bool) -> list[Part]:
-    """Returns the parts of an episode that have a reward of their own.
-
-    These are the turns if `by_turn`, otherwise the traces (verifiers' records of conversations).
-    """
+    """Returns the parts of an episode that have their own reward: the turns if `by_turn`, else the traces."""
     if by_turn:
         return [part for trace in rollout.traces for part in turns(trace)]
     return [Part(t, frozenset(range(len(t.nodes))), float(t.reward)) for t in rollout.traces]
@@ -42,10 +36,8 @@ def parts_of(rollout: Rollout, *, by_turn: bool) -> list[Part]:
 
 def turns(trace: Any) -> list[Part]:
     """Returns one part for each reply of a trace. A reply earns the rewards given before the next reply.
-
-    A trace is verifiers' record of a conversation; its `info["air"]["paid"]` lists these rewards. If their
-    sum is not the trace's whole reward, the last reply gets the difference.
-    """
+    The trace's `info["air"]["paid"]` lists these rewards. If their sum is not the trace's whole reward, the
+    last reply gets the difference."""
     replies = [index for index, node in enumerate(trace.nodes) if node.sampled]
     if not replies:
         return [Part(trace, frozenset(), float(trace.reward))]
@@ -69,17 +61,10 @@ def samples(
 ) -> list[Sample]:
     """Computes advantages, and returns one training sample for each branch of the episodes' traces.
 
-    A trace is verifiers' record of a conversation, and a branch is one linear conversation in it.
-    Failed episodes, and branches whose advantages are all 0, give no sample. The function also sets
-    `advantage` of each rollout.
-
-    Args:
-        estimator: computes the advantages from the rewards of a group.
-        temperature: the sampling temperature of the replies.
-        by_turn: give each turn its own advantage, from the sum of its reward and all later rewards.
-            Otherwise each trace gets one advantage, from its reward.
-        shuffle: a random generator that shuffles the rewards within each group, for a control experiment.
-            None leaves the rewards as they are.
+    A branch is one linear conversation in a trace. Failed episodes, and branches whose advantages are all 0,
+    give no sample. Also sets `advantage` of each rollout. `temperature` is the one of sampling. With
+    `by_turn` each turn has an advantage, from its own and all later rewards; otherwise each trace has one.
+    `shuffle` shuffles the rewards within each group, for a control experiment.
     """
     result: list[Sample] = []
     for group in groups:
@@ -117,15 +102,9 @@ def _of_episode(
 
 
 def _of_trace(trace: Any, by_node: dict[int, float], temperature: float) -> Iterator[Sample]:
-    """Yields one sample per branch of a trace. A reply in several branches is trained only in the first.
-
-    A branch without a trained token that has an advantage gives no sample.
-
-    Args:
-        trace: verifiers' record of a conversation.
-        by_node: the advantage of each message's tokens, by the Python `id()` of the message.
-        temperature: the sampling temperature of the replies.
-    """
+    """Yields one sample per branch of a trace that has a trained token with an advantage.
+    A reply in several branches is trained only in the first. `by_node` maps a message's `id()` to its
+    advantage."""
     trained: set[int] = set()
     for branch in trace.branches:
         mask: list[bool] = []

@@ -25,10 +25,7 @@ from air.train.model.policy import Policy
 
 @dataclass(frozen=True)
 class Sample:
-    """One token sequence to train on, with exactly the tokens of an episode.
-
-    All lists have one element per token.
-    """
+    """A token sequence to train on: exactly the tokens of an episode. Lists have one element per token."""
 
     token_ids: list[int]
     """The tokens of prompts and replies, as the model saw them."""
@@ -61,14 +58,9 @@ class Sample:
 class Trainer:
     """Trains a policy's weights in place. Each call of `step` makes one update.
 
-    Tokens with advantage 0 are not trained, and the mean loss does not count them, as in prime-rl.
-
-    Args:
-        policy: the policy; its weights change in place.
-        optim, scheduler, loss: settings of the optimiser, of the learning rate's schedule and of the loss.
-        max_steps: number of the run's training steps. A schedule that lowers the learning rate needs it.
-        micro_batch_tokens: most tokens (number of samples x longest sample) in one forward and backward
-            pass. This limits the memory use and does not change the result.
+    Tokens with advantage 0 are not trained, and the mean loss does not count them, as in prime-rl. A schedule
+    that lowers the learning rate needs `max_steps`. `micro_batch_tokens` limits the tokens (number of samples
+    x longest sample) of one forward and backward pass, and so the memory use; it does not change the result.
     """
 
     def __init__(
@@ -94,18 +86,13 @@ class Trainer:
     def step(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Updates the weights once with these samples, and returns the metrics of the update by name.
 
-        If all advantages are 0, the weights do not change. The learning rate's schedule counts such a
-        step, too.
+        If all advantages are 0, the weights do not change, but the learning rate's schedule counts the step.
+        Metrics: `loss`, `grad_norm`, `lr`; `entropy` and `mismatch_kl` (nats per trained token); `is_masked`,
+        `is_masked_high` and `is_masked_low` (shares of trained tokens that the first term of the loss leaves
+        out); `tokens` (trained), `train_tokens` (all), `samples` (with an advantage), `updated` (1 if the
+        weights changed, else 0), `train_seconds`.
 
-        Returns:
-            `loss`, `grad_norm` and `lr`; `entropy` and `mismatch_kl` (in nats per trained token);
-            `is_masked`, `is_masked_high` and `is_masked_low` (shares of trained tokens that the first term
-            of the loss leaves out); `tokens` (number of trained tokens), `train_tokens` (number of all
-            tokens in the forward passes), `samples` (number of samples with an advantage), `updated` (1 if
-            the weights changed, otherwise 0) and `train_seconds`.
-
-        Raises:
-            InfrastructureError: the gradients are not finite; no update was made.
+        Raises InfrastructureError if the gradients are not finite; no update was made.
         """
         start = time.perf_counter()
         lr = learning_rate(self.steps, self.config.lr, self.scheduler, self.max_steps)

@@ -1,8 +1,7 @@
 """Writes and reads checkpoints: folders `checkpoints/step_N/` with the model and the state of training.
 
-The model is stored in the Hugging Face format. A checkpoint is written to a temporary folder, which is then
-renamed, so a checkpoint is either complete or absent. Earlier checkpoints are removed only afterwards. The
-states of random generators are not saved, because training does not use the global generators.
+The model is in the Hugging Face format. A checkpoint is written to a temporary folder, which is then renamed,
+so it is either complete or absent. Random generators are not saved: training does not use the global ones.
 """
 
 from __future__ import annotations
@@ -33,17 +32,11 @@ def save(
     *,
     keep_last: int | None = None,
 ) -> Path:
-    """Writes the checkpoint of `step` and returns its folder; an existing checkpoint of `step` is replaced.
+    """Writes the checkpoint of `step`, or replaces it, and returns its folder.
 
-    Args:
-        root: the `checkpoints` folder of the run, which is created if it is missing.
-        policy: the model and the tokenizer to save.
-        state: the training state that `load_state` will return, such as `Trainer.state_dict()`.
-        keep_last: the number of checkpoints that remain; older ones are deleted. None: all remain.
-
-    Raises:
-        UsageError: the checkpoint could not be written (disk full, no permission). Earlier checkpoints are
-            then unchanged, and no incomplete files remain.
+    `state` is the training state that `load_state` will return. Only the `keep_last` newest checkpoints
+    remain (None: all). Raises UsageError if the checkpoint could not be written (disk full, no permission);
+    earlier checkpoints are then unchanged, and no incomplete files remain.
     """
     target = step_folder(root, step)
     unfinished = root / f".{target.name}.{os.getpid()}"
@@ -62,16 +55,8 @@ def save(
 
 
 def load_state(checkpoint: Path) -> tuple[int, dict[str, Any]]:
-    """Reads a checkpoint. Returns the number of its step, and the training state that was passed to `save`.
-
-    The weights are not loaded. To load them, call `air.train.model.policy.load(checkpoint)`.
-
-    Args:
-        checkpoint: the folder of the checkpoint, such as `checkpoints/step_20`.
-
-    Raises:
-        MissingError: the folder contains no training state.
-    """
+    """Reads the number of the step and the training state that were passed to `save`, without the weights.
+    Raises MissingError if the folder `checkpoint` contains no training state."""
     path = checkpoint / STATE_FILE
     if not path.is_file():
         raise MissingError(

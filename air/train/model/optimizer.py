@@ -18,8 +18,7 @@ from air.train.config.model_options import (
 )
 
 _NEARLY_ZERO = 1e-8
-"""A share of the peak learning rate, as in prime-rl. If `min_lr` is 0, the rise of the learning rate starts
-at this share, and a linear fall ends at this share."""
+"""Share of the peak learning rate, as in prime-rl: start of a rise and end of a fall if `min_lr` is 0."""
 
 
 def optimizer(
@@ -45,19 +44,11 @@ def optimizer(
 def learning_rate(
     step: int, lr: float, config: SchedulerConfig, max_steps: int | None = None
 ) -> float:
-    """Returns the learning rate of update `step`, counted from 0.
+    """Returns the learning rate of update `step`, counted from 0; its peak is `lr`.
 
-    A linear schedule rises from `min_lr` to `lr` over `warmup_steps` updates, stays there, and falls to
-    `min_lr` over the last `decay_steps` updates. A cosine schedule rises in the same way, then falls to
-    `min_lr` like half a cosine.
-
-    Args:
-        lr: the highest learning rate.
-        config: the settings of the learning-rate schedule.
-        max_steps: number of updates of the whole run; required if the learning rate falls at the end.
-
-    Raises:
-        ValueError: `max_steps` is required but None.
+    A linear schedule rises from `min_lr` over `warmup_steps` updates, and falls to `min_lr` over the last
+    `decay_steps` of `max_steps` updates. A cosine schedule rises in the same way, then falls like half a
+    cosine. Raises ValueError if the learning rate falls and `max_steps` is None.
     """
     if isinstance(config, ConstantSchedulerConfig):
         return lr
@@ -88,13 +79,8 @@ def _linear_fall(
 def update(
     optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], config: OptimizerConfig
 ) -> float:
-    """Updates the weights once and returns the norm of the gradients before clipping.
-
-    The gradients are clipped to `config.max_norm`, applied, and cleared.
-
-    Raises:
-        InfrastructureError: the gradients are not finite. The weights are then unchanged.
-    """
+    """Clips the gradients to `config.max_norm`, applies and clears them; returns their norm before clipping.
+    Raises InfrastructureError if the gradients are not finite. The weights are then unchanged."""
     limit = math.inf if config.max_norm is None else config.max_norm
     norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))
     if not math.isfinite(norm):

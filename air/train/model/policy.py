@@ -1,8 +1,7 @@
 """The policy: the causal language model that is trained, with its tokenizer.
 
-`build` writes a small untrained model as a Hugging Face folder. `load` reads such a folder, or a model from
-the Hugging Face hub. The model always stays in evaluation mode (no dropout), so that sampling and training
-give the same probabilities.
+`build` writes a small untrained model as a Hugging Face folder. `load` reads such a folder, or a model of the
+Hugging Face hub. The model always stays in evaluation mode (no dropout), so sampling and training agree.
 """
 
 from __future__ import annotations
@@ -33,11 +32,10 @@ class Policy:
     tokenizer: Any
     """The fast tokenizer of the model."""
     name: str
-    """The model's folder, or its id on the Hugging Face hub. The inference server serves the model under this
-    name, too."""
+    """The model's folder or its id on the Hugging Face hub; also its name on the inference server."""
     renderer_config: Any = None
-    """Config of the renderer (package `renderers`), which turns chat messages into token ids. None: the
-    result of `default_renderer`."""
+    """Config of the renderer (package `renderers`), which turns chat messages into token ids. None:
+    default."""
 
     @property
     def device(self) -> torch.device:
@@ -52,10 +50,7 @@ class Policy:
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """The ids of the tokens that end a reply.
-
-        They come from the model's generation config, or, if it has none, from the tokenizer.
-        """
+        """The ids of the tokens that end a reply, from the generation config or else the tokenizer."""
         ids = self.model.generation_config.eos_token_id
         if ids is None:
             ids = self.tokenizer.eos_token_id
@@ -66,10 +61,7 @@ class Policy:
         return sum(p.numel() for p in self.model.parameters())
 
     def renderer(self) -> Any:
-        """Returns a new renderer, which turns chat messages into token ids.
-
-        Each renderer has its own copy of the tokenizer. A renderer must not be shared between threads.
-        """
+        """Returns a new renderer (chat messages to token ids). Threads must not share a renderer."""
         from renderers import create_renderer
 
         config = self.renderer_config or default_renderer(self.model.config.model_type)
@@ -83,13 +75,9 @@ class Policy:
 
 
 def default_renderer(model_type: str) -> Any:
-    """Returns the default renderer config for a model type. A renderer turns chat messages into token ids.
-
-    For `qwen3` the result is the Qwen3 renderer with thinking disabled; for other types the package
-    `renderers` chooses. A renderer must append new messages without changing the tokens of earlier messages,
-    so that an episode is one training sample. Across user messages, Qwen3's renderer does so only if thinking
-    is disabled.
-    """
+    """Returns the default config of the renderer, which turns chat messages into token ids, for a model type.
+    A renderer must append new messages without changing the tokens of earlier ones, so that an episode is one
+    training sample. Qwen3's renderer does so across user messages only with thinking disabled."""
     from renderers import AutoRendererConfig, Qwen3RendererConfig
 
     if model_type == "qwen3":
@@ -110,20 +98,11 @@ def build(
     max_length: int = 4096,
     seed: int = 0,
 ) -> Path:
-    """Writes a small untrained Qwen3 model and a tokenizer to `folder`, and returns `folder`.
+    """Writes a small untrained Qwen3 model with a tokenizer to a new or empty folder; returns `folder`.
 
-    The same arguments give the same model. After an error, no incomplete folder remains.
-
-    Args:
-        folder: the new folder; must not exist, or must be empty.
-        texts: the texts on which the tokenizer is trained.
-        vocab: largest size of the vocabulary, including special tokens.
-        max_length: longest sequence in tokens.
-        seed: the seed of the random weights.
-
-    Raises:
-        UsageError: the folder is not empty.
-        ConfigError: `vocab` is too small.
+    The tokenizer is trained on `texts`, with at most `vocab` tokens including special ones. `max_length` is
+    the longest sequence in tokens. The same arguments give the same model. After an error, no incomplete
+    folder remains. Raises UsageError if the folder is not empty, and ConfigError if `vocab` is too small.
     """
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
@@ -169,20 +148,9 @@ def build(
 
 
 def load(name_or_path: str | Path, *, dtype: str = "float32", device: str = "cpu") -> Policy:
-    """Loads a model and its tokenizer, and returns them as a `Policy`.
-
-    Args:
-        name_or_path: the model's folder, or its id on the Hugging Face hub. A model of the hub may come from
-            the hub's local cache.
-        dtype: the name of the weights' torch type.
-        device: the name of the torch device that will hold the weights.
-
-    Raises:
-        MissingError: the folder does not exist or contains no model, or the hub has no such model or cannot
-            be reached.
-        UsageError: the model in the folder cannot be loaded, or has attention layers that the embedded
-            training engine does not support.
-    """
+    """Loads a model and its tokenizer from a folder, or from the Hugging Face hub (or its cache) by id.
+    Raises MissingError if there is no such model, or if the hub cannot be reached. Raises UsageError if the
+    model cannot be loaded, or has attention layers that the embedded training engine does not support."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     name = str(name_or_path)

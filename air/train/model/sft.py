@@ -1,9 +1,9 @@
 """Supervised training on the replies of recorded conversations (demonstrations).
 
-A conversation is turned into the same tokens as in an episode. The renderer, which turns chat messages into
-token ids, makes the prompt before each reply and appends the next turn without changing earlier tokens. Only
-the tokens that the model samples in an episode are trained: the text of a reply and the stop token. The role
-marker and the empty `<think>` block before a reply are part of the prompt, so they are not trained.
+A conversation gets the same tokens as in an episode. The renderer, which turns chat messages into token ids,
+makes the prompt before each reply and appends the next turn without changing earlier tokens. Only tokens that
+the model samples in an episode are trained: a reply's text and the stop token, not the role marker and the
+empty `<think>` block before it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ OnStep = Callable[[dict[str, float]], None]
 
 @dataclass(frozen=True)
 class Example:
-    """One demonstration (a recorded conversation) as token ids, with a mask that marks the tokens to train.
-
-    Both lists have the same length.
-    """
+    """One demonstration as token ids, with a mask of the same length that marks the tokens to train."""
 
     token_ids: list[int]
     """The ids of all tokens of the conversation."""
@@ -47,14 +44,9 @@ class Example:
 
 
 def read_examples(path: Path) -> list[list[Message]]:
-    """Reads a file of demonstrations and returns the messages of each conversation.
-
-    Each line of the file is a JSON object: {"messages": [{"role": …, "content": …}, …]}.
-
-    Raises:
-        MissingError: the file does not exist.
-        UsageError: a line is malformed or contains no reply. The error's message names the line.
-    """
+    """Reads a file of demonstrations, and returns the messages of each.
+    A line is `{"messages": [{"role": …, "content": …}, …]}`. Raises MissingError if the file does not exist,
+    and UsageError, which names the line, if a line is malformed or contains no reply."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -78,19 +70,9 @@ def read_examples(path: Path) -> list[list[Message]]:
 
 
 def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Example:
-    """Returns a conversation as token ids, with a mask that is true for the tokens of replies.
-
-    The tokens are the same as in an episode. Messages after the last reply are left out.
-
-    Args:
-        renderer: the policy's renderer, which turns chat messages into token ids. It must be able to append a
-            turn without changing earlier tokens.
-        tokenizer: the tokenizer of that renderer.
-        messages: the conversation; it contains at least one reply (role `assistant`).
-
-    Raises:
-        ValueError: there is no reply, or the renderer cannot append a turn without changing earlier tokens.
-    """
+    """Returns a conversation as the token ids of an episode, with a mask that is true for reply tokens.
+    Messages after the last reply are left out. Raises ValueError if there is no reply (role `assistant`), or
+    if the policy's `renderer` cannot append a turn without changing earlier tokens."""
     stop = renderer.get_stop_token_ids()[0]
     ids: list[int] = []
     mask: list[bool] = []
@@ -127,24 +109,14 @@ def train_sft(
 ) -> dict[str, float]:
     """Trains `policy` in place on demonstrations for `config.max_steps` steps, and returns metrics.
 
-    The loss is the cross-entropy in nats, averaged over the trained tokens of a step. A step takes whole
-    demonstrations, up to `batch_size * seq_len` tokens.
+    The loss is the cross-entropy in nats, averaged over the trained tokens of a step, which takes whole
+    demonstrations up to `batch_size * seq_len` tokens. `on_step` gets each step's `step` (from 1), `loss`,
+    `lr`, `grad_norm`, `tokens` (trained), `train_tokens` (all), `seconds` and, after an evaluation on
+    `held_out`, `val_loss`. The result has the last step's metrics, and `examples`, `truncated`, `epochs` and
+    `seconds` of the whole training. `micro_batch_tokens` limits the tokens, with padding, of a forward pass.
 
-    Args:
-        examples: the demonstrations to train on, each a list of chat messages.
-        on_step: called after each step with its metrics: `step` (from 1), `loss`, `lr`, `grad_norm`, `tokens`
-            (number of trained tokens), `train_tokens` (number of all tokens), `seconds`, and `val_loss` if
-            the step is followed by an evaluation.
-        held_out: demonstrations for `val_loss`, used when `config.val` is set.
-        micro_batch_tokens: largest number of tokens, including padding, in one forward and backward pass.
-
-    Returns:
-        The metrics of the last step, and four numbers of the whole training: `examples`, `truncated`,
-        `epochs` and `seconds`. If `config.val.eval_on_start` is set, also `val_loss_before`.
-
-    Raises:
-        UsageError: there are no demonstrations, or all are cut before their first reply.
-        InfrastructureError: the gradients are not finite.
+    Raises UsageError if there are no demonstrations, or all are cut before their first reply. Raises
+    InfrastructureError if the gradients are not finite.
     """
     start = time.perf_counter()
     data, truncated = _examples(policy, examples, config.data.seq_len)
@@ -206,10 +178,7 @@ def _examples(
 
 
 def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, list[Example]]]:
-    """Yields (number of the epoch, batch) pairs without end; epochs are counted from 1.
-
-    A batch is a list of whole examples with at most `batch_size * seq_len` tokens together.
-    """
+    """Yields (epoch from 1, batch) pairs without end. A batch has at most `batch_size * seq_len` tokens."""
     budget = config.data.batch_size * config.data.seq_len
     batch: list[Example] = []
     size, epoch = 0, 0
@@ -230,10 +199,8 @@ def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, 
 def _loss(
     policy: Policy, batch: Sequence[Example], micro_batch_tokens: int, *, backward: bool
 ) -> tuple[float, int]:
-    """Runs the model on a batch. Returns the mean cross-entropy of the trained tokens, and their number.
-
-    If `backward` is true, the gradients of the mean are added to the weights' gradients.
-    """
+    """Returns the mean cross-entropy of the batch's trained tokens, and their number; with `backward`, also
+    adds its gradients to the weights'."""
     tokens = sum(sum(e.mask) for e in batch)
     total = 0.0
     for group in micro_batches([len(e.token_ids) for e in batch], micro_batch_tokens):

@@ -1,10 +1,9 @@
 """Trains a small byte-level BPE tokenizer on given texts, in the style of Qwen's tokenizer.
 
-Every text can be encoded, and decoding gives the same text, because the base alphabet is all 256 bytes and
-texts are not normalised. The special tokens and the pre-tokenizer pattern are Qwen's, because Qwen3 renderers
-(which turn chat messages into token ids) need them. The chat template is ChatML with thinking disabled. Qwen3
-puts an empty think block before each reply. The template leaves this block in earlier replies, too, so that
-the existing tokens of a conversation do not change when messages are added.
+Decoding an encoded text always gives the same text: the base alphabet is all 256 bytes, and texts are not
+normalised. Special tokens and pre-tokenizer pattern are Qwen's, because Qwen3 renderers (which turn chat
+messages into token ids) need them. The chat template is ChatML with an empty think block before every reply,
+also earlier ones, so that existing tokens do not change when messages are added.
 """
 
 from __future__ import annotations
@@ -32,11 +31,10 @@ SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""The regular expression by which Qwen's pre-tokenizer splits a text into words (each with one leading
-character), single digits, punctuation and white space."""
+"""Qwen's pattern, which splits texts into words with a leading character, digits, punctuation and space."""
 SCAFFOLD = "system\nuser\nassistant\n\n"
-"""An additional training text for the tokenizer, used once after every other training text. It contains the
-words and line ends that surround each chat message, so that they become few tokens."""
+"""A text that the tokenizer is trained on after every other text: the words and line ends that surround each
+chat message, so that they become few tokens."""
 SMALLEST_VOCAB = 256 + len(SPECIAL_TOKENS) + len(MARKER_TOKENS)
 
 CHAT_TEMPLATE = (
@@ -52,18 +50,9 @@ CHAT_TEMPLATE = (
 
 
 def build_tokenizer(texts: Iterable[str], vocab: int, *, max_length: int) -> Any:
-    """Trains a tokenizer on `texts` and returns it as a transformers `PreTrainedTokenizerFast`.
-
-    The same texts give the same tokenizer.
-
-    Args:
-        vocab: largest number of tokens; the tokenizer has fewer if the texts are too short.
-        max_length: longest sequence in tokens that the model allows.
-
-    Raises:
-        ConfigError: `vocab` is smaller than 256 (one token for each byte) plus the number of special and
-            marker tokens.
-    """
+    """Trains a tokenizer on `texts`; the same texts give the same tokenizer.
+    It has at most `vocab` tokens, fewer if the texts are too short; `max_length` is the model's longest
+    sequence in tokens. Raises ConfigError if `vocab` is smaller than `SMALLEST_VOCAB`."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

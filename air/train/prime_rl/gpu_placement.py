@@ -38,7 +38,7 @@ class Placement:
     left: tuple[Gpu, ...]
     """The GPUs that the run does not use."""
     visible: tuple[Gpu, ...]
-    """The GPUs that prime-rl can see, in the order in which prime-rl counts them."""
+    """The GPUs that prime-rl can see, in its own order."""
 
     @property
     def shared(self) -> bool:
@@ -68,19 +68,12 @@ def place(
     given: Sequence[str] | None = None,
     visible: Sequence[str] | None = None,
 ) -> Placement:
-    """Assigns the GPUs of a machine to inference, the trainer and the boxes, and returns the plan.
+    """Assigns the GPUs of a machine, `found`, to inference, the trainer and the boxes.
 
-    Args:
-        wish: the GPU settings of the run file.
-        found: all GPUs of the machine.
-        given: the GPUs that the flag `--gpus` names, which prime-rl will see in this order. A GPU that is
-            named twice is shared. None: the flag is not given.
-        visible: the GPUs in `CUDA_VISIBLE_DEVICES`, used if neither `--gpus` nor the run file names GPUs.
-            None: the variable is not set.
-
-    Raises:
-        ConfigError: there are too few GPUs; a named GPU does not exist; `--gpus` and the run file name
-            different GPUs; or a box would get a GPU that inference or the trainer uses.
+    prime-rl sees `given`, the GPUs of the flag `--gpus` (a GPU named twice is shared), else those of the run
+    file, else `visible`, the GPUs in `CUDA_VISIBLE_DEVICES`. None: the flag or the variable is not set.
+    Raises ConfigError if there are too few GPUs; a named GPU does not exist; `--gpus` and the run file name
+    different GPUs; or a box would get a GPU that inference or the trainer uses.
     """
     shown = _visible(wish, found, given, visible)
     need = wish.num_infer + wish.num_train
@@ -145,17 +138,9 @@ def _agree(declared: Sequence[Gpu], actual: Sequence[Gpu], where: str) -> None:
 
 
 def _auto(wish: Wish, rest: Sequence[Gpu]) -> list[Gpu]:
-    """Returns the GPUs that the boxes get if the run file sets `gpus = "auto"`, which are all GPUs in `rest`.
-
-    The process that starts boxes knows only the run file, so the run file must name the GPUs of inference and
-    of the trainer.
-
-    Args:
-        rest: the visible GPUs that neither inference nor the trainer uses.
-
-    Raises:
-        ConfigError: the run file does not name the GPUs of inference and the trainer, or `rest` is empty.
-    """
+    """Returns the boxes' GPUs for `gpus = "auto"`: all GPUs that inference and the trainer leave.
+    Raises ConfigError if there are none, or if the run file does not name the GPUs of inference and the
+    trainer: the process that starts boxes knows only the run file."""
     if not (wish.inference and wish.trainer):
         problem = '"auto" would take those of vLLM and the trainer'
         remedy = "say inference_gpus and trainer_gpus, or name the boxes' own"

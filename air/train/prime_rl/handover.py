@@ -1,10 +1,9 @@
 """Starts a run with prime-rl: finds prime-rl's Python interpreter, plans the run, and runs the launcher.
 
-The launcher is prime-rl's own program that starts a run. It gets the run file unchanged, and it starts
-`inference`, `orchestrator`, `env-server` and `torchrun` from the PATH, so the folder of prime-rl's Python
-comes first in PATH. The launcher gets a signal to end if this process gets one, or if too many consecutive
-episodes fail (see `air.env.failure_breaker`). If the launcher has not ended after a grace period, its whole
-process group is killed. Processes of the group that outlive the launcher are killed, too.
+The launcher is prime-rl's own program. It gets the run file unchanged, and starts `inference`,
+`orchestrator`, `env-server` and `torchrun` from the PATH, which begins with the folder of prime-rl's Python.
+It gets a signal to end if this process gets one, or if too many consecutive episodes fail (see
+`air.env.failure_breaker`). After a grace period, or when it has ended, its process group is killed.
 """
 
 from __future__ import annotations
@@ -73,11 +72,7 @@ class Plan:
         return head + self.load.lines()
 
     def check_real(self) -> None:
-        """Checks that the planned GPUs are real GPUs and not invented for a dry run.
-
-        Raises:
-            MissingError: the planned GPUs are invented, because this machine has no GPU.
-        """
+        """Raises MissingError if the planned GPUs are invented, because this machine has no GPU."""
         if self.gpus is not None and not self.real:
             raise MissingError(NO_GPU, remedy="`nvidia-smi` must list some; --dry-run needs none")
 
@@ -85,12 +80,8 @@ class Plan:
 def interpreter() -> Path | None:
     """Returns the path of a Python interpreter in which prime-rl is installed, or None if there is none.
 
-    The environment variable `AIR_PRIME_RL` names the interpreter, or a checkout of prime-rl with a `.venv`.
-    If `AIR_PRIME_RL` is set, this function starts the interpreter once, to look for prime-rl and air. If it
-    is not set, only the interpreter of this process is considered.
-
-    Raises:
-        MissingError: `AIR_PRIME_RL` names no interpreter, or one in which prime-rl or air is not installed.
+    If `AIR_PRIME_RL` names an interpreter, or a checkout of prime-rl with a `.venv`, this one is started to
+    look for prime-rl and air, and MissingError is raised if it lacks either. Otherwise only this one counts.
     """
     named = os.environ.get(PLACE_ENV, "")
     if not named:
@@ -121,16 +112,10 @@ def interpreter() -> Path | None:
 def make_plan(sources: Sources, given: Sequence[str] | None) -> Plan:
     """Checks a run file of prime-rl and returns the plan of the run: its GPUs, boxes and duration.
 
-    Args:
-        sources: the merged run files and flags.
-        given: the GPUs that the flag `--gpus` names. None: the flag is not given, so the run file or
-            `CUDA_VISIBLE_DEVICES` names the GPUs.
-
-    Raises:
-        ConfigError: the run file is wrong (see `run_file_view.read`), the GPUs cannot be assigned (see
-            `gpu_placement.place`), an episode could never start, the run would take far too long, or most
-            episodes would be dropped because they end too late.
-        MissingError: a task or a SLURM template does not exist.
+    `given` are the GPUs of the flag `--gpus`; None: the run file or `CUDA_VISIBLE_DEVICES` names the GPUs.
+    Raises ConfigError if the run file is wrong, GPUs cannot be assigned, an episode could never start, the
+    run would take far too long, or most episodes would end too late and be dropped. Raises MissingError if a
+    task or a SLURM template does not exist.
     """
     view = run_file_view.read(sources)
     placed, found = None, gpus.inventory()
@@ -155,14 +140,8 @@ def make_plan(sources: Sources, given: Sequence[str] | None) -> Plan:
 
 
 def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[str]:
-    """Returns the command-line arguments for prime-rl's launcher.
-
-    Args:
-        rest: the arguments of air's command `rl`. Each run file becomes `@ FILE`, with its full path if the
-            file is shipped with air; all other arguments are passed unchanged.
-        sources: the merged run files and flags.
-        dry_run: whether to add `--dry-run`.
-    """
+    """Returns the arguments for prime-rl's launcher, from the arguments `rest` of air's command `rl`.
+    Each run file becomes `@ FILE`, with its full path if it is shipped with air; the rest is unchanged."""
     files, out, words = iter(sources.files), [], list(rest)
     while words:
         word = words.pop(0)
@@ -176,14 +155,8 @@ def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[s
 
 
 def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
-    """Resets the file `breaker`, and returns the environment variables for prime-rl's launcher.
-
-    They are those of this process, but with other values for PATH, the visible GPUs and the breaker's file.
-
-    Args:
-        python: the Python interpreter of prime-rl.
-        breaker: the file in which the run's processes count failed episodes (see `air.env.failure_breaker`).
-    """
+    """Resets the file `breaker`, and returns this process's environment variables with other values for PATH,
+    the visible GPUs and the breaker's file (see `air.env.failure_breaker`)."""
     env = dict(os.environ)
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env |= fresh(breaker)
@@ -195,11 +168,8 @@ def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
 
 def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
     """Runs prime-rl's launcher, waits until it has ended, and returns an exit code.
-
-    Returns:
-        130 if this process got a signal to end. 1 if the run was stopped because too many consecutive
-        episodes failed. 128 + N if signal N ended the launcher. Otherwise the launcher's exit code.
-    """
+    It is 130 if this process got a signal to end; 1 if too many consecutive episodes failed; 128 + N if
+    signal N ended the launcher; otherwise the launcher's exit code."""
     folder = Path(plan.view.output_dir).expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
     breaker = folder / f".breaker-{secrets.token_hex(4)}"
@@ -214,15 +184,10 @@ def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
 def supervise(
     command: Sequence[str], env: Mapping[str, str], breaker: Path, *, grace: float = 150.0
 ) -> int:
-    """Runs a command in its own process group, forwards signals to the command, and returns an exit code.
+    """Runs a command in its own process group, and forwards signals to it; exit codes as of `hand_over`.
 
-    The exit codes are the same as those of `hand_over`.
-
-    Args:
-        breaker: the file of the failure breaker (see `air.env.failure_breaker`). The command gets a signal to
-            end when this file states that too many consecutive episodes failed.
-        grace: seconds between the first signal to end and the killing of the process group. prime-rl needs up
-            to a minute to end each of its processes.
+    The command gets a signal to end when the file `breaker` states that too many consecutive episodes failed.
+    `grace` seconds after the first such signal the process group is killed: prime-rl may take minutes to end.
     """
     received: list[int] = []
 
@@ -301,7 +266,7 @@ def _check_template(slurm: run_file_view.SlurmView) -> None:
 
 
 def table_note() -> str:
-    """Returns a sentence for the user: what a dry run without prime-rl has checked, and what it has not."""
+    """Returns a sentence that says what a dry run without prime-rl has checked, and what it has not."""
     return (
         f"{NOT_INSTALLED}: keys were compared with {schema.origin()}, rules between them were not"
     )

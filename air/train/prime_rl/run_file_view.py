@@ -1,8 +1,7 @@
 """Reads and checks a prime-rl run file (TOML), also if prime-rl is not installed.
 
 The classes below have only the keys that air needs to plan GPUs, boxes and time. All keys of the file are
-compared with a recorded schema (`air.train.prime_rl.schema`). The settings of environments are checked by
-their own classes. Rules between several keys are checked only by prime-rl itself.
+compared with a recorded schema (`air.train.prime_rl.schema`); only prime-rl checks rules between keys.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ class _Part(BaseModel):
 
 
 class DeploymentView(_Part):
-    """The keys that air reads from the table `[deployment]` of a prime-rl run file.
-
-    They set the number of machines and GPUs.
-    """
+    """The keys that air reads from prime-rl's table `[deployment]`: the number of machines and GPUs."""
 
     type: Literal["single_node", "multi_node"] = "single_node"
     gpus_per_node: int = 8
@@ -41,64 +37,44 @@ class DeploymentView(_Part):
 
 
 class WeightsView(_Part):
-    """The keys that air reads from the table `[weight_broadcast]` of a prime-rl run file.
-
-    They choose how the inference servers get new weights.
-    """
+    """The keys that air reads from prime-rl's table `[weight_broadcast]`: how new weights are distributed."""
 
     type: str
 
 
 class TrainerModelView(_Part):
-    """The keys that air reads from the table `[trainer.model]` of a prime-rl run file.
-
-    They are settings of the trained model.
-    """
+    """The keys that air reads from prime-rl's table `[trainer.model]`: settings of the trained model."""
 
     lora: dict[str, Any] | None = None
 
 
 class TrainerView(_Part):
-    """The keys that air reads from the table `[trainer]` of a prime-rl run file.
-
-    They are settings of the trainer.
-    """
+    """The keys that air reads from prime-rl's table `[trainer]`: settings of the trainer."""
 
     model: TrainerModelView = TrainerModelView()
 
 
 class VllmView(_Part):
-    """The keys that air reads from the table `[inference.vllm]` of a prime-rl run file.
-
-    They are settings of vLLM.
-    """
+    """The keys that air reads from prime-rl's table `[inference.vllm]`: settings of vLLM."""
 
     max_model_len: int | None = None
 
 
 class InferenceView(_Part):
-    """The keys that air reads from the table `[inference]` of a prime-rl run file.
-
-    They are settings of the inference servers.
-    """
+    """The keys that air reads from prime-rl's table `[inference]`: settings of the inference servers."""
 
     vllm: VllmView = VllmView()
 
 
 class SlurmView(_Part):
-    """The keys that air reads from the table `[slurm]` of a prime-rl run file.
-
-    They are settings of a run on a SLURM cluster.
-    """
+    """The keys that air reads from prime-rl's table `[slurm]`: settings of a run on a SLURM cluster."""
 
     template_path: str | None = None
 
 
 class SourceView(EnvSource, _Part):
-    """The keys that air reads from a prime-rl run file for one source of prompts.
-
-    A source of prompts is one table `[[orchestrator.train.source]]` or `[[orchestrator.eval.source]]`.
-    """
+    """The keys that air reads from a prime-rl run file for one source of prompts: one table
+    `[[orchestrator.train.source]]` or `[[orchestrator.eval.source]]`."""
 
     serve: vf.ServeConfig = vf.ServeConfig()
 
@@ -109,47 +85,32 @@ class SourceView(EnvSource, _Part):
 
 
 class SamplingView(_Part):
-    """The keys that air reads from the table `[orchestrator.train.sampling]` of a prime-rl run file.
-
-    They set how the model's replies are sampled.
-    """
+    """The keys that air reads from prime-rl's table `[orchestrator.train.sampling]`: limits on replies."""
 
     max_completion_tokens: int | None = None
 
 
 class TrainView(_Part):
-    """The keys that air reads from the table `[orchestrator.train]` of a prime-rl run file.
-
-    They set the sources of prompts, and how replies are sampled.
-    """
+    """The keys that air reads from prime-rl's table `[orchestrator.train]`: sources of prompts, sampling."""
 
     source: list[SourceView] = Field(min_length=1)
     sampling: SamplingView = SamplingView()
 
 
 class EvalView(_Part):
-    """The keys that air reads from the table `[orchestrator.eval]` of a prime-rl run file.
-
-    They set the sources of prompts for evaluation.
-    """
+    """The keys that air reads from prime-rl's table `[orchestrator.eval]`: sources of evaluation prompts."""
 
     source: list[SourceView] = []
 
 
 class ConcurrencyView(_Part):
-    """The keys that air reads from the table `[orchestrator.concurrency]` of a prime-rl run file.
-
-    They limit the number of episodes that run at once.
-    """
+    """The keys that air reads from prime-rl's table `[orchestrator.concurrency]`: episodes at once."""
 
     max_inflight: int | None = 1024
 
 
 class OrchestratorView(_Part):
-    """The keys that air reads from the table `[orchestrator]` of a prime-rl run file.
-
-    They set the sources of prompts, and the sizes of steps and groups.
-    """
+    """The keys that air reads from prime-rl's table `[orchestrator]`: sources, sizes of steps and groups."""
 
     train: TrainView
     eval: EvalView | None = None
@@ -181,10 +142,8 @@ class PrimeView(_Part):
 
     @property
     def broadcast(self) -> str:
-        """The way in which new weights reach the inference servers, such as `nccl` or `filesystem`.
-
-        This is the setting `weight_broadcast.type`, or prime-rl's default if the run file does not set it.
-        """
+        """How new weights reach the inference servers, such as `nccl` or `filesystem`: the setting
+        `weight_broadcast.type`, or prime-rl's default."""
         if self.weight_broadcast is not None:
             return self.weight_broadcast.type
         lora = self.trainer.model.lora is not None
@@ -193,15 +152,8 @@ class PrimeView(_Part):
 
 def read(sources: Sources) -> PrimeView:
     """Checks a run file of prime-rl, and returns the keys of the file that air reads.
-
-    Args:
-        sources: the merged run files and flags.
-
-    Raises:
-        ConfigError: prime-rl does not know a key or does not accept a value's type, a setting of an
-            environment cannot be used, or two limits contradict each other. The message names the file and
-            the key.
-    """
+    Raises ConfigError, which names file and key, if prime-rl does not know a key or does not accept a value's
+    type, a setting of an environment cannot be used, or two limits contradict each other."""
     shown = str(sources.files[-1]) if sources.files else "command line"
     schema.check(sources.data, "rl", where=shown)
     try:
@@ -218,12 +170,8 @@ def read(sources: Sources) -> PrimeView:
 
 def wish(view: PrimeView) -> Wish:
     """Returns the settings in a run file that say which GPUs of this machine the run gets.
-
-    Settings of sources of prompts whose episodes run on another machine are left out.
-
-    Raises:
-        ConfigError: two sources of prompts name different GPUs for inference, or for the trainer.
-    """
+    Raises ConfigError if two sources of prompts name different GPUs for inference, or for the trainer.
+    Sources whose episodes run on another machine are left out."""
     here = [s.env for s in view.sources if not s.elsewhere]
     envs = [env for env in here if isinstance(env, ResearchEnvConfig)]
     return Wish(
@@ -236,17 +184,8 @@ def wish(view: PrimeView) -> Wish:
 
 
 def _same(key: str, settings: list[list[str]]) -> tuple[str, ...]:
-    """Checks that all sources of prompts have the same value for a key, and returns that value.
-
-    Sources that do not set the key are ignored. Returns an empty tuple if no source sets the key.
-
-    Args:
-        key: the name of the key, for the error message.
-        settings: the key's value in each source; empty if the source does not set the key.
-
-    Raises:
-        ConfigError: two sources have different values.
-    """
+    """Returns the value of `key` that all sources of prompts share; an empty tuple if none sets the key.
+    Raises ConfigError if two sources have different values."""
     different = {tuple(names) for names in settings if names}
     if len(different) > 1:
         raise ConfigError(

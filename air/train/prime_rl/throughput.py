@@ -2,17 +2,16 @@
 
 The age of an episode is the number of steps that the trainer takes while the episode waits and runs. The
 estimate assumes a steady state in which every episode takes its whole time limit. A stream i is one task of
-one source of prompts. It has n_i episodes in a step, and each episode takes L_i seconds. A place r is a
-limited resource that an episode occupies while it runs. The places are the boxes of a source, the GPU slots
-(several boxes may share a GPU), the boxes of this machine, and the allowed number of episodes at once ("in
-flight"). Then:
+one source of prompts, with n_i episodes of L_i seconds in a step. A place r is a limited resource that an
+episode occupies while it runs: the boxes of a source, GPU slots (several boxes may share a GPU), the boxes of
+this machine, or the allowed number of episodes at once ("in flight"). Then:
 
     seconds of a step     S = max over places r of  sum_{i in r} n_i L_i u_i / places_r
     busy episodes         sum_i n_i L_i / S;  the other w episodes in flight wait for the fullest place r*
     age of an episode     L_i / S, plus w / sum_{j in r*} n_j if it waits (Little's law), in steps
 
-u_i is 1, except for GPU slots, where u_i is the number of GPUs of a box. Ages depend only on ratios of times,
-so the ages also hold if all episodes are faster than their time limits by the same factor.
+u_i is 1, except for GPU slots, where it is the number of GPUs of a box. Ages depend only on ratios of times,
+so they also hold if all episodes are faster than their time limits by the same factor.
 """
 
 from __future__ import annotations
@@ -40,21 +39,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Source:
-    """One source of prompts: its tasks, and the boxes and GPUs that its episodes can use.
-
-    A source of prompts is one table `[[orchestrator.train.source]]` of the run file (TOML).
-    """
+    """One source of prompts (`[[orchestrator.train.source]]`): its tasks, and their boxes and GPUs."""
 
     name: str
     tasks: tuple[Task, ...]
     ratio: float = 1.0
     group_size: int = 1
     boxes: int | None = None
-    """Largest number of boxes that all processes of the source have at once. None: unknown, and the estimate
+    """Largest number of boxes that all processes of the source have at once. None: unknown; the estimate
     assumes one box for each running episode."""
     gpus: tuple[str, ...] | None = ()
-    """The names of the GPUs that agents' boxes can use. None: unknown, because the boxes are on another
-    machine."""
+    """The names of the GPUs that agents' boxes can use. None: unknown, for boxes on another machine."""
     slots_per_gpu: int = 1
     elsewhere: bool = False
     """Whether the boxes of this source are on another machine."""
@@ -72,8 +67,8 @@ class Load:
     host_boxes: int
     """Largest number of boxes at once on this machine."""
     bound: int | None
-    """The setting `max_off_policy_steps`. An episode that is older than this many steps when it ends is
-    dropped. None: each step waits for its own episodes, so no episode is off-policy."""
+    """The setting `max_off_policy_steps`: an episode that is older when it ends is dropped. None: each step
+    waits for its own episodes, so no episode is off-policy."""
     max_steps: int | None = None
     """Number of steps of the run. None: no limit."""
 
@@ -86,7 +81,7 @@ class Age:
     steps: float
     """The number of steps that the trainer takes while an episode waits and runs."""
     share: float
-    """The number of these episodes divided by the number of all episodes of the run; from 0 to 1."""
+    """The share of these episodes among all episodes of the run, from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +102,7 @@ class Throughput:
 
     @property
     def outliving(self) -> tuple[Age, ...]:
-        """The entries of `ages` whose age is greater than `bound`; prime-rl drops such episodes.
-
-        `bound` is the setting `max_off_policy_steps`.
-        """
+        """The entries of `ages` older than `bound` (`max_off_policy_steps`); prime-rl drops such episodes."""
         return () if self.bound is None else tuple(a for a in self.ages if a.steps > self.bound)
 
     def lines(self) -> list[str]:
@@ -136,11 +128,8 @@ class Throughput:
         return rows
 
     def absurd(self) -> str:
-        """Returns the reason why the run must be refused, or an empty string if there is none.
-
-        A run must be refused if it would take far too long, or if most of its episodes would be dropped
-        because they end too late.
-        """
+        """Returns why the run must be refused, because it would take far too long or most of its episodes
+        would end too late and be dropped; otherwise an empty string."""
         run = self.step_seconds * (self.max_steps or 1)
         if self.step_seconds > LONGEST_STEP or run > LONGEST_RUN:
             return (
@@ -180,11 +169,8 @@ class _Place:
 
 
 def impossible(load: Load) -> str:
-    """Returns the reason why some episode could never start, or an empty string if all episodes can start.
-
-    An episode can never start if its box needs more GPUs than all boxes of its source of prompts have
-    together.
-    """
+    """Returns why some episode could never start, because its box needs more GPUs than its source of prompts
+    has; an empty string if all can start."""
     for source in load.sources:
         for task in source.tasks:
             if source.gpus is not None and task.gpus > len(source.gpus):
@@ -196,10 +182,8 @@ def impossible(load: Load) -> str:
 
 
 def plan(load: Load) -> Throughput:
-    """Estimates a run. Returns its boxes, the duration of a step, and the ages of episodes.
-
-    Every episode must be able to start: `impossible(load)` must return an empty string.
-    """
+    """Estimates a run: its boxes, the duration of a step, and the ages of episodes.
+    Every episode must be able to start: `impossible(load)` must return an empty string."""
     streams = _streams(load)
     places = _places(load, streams)
     fullest = max(places, key=_Place.seconds)
@@ -223,37 +207,25 @@ def plan(load: Load) -> Throughput:
 
 
 def check(load: Load) -> Throughput:
-    """Estimates a run, checks that the run can work, and returns the estimate.
-
-    Raises:
-        ConfigError: an episode could never start, the run would take far too long, or most episodes would be
-            dropped; the message gives the reason.
-    """
+    """Estimates a run, and returns the estimate.
+    Raises ConfigError if an episode could never start, or the run would take too long or drop most
+    episodes."""
     if reason := impossible(load) or (throughput := plan(load)).absurd():
         raise ConfigError(reason, where="plan")
     return throughput
 
 
 def workers(*, most: int | None, multiplex: int, in_flight: int) -> int:
-    """Returns the number of worker processes that prime-rl will start for one source of prompts.
-
-    prime-rl starts one more process when every process runs 90 % of `multiplex` episodes.
-
-    Args:
-        most: the largest number of processes. None: no limit.
-        multiplex: the largest number of episodes that one process runs at once.
-        in_flight: the number of episodes that all processes together run at once.
-    """
+    """Returns the number of worker processes, at most `most`, that prime-rl starts for one source of prompts.
+    All processes run `in_flight` episodes together, and one process at most `multiplex`. prime-rl starts one
+    more when every process runs 90 % of `multiplex` episodes."""
     wanted = max(1, math.ceil(in_flight / (0.9 * multiplex)))
     return wanted if most is None else min(wanted, most)
 
 
 def _streams(load: Load) -> list[_Stream]:
-    """Returns a list with one stream for each task of each source of prompts.
-
-    A stream contains the number of the task's episodes in a step. The prompts of a step are divided among the
-    sources in proportion to `ratio`, and equally among the tasks of a source.
-    """
+    """Returns one stream for each task of each source of prompts. The prompts of a step are divided among the
+    sources in proportion to `ratio`, and equally among the tasks of a source."""
     weights = [source.ratio * source.group_size for source in load.sources]
     return [
         _Stream(

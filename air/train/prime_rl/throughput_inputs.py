@@ -13,24 +13,15 @@ from air.train.prime_rl.run_file_view import PrimeView, SourceView
 from air.train.prime_rl.throughput import Load, Source, Task, workers
 
 DEFAULT_BATCH = 128
-"""The number of episodes in a step that prime-rl uses if a run file (TOML) has neither `batch_size` nor
-`token_batch_size`."""
+"""prime-rl's number of episodes in a step if a run file has neither `batch_size` nor `token_batch_size`."""
 
 
 def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
     """Returns the input of the throughput estimate for a run with prime-rl.
 
-    If the run file sets `token_batch_size`, the estimate assumes that the largest number of episodes at once
-    (`max_inflight`) is one step.
-
-    Args:
-        view: the keys of the run file that air reads.
-        boxes: the number of GPUs that boxes get on this machine if the run file sets `gpus = "auto"`. None:
-            unknown.
-
-    Raises:
-        MissingError: a task does not exist.
-        ConfigError: the environment variable `AIR_MAX_BOXES` is not a positive integer.
+    `boxes` is the number of the boxes' GPUs on this machine if the run file sets `gpus = "auto"` (None:
+    unknown). If it sets `token_batch_size`, the estimate assumes that the largest number of episodes at once
+    is one step. Raises MissingError if a task does not exist, and ConfigError if `AIR_MAX_BOXES` is wrong.
     """
     orchestrator = view.orchestrator
     batch = orchestrator.batch_size
@@ -53,14 +44,8 @@ def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
 
 def of_embedded(config: RunConfig) -> Load:
     """Returns the input of the throughput estimate for a run with the embedded training engine.
-
-    The embedded training engine is one process, and each of its steps waits for its own episodes.
-
-    Raises:
-        MissingError: a task does not exist.
-        ConfigError: this machine lacks a GPU that the run file names, or the environment variable
-            `AIR_MAX_BOXES` is not a positive integer.
-    """
+    Raises MissingError if a task does not exist. Raises ConfigError if this machine lacks a GPU that the run
+    file names, or if `AIR_MAX_BOXES` is not a positive integer."""
     orchestrator = config.orchestrator
     return Load(
         sources=tuple(
@@ -128,13 +113,8 @@ def _source(
 
 
 def _names(env: ResearchEnvConfig, auto: int | None, kept: int) -> tuple[str, ...] | None:
-    """Returns the names of the GPUs that agents' boxes can use, or None if the GPUs are unknown.
-
-    Args:
-        env: the settings of the environment that runs the episodes.
-        auto: the number of GPUs for boxes if `env.gpus` is "auto". None: this number is unknown.
-        kept: the number of GPUs that are reserved for graders; the result does not contain these GPUs.
-    """
+    """Returns the GPUs that agents' boxes can use, without `kept` GPUs for graders; None if unknown.
+    `auto` is the number of GPUs for boxes if `env.gpus` is "auto" (None: unknown)."""
     if env.gpus == "auto":
         if auto is None:
             return None

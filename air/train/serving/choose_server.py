@@ -33,43 +33,26 @@ class Server(Protocol):
         """Ends the server and its processes."""
 
     def ready(self) -> None:
-        """Checks that the server answers requests; during a restart, waits until the server is up again.
-
-        Raises:
-            InferenceError: the server has ended and will not be restarted.
-        """
+        """Returns when the server answers requests; during a restart, waits until it does.
+        Raises InferenceError if the server has ended and will not be restarted."""
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Context manager: keeps the server from using the policy's weights during the `with` block.
-
-        So the block can change the weights in place.
-        """
+        """Context manager: the server does not use the weights, so the `with` block may change them."""
 
     def update_weights(self) -> int:
-        """Makes the server use the policy's present weights, and returns the number of their version.
-
-        Returns when the server has the weights.
-        """
+        """Makes the server load the policy's present weights, and returns the number of their version."""
 
 
 class Choice:
-    """The inference server that was chosen for a run.
-
-    Args:
-        installed: the vLLM installation to use; None means air's own server.
-        gpu: the GPU that vLLM uses; None means the CPU.
-        reason: the reason for the choice, in a few words.
-    """
+    """The inference server that was chosen for a run, with the reason.
+    Without `installed`, it is air's own server; without `gpu`, vLLM runs on the CPU."""
 
     def __init__(self, installed: Vllm | None, gpu: gpus.Gpu | None, reason: str) -> None:
         self.vllm, self.gpu, self.reason = installed, gpu, reason
 
     @property
     def name(self) -> Literal["vllm", "transformers"]:
-        """The chosen server's name, as in the setting `embedded.inference`.
-
-        It is `transformers` for air's own server.
-        """
+        """The chosen server's name, as in `embedded.inference`; `transformers` is air's own server."""
         return "transformers" if self.vllm is None else "vllm"
 
     def __str__(self) -> str:
@@ -83,19 +66,12 @@ class Choice:
 
 
 def choose(setting: Inference, wanted: Sequence[str] = ()) -> Choice:
-    """Returns which inference server a run uses. Does not start the server.
+    """Returns which inference server a run uses, without starting it.
 
-    For the setting `auto` this is vLLM if it is installed and can use a GPU, otherwise air's own server.
-
-    Args:
-        setting: the value of `embedded.inference` in the run file (TOML).
-        wanted: the GPUs that the run file names for inference. vLLM gets the first of them, or the first
-            visible GPU if the run file names none.
-
-    Raises:
-        MissingError: the setting is vLLM, which is not installed, or `AIR_VLLM_PYTHON` is wrong.
-        UsageError: the setting is vLLM, and the installed build needs a GPU that this machine lacks.
-        ConfigError: this machine lacks one of the wanted GPUs.
+    `auto` is vLLM if it is installed and can use a GPU, otherwise air's own server. vLLM gets the first GPU
+    of `wanted`, or the first visible GPU. Raises MissingError if `setting` is vLLM, which is not installed,
+    or if `AIR_VLLM_PYTHON` is wrong. Raises UsageError if `setting` is vLLM, and the installed build needs a
+    GPU that this machine lacks. Raises ConfigError if the machine lacks a GPU of `wanted`.
     """
     if setting == "transformers":
         return Choice(None, None, "as asked")
@@ -145,15 +121,9 @@ def server(
     folder: Path,
     say: Callable[[str], None],
 ) -> Server:
-    """Returns a new inference server of the chosen kind for `policy`. Call its method `start` to start it.
-
-    Args:
-        choice: the result of `choose`.
-        config: the section `[embedded]` of the run file (TOML).
-        max_model_len: the largest number of tokens of a prompt and its reply together.
-        folder: the folder for vLLM's log and its copy of the weights.
-        say: a function that gets a message of one line when vLLM is restarted.
-    """
+    """Returns a new inference server of the chosen kind for `policy`; its method `start` starts it.
+    `max_model_len` limits the tokens of a prompt and its reply together. `folder` gets vLLM's log and its
+    copy of the weights. `say` gets a message of one line when vLLM is restarted."""
     if choice.vllm is None:
         return InferenceServer(
             policy, port=config.port, max_model_len=max_model_len, max_batch=config.max_batch

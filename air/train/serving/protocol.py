@@ -1,9 +1,8 @@
 """Checks requests to air's own inference server and builds the answers, in the format of vLLM.
 
-A request is refused if it has an unsupported field that would change the sampled distribution; the error
-names the field. Fields that concern only vLLM's internals are ignored. The fields are those of vLLM's
-OpenAI-compatible server and of its token endpoint. The package `renderers` 0.1.12 (`renderers/client.py`) is
-the client of the token endpoint.
+The fields are those of vLLM's OpenAI-compatible server and of its token endpoint, whose client is the package
+`renderers` 0.1.12 (`renderers/client.py`). A request with an unsupported field that would change the sampled
+distribution is refused; fields that concern only vLLM's internals are ignored.
 """
 
 from __future__ import annotations
@@ -70,19 +69,9 @@ class Limits:
 def sampling_params(
     fields: Mapping[str, Any], prompt: Sequence[int], limits: Limits
 ) -> SamplingParams:
-    """Checks the prompt and the sampling fields of a request, and returns its sampling parameters.
-
-    The returned `max_tokens` is at most the number of tokens that fit after the prompt. This number is also
-    the default.
-
-    Args:
-        fields: the JSON fields of the request.
-        prompt: the token ids of the prompt.
-        limits: the limits of the served model.
-
-    Raises:
-        BadRequest: a field is wrong or not supported, or the prompt is too long.
-    """
+    """Checks a request's prompt (token ids) and sampling fields, and returns its sampling parameters.
+    `max_tokens` is at most the number of tokens that fit after the prompt, which is also the default. Raises
+    BadRequest if a field is wrong or not supported, or if the prompt is too long."""
     for name, neutral in NEUTRAL.items():
         value = fields.get(name)
         if value is not None and value not in neutral:
@@ -139,10 +128,7 @@ def error_body(message: str, status: int) -> dict[str, Any]:
 
 
 def models_body(name: str, max_model_len: int, version: int) -> dict[str, Any]:
-    """Returns the JSON body of the answer to `GET /v1/models`.
-
-    Its field `weights_version` is air's own addition to the format.
-    """
+    """Returns the JSON body of the answer to `GET /v1/models`; `weights_version` is air's own addition."""
     card = {
         "id": name,
         "object": "model",
@@ -166,10 +152,7 @@ def usage_body(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
 
 
 def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[dict[str, Any]]:
-    """Returns one dict per sampled token, with the token's name and log-probability, in OpenAI's format.
-
-    `tokens` are the names of the tokens.
-    """
+    """Returns one dict per sampled token, with the token's name and log-probability, in OpenAI's format."""
     return [
         {"token": token, "logprob": value, "bytes": list(token.encode()), "top_logprobs": []}
         for token, value in zip(tokens, logprobs, strict=True)
@@ -177,10 +160,7 @@ def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[di
 
 
 def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -> dict[str, Any]:
-    """Returns the JSON body of the answer to `POST /inference/v1/generate`.
-
-    In the body, the token with id N has the name `token_id:N`.
-    """
+    """Returns the JSON body of the answer to `POST /inference/v1/generate`; token N is named `token_id:N`."""
     names = [f"token_id:{token}" for token in completion.token_ids]
     return {
         "request_id": request_id,
@@ -199,10 +179,7 @@ def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -
 
 
 def chat_message(parsed: Any) -> dict[str, Any]:
-    """Returns a model's reply as an assistant message in OpenAI's format.
-
-    `parsed` is a result of the method `parse_response` of a renderer (an object of the package `renderers`).
-    """
+    """Returns a reply, the result of a renderer's `parse_response`, as an assistant message of OpenAI."""
     message: dict[str, Any] = {"role": "assistant", "content": parsed.content or ""}
     if parsed.reasoning_content:
         message["reasoning_content"] = parsed.reasoning_content

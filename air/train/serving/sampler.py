@@ -1,17 +1,15 @@
 """Samples replies to many requests at once; new requests can join the batch at any time.
 
-Every running request has one row of the key-value cache, filled from the left; n requests use the rows
-0…n-1. When a request ends, the last row is moved into its row. So finished requests cost nothing, and a new
-request can join at any step. Each request has its own random generator, and a token is drawn by inverting
-the cumulative distribution at a uniform random number. So a request with a seed gets the same tokens whatever
-else is in the batch, apart from differences in the last digits of the logits.
+Every running request has one row of the key-value cache, filled from the left; n requests use the rows 0…n-1.
+When a request ends, the last row is moved into its row, so finished requests cost nothing. Each request has
+its own random generator, and a token is drawn by inverting the cumulative distribution. So a request with a
+seed gets the same tokens whatever else is in the batch, apart from rounding of the logits.
 
-The reported log-probabilities are those of the distribution from which the token was sampled: the logits
-are divided by the temperature and then restricted by top_k and top_p. With top_p = 1 and top_k = -1 they
-equal those of `air.train.algorithms.loss.token_logprobs`. At temperature 0 (greedy), the log-probabilities
-are those of temperature 1.
+The reported log-probabilities are those of the distribution from which the token was sampled: the logits are
+divided by the temperature, then restricted by top_k and top_p. With top_p = 1 and top_k = -1 they equal those
+of `air.train.algorithms.loss.token_logprobs`; at temperature 0 (greedy) they are those of temperature 1.
 
-A `Sampler` is not thread-safe, so only one thread may use it. Requests with the same prompt share no cache.
+Only one thread may use a `Sampler`. Requests with the same prompt share no cache.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ class SamplingParams:
     max_tokens: int = 256
     """The largest number of tokens to sample."""
     stop_token_ids: frozenset[int] = frozenset()
-    """Each of these tokens ends the reply. The token that ends it is part of the reply."""
+    """Each of these tokens ends the reply, and is part of it."""
     seed: int | None = None
     """Seed of the request's random generator; None takes a random seed."""
 
@@ -93,12 +91,9 @@ class Row:
 
 
 class RowCache(Cache):
-    """The key-value cache of all running requests.
-
-    Each layer has two tensors of shape [rows, kv_heads, columns, head_dim]. A row belongs to one request, and
-    a column to one token. `update` writes one token into each active row (a row in use), at the position
-    that `aim` has set for that row.
-    """
+    """The key-value cache of all running requests: per layer two tensors [rows, kv_heads, columns, head_dim].
+    A row belongs to one request, a column to one token. `update` writes one token into each active row (a row
+    in use), at the position that `aim` has set for that row."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
@@ -109,10 +104,7 @@ class RowCache(Cache):
         self.columns = 0
 
     def aim(self, positions: Tensor) -> None:
-        """Sets the column of each active row into which the next `update` writes a token.
-
-        `positions` is a tensor with one column number per active row.
-        """
+        """Sets, for each active row, the column into which the next `update` writes a token."""
         self.positions = positions
         self.index = torch.arange(len(positions), device=positions.device)
         self.columns = int(positions.max()) + 1
@@ -121,11 +113,8 @@ class RowCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Stores keys and values of one new token per active row in the layer `layer_idx`.
-
-        Returns the layer's keys and values of all tokens in the active rows. `key_states` and
-        `value_states` have the shape [active rows, kv_heads, 1, head_dim].
-        """
+        """Stores the keys and values of one token per active row; returns all keys and values of the layer.
+        Both arguments are [active rows, kv_heads, 1, head_dim]."""
         rows = len(self.index)
         in_use = []
         for store, new in ((self.keys, key_states), (self.values, value_states)):
@@ -170,12 +159,9 @@ class RowCache(Cache):
 class Sampler:
     """Samples the replies to at most `max_batch` requests at a time, one token of each per `step`.
 
-    Args:
-        policy: the model. Its weights may change only while no request is being sampled.
-        max_batch: the largest number of requests that are sampled at the same time.
-        max_model_len: the largest number of tokens of a prompt and its reply together.
-        prefill_tokens: the largest number of prompt tokens (number of prompts x longest prompt) that one
-            forward pass reads.
+    The policy's weights may change only while no request is being sampled. A prompt and its reply have at
+    most `max_model_len` tokens together. One forward pass reads at most `prefill_tokens` prompt tokens
+    (number of prompts x longest prompt).
     """
 
     def __init__(
@@ -197,10 +183,7 @@ class Sampler:
     @torch.inference_mode()
     def add(self, rows: Sequence[Row]) -> list[Row]:
         """Adds requests and samples the first token of each; returns the requests that have ended with it.
-
-        Raises:
-            ValueError: there is no room, or a prompt is empty or not shorter than `max_model_len`.
-        """
+        Raises ValueError if there is no room, or if a prompt is empty or not shorter than `max_model_len`."""
         if len(rows) > self.room:
             raise ValueError(f"{len(rows)} requests, room for {self.room}")
         if any(not 0 < len(row.prompt) < self.max_model_len for row in rows):
@@ -296,16 +279,9 @@ class Sampler:
 def sample(
     logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """Draws the next token of each request (row) by inverting the cumulative distribution of its tokens.
-
-    Args:
-        logits: the model's logits, a tensor of shape [rows, vocabulary size].
-        params: the sampling parameters of each row.
-        uniforms: one uniform random number between 0 and 1 for each row.
-
-    Returns:
-        Two lists with one element per row: the token ids, and their log-probabilities in nats.
-    """
+    """Draws each row's next token from `logits` [rows, vocabulary], by inverting the cumulative distribution.
+    `uniforms` has one uniform random number between 0 and 1 for each row. Returns for each row the token id
+    and its log-probability in nats."""
     device = logits.device
     greedy = torch.tensor([p.temperature == 0 for p in params], device=device)
     divisor = torch.tensor([p.temperature or 1.0 for p in params], device=device)
@@ -320,10 +296,7 @@ def sample(
 
 
 def _cut(scaled: Tensor, params: Sequence[SamplingParams]) -> Tensor:
-    """Returns the logits `scaled` [rows, vocabulary size], but -inf for tokens that top_k or top_p excludes.
-
-    `params` has one element per row. The logits are already divided by the temperature.
-    """
+    """Returns the logits `scaled` by temperature, with -inf for tokens that top_k or top_p excludes."""
     if all(p.top_p >= 1 and p.top_k <= 0 for p in params):
         return scaled
     device, vocab = scaled.device, scaled.shape[-1]
@@ -346,19 +319,9 @@ def generate(
     max_batch: int = 32,
     max_model_len: int | None = None,
 ) -> list[Completion]:
-    """Samples one reply to each prompt, and returns the replies in the order of the prompts.
-
-    Args:
-        policy: the model.
-        prompts: the token ids of each prompt.
-        params: the sampling parameters of all replies, or a list with those of each reply.
-        max_batch: the largest number of replies that are sampled at the same time.
-        max_model_len: the largest number of tokens of a prompt and its reply together; None: the model's own
-            limit.
-
-    Raises:
-        ValueError: a prompt is empty or leaves no room for a reply.
-    """
+    """Samples one reply to each prompt (token ids), and returns the replies in the order of the prompts.
+    At most `max_batch` replies are sampled at the same time. A prompt and its reply have at most
+    `max_model_len` tokens (None: the model's limit). Raises ValueError if a prompt is empty or too long."""
     each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
     rows = [Row(list(p), q) for p, q in zip(prompts, each, strict=True)]
     limit = max_model_len or policy.max_length

@@ -1,8 +1,8 @@
 """The scheduler of air's own inference server: a worker thread that samples many replies at once.
 
-Any thread may submit requests. A new request joins the running ones at the next token. An idle worker that
-gets a request first waits a few milliseconds for further requests. The weights change only while no request
-is running, so each reply is sampled with a single version of the weights.
+Any thread may submit requests; a new one joins the running ones at the next token. An idle worker waits a few
+milliseconds for further requests. The weights change only while no request is running, so each reply is
+sampled with a single version of the weights.
 """
 
 from __future__ import annotations
@@ -61,11 +61,8 @@ class _Job:
 
 class Batcher:
     """The scheduler: a worker thread that samples the replies to requests from any thread.
-
-    Args:
-        sampler: samples the tokens. From now on only the worker thread may use this object.
-        window: seconds that an idle worker, when a request arrives, waits for further requests.
-    """
+    Only the worker may use `sampler` from now on. When a request arrives, an idle worker waits `window`
+    seconds for further requests."""
 
     def __init__(self, sampler: Sampler, *, window: float = 0.003) -> None:
         self.sampler = sampler
@@ -97,13 +94,8 @@ class Batcher:
         self._running.clear()
 
     def submit(self, prompt: Sequence[int], params: SamplingParams) -> Future[Reply]:
-        """Queues a request and returns a future for its reply. Cancelling the future cancels the request.
-
-        `prompt` contains the token ids of the prompt.
-
-        Raises:
-            InferenceError: the worker has been stopped.
-        """
+        """Queues a request with a prompt of token ids, and returns a future for its reply.
+        Cancelling the future cancels the request. Raises InferenceError if the worker has been stopped."""
         job = _Job(Row(list(prompt), params))
         with self._changed:
             if self._stopping:
@@ -114,10 +106,8 @@ class Batcher:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Context manager: waits until no request is running, and starts none during the `with` block.
-
-        So the block can change the weights. Requests that arrive meanwhile wait until the block ends.
-        """
+        """Context manager: waits until no request is running, and starts none during the `with` block, which
+        can change the weights. Requests that arrive meanwhile wait."""
         with self._changed:
             self._paused += 1
             while self._busy:
@@ -162,10 +152,7 @@ class Batcher:
             return not self._stopping
 
     def _advance(self) -> list[Row]:
-        """Adds waiting requests to the batch; if there are none, samples one token per running request.
-
-        Returns the requests that have ended.
-        """
+        """Adds waiting requests, or else samples a token per running request; returns the ended ones."""
         for row, job in list(self._running.items()):
             if job.future.cancelled():
                 self.sampler.drop(row)

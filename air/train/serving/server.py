@@ -1,13 +1,10 @@
 """Air's own inference server: serves a policy over vLLM's HTTP interface, in a thread of this process.
 
-It answers `GET /health`, `/version`, `/metrics` and `/v1/models`; `POST /v1/chat/completions`, which takes
-messages and returns text; and `POST /inference/v1/generate`, which takes token ids and returns token ids and
-log-probabilities. It has no authentication, so do not let it listen outside the loopback interface.
-
-The server uses the policy's weights without a copy. Code that changes the weights in place must do so
-inside `exclusive()` and then call `update_weights()`. The header `x-weights-version` of each answer names
-the version of the weights. A request for streaming, stop strings, penalties, several choices or guided
-decoding is refused.
+It answers `GET /health`, `/version`, `/metrics` and `/v1/models`; `POST /v1/chat/completions` (messages and
+text); and `POST /inference/v1/generate` (token ids and log-probabilities). It has no authentication, so let
+it listen only on the loopback interface. Streaming, stop strings, penalties, several choices and guided
+decoding are refused. The header `x-weights-version` of each answer names the version of the weights. It uses
+the policy's weights without a copy: change them inside `exclusive()`, then call `update_weights()`.
 
 The caller sets the number of torch's threads before the first request. If boxes use the same few cores, set
 one thread: threads wait for each other, so with two of them a small model samples ten times slower.
@@ -48,18 +45,11 @@ _START_SECONDS = 30.0
 
 
 class InferenceServer:
-    """An HTTP server that samples replies from one policy.
+    """An HTTP server that samples replies from one policy. As a context manager, it starts and stops itself.
 
-    As a context manager, it starts and stops itself. Otherwise call `start` and `stop`.
-
-    Args:
-        policy: the policy to serve; its model is not copied.
-        host, port: the address to listen on; port 0 selects a free port.
-        max_model_len: the largest number of tokens of a prompt and its reply together; None: the model's own
-            limit.
-        max_batch: the largest number of requests that are sampled at the same time.
-        name: the model's name in requests; None: the policy's name.
-        window: seconds that the idle server, when a request arrives, waits for further requests.
+    Port 0 selects a free port. A prompt and its reply have at most `max_model_len` tokens (None: the model's
+    limit). At most `max_batch` requests are sampled at the same time; an idle server waits `window` seconds
+    for further ones. `name` is the model's name in requests (None: the policy's name).
     """
 
     def __init__(
@@ -100,11 +90,7 @@ class InferenceServer:
 
     def start(self) -> None:
         """Starts the server, and returns when it answers requests.
-
-        Raises:
-            UsageError: the address or port cannot be used.
-            InferenceError: the server did not start.
-        """
+        Raises UsageError if the address or port cannot be used, and InferenceError if the start failed."""
         listener = self._bind()
         ownership.mark_children()
         config = uvicorn.Config(
@@ -146,28 +132,18 @@ class InferenceServer:
         self.stop()
 
     def ready(self) -> None:
-        """Checks that the server is running.
-
-        Raises:
-            InferenceError: the server has ended.
-        """
+        """Raises InferenceError if the server has ended."""
         if self._thread is None or not self._thread.is_alive():
             raise InferenceError("the inference server has ended")
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Context manager: waits until no request is running, and starts none during the `with` block.
-
-        So the block can change the weights. Requests that arrive meanwhile wait until the block ends.
-        """
+        """Context manager: waits until no request is running, and starts none during the `with` block, which
+        can change the weights. Requests that arrive meanwhile wait."""
         return self._batcher.exclusive()
 
     def update_weights(self, state: Mapping[str, torch.Tensor] | None = None) -> int:
-        """Waits until no request is running, then gives the weights a new version number and returns it.
-
-        Args:
-            state: weights that are loaded into the model first. None if the model's weights were already
-                changed in place.
-        """
+        """Waits until no request is running, loads the weights `state` unless they were changed in place
+        already (None), and returns the weights' new version number."""
         with self.exclusive():
             if state is not None:
                 self.policy.model.load_state_dict(state)

@@ -1,9 +1,8 @@
 """Checks prime-rl's run files (TOML) against a recorded schema, so prime-rl need not be installed.
 
-The recorded schema is the file `prime_rl.json`. It lists every key that a run file can have, with the types
-that the key accepts, and prime-rl's version. `make schema PRIME_RL=DIR` writes `prime_rl.json` from a
-checkout of prime-rl. It does not contain rules between keys, bounds on numbers, or the keys under `env`,
-which belong to verifiers and air.
+`prime_rl.json` lists every key that a run file can have, with the types that the key accepts, and prime-rl's
+version; `make schema PRIME_RL=DIR` writes it from a checkout of prime-rl. It has no rules between keys, no
+bounds on numbers, and no keys under `env`, which belong to verifiers and air.
 """
 
 from __future__ import annotations
@@ -26,39 +25,33 @@ ANY = "any"
 def table() -> dict[str, Any]:
     """Returns the recorded schema of prime-rl's run files, as a dict.
 
-    The entries `source`, `version`, `commit` and `verifiers` tell which prime-rl was recorded. For each kind
-    of run file, the entry `keys` maps the dotted path of every key to the names of the types that the key
-    accepts. In a path, `[]` stands for an element of a list, and `*` for any key.
+    `source`, `version`, `commit` and `verifiers` tell which prime-rl was recorded. For each kind of run file,
+    `keys` maps the dotted path of every key to the names of the types that the key accepts. In a path, `[]`
+    stands for an element of a list, and `*` for any key.
     """
     content: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
     return content
 
 
 def origin() -> str:
-    """Returns a text for error messages: the name, version and commit of the prime-rl that was recorded."""
+    """Returns the name, version and commit of the recorded prime-rl, for error messages."""
     return f"{table()['source']} {table()['version']} ({table()['commit'][:7]})"
 
 
 def keys(root: Root) -> dict[str, list[str]]:
-    """Returns a dict for one kind of run file: the dotted path of every key -> the key's allowed types."""
+    """Returns the allowed types of every key of one kind of run file, by the key's dotted path."""
     types: dict[str, list[str]] = table()["keys"][root]
     return types
 
 
 def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yields (key's path in the recorded schema, key's path in the run file, value) for every key of a file.
-
-    The key of a TOML table is yielded, too. Keys inside a table `env` are skipped.
-    """
+    """Yields (path in the recorded schema, path in the run file, value) for every key of a file, also for
+    TOML tables. Keys inside a table `env` are skipped."""
     yield from _leaves(data, "", "")
 
 
 def problems(data: Mapping[str, Any], root: Root) -> list[str]:
-    """Compares a run file with the recorded schema of prime-rl and returns the problems.
-
-    The result has one message for each unknown key and each value of a wrong type; it is empty if there are
-    no problems.
-    """
+    """Returns a message for each key of a run file that the schema lacks, and each value of a wrong type."""
     known, found = keys(root), []
     below = ""
     for path, shown, value in leaves(data):
@@ -77,16 +70,8 @@ def problems(data: Mapping[str, Any], root: Root) -> list[str]:
 
 
 def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
-    """Checks that a run file has only keys and types of values that the recorded schema allows.
-
-    Args:
-        data: the content of the run file.
-        root: the kind of the run file.
-        where: the name of the run file in the error message.
-
-    Raises:
-        ConfigError: a key is unknown or a value has a wrong type. The message names the first such key.
-    """
+    """Raises ConfigError if the run file named `where` has a key or a type of value that the recorded schema
+    does not allow; the message names the first such key."""
     found = problems(data, root)
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -94,10 +79,8 @@ def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
 
 
 def fits(value: Any, kind: str) -> bool:
-    """Whether a TOML value has the type that the recorded schema calls `kind`.
-
-    The string "None" counts as the type `none`, because TOML has no null.
-    """
+    """Whether a TOML value has the type that the recorded schema calls `kind`. The string "None" counts as
+    `none`, because TOML has no null."""
     if kind.startswith("'"):
         return isinstance(value, str) and value == kind.strip("'")
     if kind == "none":
@@ -129,14 +112,8 @@ def _leaves(value: Any, path: str, shown: str) -> Iterator[tuple[str, str, Any]]
 
 
 def _wildcard(known: Mapping[str, list[str]], path: str) -> list[str] | None:
-    """Returns the allowed types of a key inside a TOML table with arbitrary keys, such as `env_vars`.
-
-    Returns None if the key at `path` is not inside such a TOML table.
-
-    Args:
-        known: the recorded schema: the dotted path of every key -> the key's allowed types.
-        path: the dotted path of the key.
-    """
+    """Returns the allowed types of a key inside a TOML table with arbitrary keys, such as `env_vars`, or None
+    if the key at `path` is not inside such a table."""
     parts = path.split(".")
     for index in range(len(parts) - 1, 0, -1):
         free = ".".join([*parts[:index], "*", *parts[index + 1 :]])

@@ -40,21 +40,16 @@ _NAMES: dict[Any, str] = {
 
 
 def walk(model: type[BaseModel]) -> dict[str, list[str]]:
-    """Returns a dict: the dotted path of every key of a pydantic model -> names of the types it accepts.
-
-    Keys of nested models are included.
-    """
+    """Returns the names of the types that each key of a pydantic model accepts, by the key's dotted path.
+    Keys of nested models are included."""
     found: dict[str, set[str]] = {}
     _model(model, "", found, ())
     return {path: sorted(types) for path, types in sorted(found.items())}
 
 
 def read(checkout: Path) -> dict[str, Any]:
-    """Reads the schema of prime-rl's run files from a checkout of prime-rl, and returns it as a dict.
-
-    Raises:
-        MissingError: the folder is not a checkout of prime-rl.
-    """
+    """Returns the schema of prime-rl's run files, read from a checkout of prime-rl.
+    Raises MissingError if the folder is not a checkout of prime-rl."""
     sources = checkout / "packages" / "prime-rl-configs" / "src"
     if not (sources / "prime_rl" / "configs" / "rl.py").is_file():
         raise MissingError(
@@ -78,10 +73,8 @@ def read(checkout: Path) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """Reads the schema from a checkout of prime-rl, writes it to `prime_rl.json`, and returns 0.
-
-    Prints an error and returns 2 if `argv` is not exactly one folder with a checkout of prime-rl.
-    """
+    """Writes the schema of a checkout to `prime_rl.json`, and returns 0. Prints an error and returns 2 if
+    `argv` is not exactly one folder with a checkout of prime-rl."""
     if len(argv) != 1 or not argv[0]:
         print("error: PRIME_RL names no checkout — make schema PRIME_RL=DIR", file=sys.stderr)
         return 2
@@ -148,10 +141,8 @@ def _kind(kind: Any, path: str, found: dict[str, set[str]], above: tuple[Any, ..
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """Yields the member types of a union type, or the type itself if it is not a union type.
-
-    Type aliases and `Annotated` are replaced by the types that they stand for.
-    """
+    """Yields the member types of a union type, or else the type itself. Type aliases and `Annotated` are
+    replaced by the types that they stand for."""
     while True:
         if hasattr(annotation, "__value__"):  # `type X = …` of Python 3.12
             annotation = annotation.__value__

@@ -2,14 +2,13 @@
 
     python die_with_parent.py GRACE FOLDER COMMAND…
 
-Standard input is a pipe from the owner, the process that started this script. The pipe closes when the owner
-ends, even by SIGKILL. Then the command gets SIGTERM. When the command has ended, or after GRACE seconds, its
-descendants get SIGTERM too, and SIGKILL after GRACE more seconds. This includes descendants that left the
-command's process group, because orphans become children of this process. Finally FOLDER is removed.
+Standard input is a pipe from the process that started this script; it closes when that process ends, even by
+SIGKILL. Then the command gets SIGTERM. When it has ended, or after GRACE seconds, its descendants get SIGTERM
+too, and SIGKILL after GRACE more seconds, also those that left its process group, because orphans become
+children of this process. Finally FOLDER is removed. SIGTERM to this process does the same, but FOLDER stays.
 
-SIGTERM to this process has the same effect, but FOLDER stays. If the command ends by itself, its descendants
-are ended, FOLDER stays, and the exit code is the command's (128 + N if signal N killed it). SIGKILL of this
-process ends the command, but not the command's descendants. Standard library only.
+If the command ends by itself, its descendants are ended, FOLDER stays, and the exit code is the command's
+(128 + N after signal N). SIGKILL of this process ends only the command. Standard library only.
 """
 
 from __future__ import annotations
@@ -30,9 +29,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 def main(argv: list[str]) -> int:
     """Runs the command in `argv` (GRACE, FOLDER, COMMAND…) until it ends or standard input closes.
-
-    Returns the command's exit code, or 0 if this script ended the command.
-    """
+    Returns the command's exit code, or 0 if this script ended the command."""
     grace, folder, command = float(argv[0]), argv[1], argv[2:]
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signals: list[int] = []
@@ -62,20 +59,14 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _child() -> None:
-    """Runs in the new process just before the command starts there.
-
-    Makes the process end when this script ends, and restores the default effect of SIGINT.
-    """
+    """Makes the new process end when this script ends, and restores the default effect of SIGINT there."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end_all(grace: float) -> None:
     """Ends every descendant of this process: with SIGTERM, and after `grace` seconds with SIGKILL.
-
-    Returns when all have ended. Orphaned descendants become children of this process, so this is the case
-    when no child remains.
-    """
+    Returns when no child remains: orphaned descendants become children of this process."""
     deadline = time.monotonic() + grace
     _send(signal.SIGTERM)
     while True:

@@ -1,8 +1,8 @@
 """Finds the Python interpreter that has vLLM, and makes the command line of vLLM's server.
 
-vLLM needs its own versions of torch and transformers, so it has its own virtual environment and always runs
-as a separate process. The search order is: the interpreter that `AIR_VLLM_PYTHON` names, the environment
-`vllm` in the cache folder, which `make vllm` creates, and air's own environment.
+vLLM needs its own versions of torch and transformers, so it runs as a separate process. The search order is:
+the interpreter that `AIR_VLLM_PYTHON` names, the environment `vllm` in the cache folder, which `make vllm`
+creates, and air's own environment.
 """
 
 from __future__ import annotations
@@ -48,11 +48,7 @@ class Vllm:
 
 def find() -> Vllm | None:
     """Returns the vLLM installation that runs use, or None if vLLM is not installed.
-
-    Raises:
-        MissingError: `AIR_VLLM_PYTHON` is set but names no interpreter with vLLM, or an interpreter
-            cannot be run.
-    """
+    Raises MissingError if `AIR_VLLM_PYTHON` names no interpreter with vLLM, or if one cannot be run."""
     if given := os.environ.get(PYTHON_ENV):
         python, where = Path(given).expanduser().absolute(), f"{PYTHON_ENV}={given}"
         if found := _probe(python, where):
@@ -65,10 +61,8 @@ def find() -> Vllm | None:
 
 
 def _probe(python: Path, where: str) -> Vllm | None:
-    """Returns the vLLM installation of a Python interpreter, or None if the interpreter has none.
-
-    It reads package metadata only, because importing vLLM takes seconds.
-    """
+    """Returns the vLLM installation of a Python interpreter, or None if there is none, from package metadata,
+    because importing vLLM takes seconds."""
     argv = [str(python), "-c", _PROBE]
     try:
         done = subprocess.run(
@@ -100,10 +94,7 @@ class Launch:
     """Number of CPU threads, if vLLM runs on the CPU."""
 
     def command(self, model: Path, port: int) -> list[str]:
-        """Returns the command line of a vLLM server for the model in the folder `model`.
-
-        The server listens on `port` of the loopback interface.
-        """
+        """Returns the command line of a vLLM server for the model in a folder, on loopback port `port`."""
         return [
             str(self.vllm.python),
             *("-m", "vllm.entrypoints.openai.api_server"),
@@ -122,11 +113,8 @@ class Launch:
         ]
 
     def _device_flags(self) -> list[str]:
-        """Returns the flags of vLLM's command line that differ between CPU and GPU.
-
-        On a CPU, vLLM uses float32, like the policy. On a GPU it uses bfloat16, and the importance ratios in
-        the loss correct for the rounding.
-        """
+        """Returns vLLM's flags for a CPU (float32, like the policy) or a GPU (bfloat16; the importance ratios
+        in the loss correct for the rounding)."""
         if self.gpu is None:
             return ["--enforce-eager", "--dtype", "float32"]
         return ["--dtype", "bfloat16"]

@@ -1,14 +1,12 @@
 """Runs a vLLM server for the policy, in a separate process.
 
-`update_weights` writes the policy's weights to a folder and makes vLLM load them from there (`POST
-/collective_rpc`, method `reload_weights`, which needs vLLM's development mode). Meanwhile requests wait, and
-vLLM's prefix cache is emptied. `die_with_parent.py` runs the vLLM process and ends it when this process ends,
-even by SIGKILL. Every process that can reach the port on the loopback interface can change the weights. This
-includes a box that shares the machine's network.
+`update_weights` writes the policy's weights to a folder and makes vLLM load them (`POST /collective_rpc`,
+method `reload_weights`, which needs vLLM's development mode). Every process that can reach the port on the
+loopback interface can do the same, also in a box that shares the machine's network. `die_with_parent.py` ends
+vLLM when this process ends, even by SIGKILL.
 
 A server that ends, or does not answer `/health` for a minute, is restarted once, with the newest weights.
-Requests that ran at that time fail, and so do their episodes. If the server fails again, `ready`
-raises an error.
+Requests that ran at that time fail, and so do their episodes. If it fails again, `ready` raises an error.
 """
 
 from __future__ import annotations
@@ -49,15 +47,9 @@ _ERROR = re.compile(r"(?:^|[\s(])(\w*(?:Error|Exception): .+)$")
 class VllmServer:
     """A vLLM server for one policy. Call `start` once, and `stop` at the end.
 
-    Args:
-        policy: the policy to serve; its weights are copied at the start and at each `update_weights`.
-        launch: the settings with which vLLM is started.
-        folder: an existing folder for the log (`vllm.log`) and for vLLM's copy of the weights.
-        port: the port on the loopback interface; 0 selects a free port.
-        start_seconds: the longest time until the server must be ready, in seconds.
-        unhealthy_seconds: the longest time without an answer to `GET /health`, in seconds. After it the
-            server counts as failed.
-        say: a function that gets a message of one line when the server is restarted.
+    The existing folder `folder` gets the log (`vllm.log`) and vLLM's copy of the weights. Port 0 selects a
+    free port. The server must be ready after `start_seconds`, and counts as failed if it does not answer `GET
+    /health` for `unhealthy_seconds`. `say` gets a message of one line when the server is restarted.
     """
 
     def __init__(
@@ -93,11 +85,8 @@ class VllmServer:
 
     def start(self) -> None:
         """Starts the server, and returns when it answers requests.
-
-        Raises:
-            UsageError: the port cannot be used, or the disk is full.
-            InferenceError: the server did not become ready, or its answers lack what rollouts need.
-        """
+        Raises UsageError if the port cannot be used or the disk is full. Raises InferenceError if the server
+        did not become ready, or if its answers lack what rollouts need."""
         self.port = _free_port(self.port)
         ownership.mark_children()
         try:
@@ -122,11 +111,8 @@ class VllmServer:
             shutil.rmtree(self._weights, ignore_errors=True)
 
     def ready(self) -> None:
-        """Checks that the server answers requests; during a restart, waits until the server is up again.
-
-        Raises:
-            InferenceError: the server was stopped, or has failed and will not be restarted.
-        """
+        """Returns when the server answers requests; during a restart, waits until it does.
+        Raises InferenceError if the server was stopped, or if it has failed and will not be restarted."""
         while True:
             if self._lost:
                 raise InferenceError(self._lost)
@@ -141,14 +127,11 @@ class VllmServer:
         return nullcontext()
 
     def update_weights(self) -> int:
-        """Writes the policy's present weights to disk and makes the server load them.
+        """Makes the server load the policy's present weights; returns the number of their version, from 1.
 
-        Returns the number of the weights' version, which counts from 1. Requests that are running are
-        aborted. If the server fails during the update, it is restarted with the new weights.
-
-        Raises:
-            UsageError: the weights could not be written (disk full).
-            InferenceError: the server refused the weights, or has failed and will not be restarted.
+        Running requests are aborted. A server that fails meanwhile is restarted with the new weights. Raises
+        UsageError if the weights could not be written (disk full). Raises InferenceError if the server
+        refused the weights, or has failed and will not be restarted.
         """
         self.version += 1
         self._write()
@@ -182,15 +165,7 @@ class VllmServer:
             return http.request(method, f"{self.url}{path}", json=body).raise_for_status()
 
     def _await_restart(self, starts: int, error: Exception) -> None:
-        """Waits until the watcher thread has restarted the server, or has decided not to restart it.
-
-        Args:
-            starts: how often the server had been started before it failed.
-            error: the error of the failed request to the server.
-
-        Raises:
-            InferenceError: the watcher thread did neither in time.
-        """
+        """Waits until the watcher thread has started the server more than `starts` times, or has given up."""
         deadline = time.monotonic() + 2 * self._unhealthy_seconds
         while self._starts == starts and not self._lost and not self._stopping.is_set():
             if time.monotonic() > deadline:
@@ -203,10 +178,7 @@ class VllmServer:
         self._model = checkpoint.save(self._weights, self.version, self.policy, keep_last=2)
 
     def _spawn(self) -> None:
-        """Starts a vLLM process with the newest weights.
-
-        The script `die_with_parent.py` runs the process, and ends it when this process ends.
-        """
+        """Starts vLLM with the newest weights; `die_with_parent.py` ends it when this process ends."""
         with self._lock, self.log.open("ab") as log:
             if self._stopping.is_set():
                 raise InferenceError("the inference server was stopped")
@@ -249,11 +221,7 @@ class VllmServer:
         self._check_answers()
 
     def _check_answers(self) -> None:
-        """Samples one token, to check that vLLM writes tokens as `token_id:N`, as `renderers` expects.
-
-        Raises:
-            InferenceError: vLLM writes tokens in another form, or does not answer.
-        """
+        """Samples one token, to check that vLLM writes tokens as `token_id:N`, as `renderers` expects."""
         token = min(self.policy.eos_ids, default=0)
         sampling = {"max_tokens": 1, "logprobs": 1, "temperature": 1.0}
         body = {"model": self.launch.name, "token_ids": [token], "sampling_params": sampling}
@@ -313,10 +281,7 @@ class VllmServer:
         return ""
 
     def _end(self, *, keep_weights: bool = False) -> None:
-        """Ends vLLM's process and all its descendants, and removes vLLM's copy of the weights.
-
-        With `keep_weights` the copy stays.
-        """
+        """Ends vLLM with all its descendants; also removes its copy of the weights, unless `keep_weights`."""
         process = self._process
         if process is None:
             return
@@ -346,11 +311,7 @@ class VllmServer:
 
 
 def _free_port(port: int) -> int:
-    """Returns `port` if this process can listen on it. If `port` is 0, returns a free port.
-
-    Raises:
-        UsageError: another process listens on the port, or this user is not allowed to listen on it.
-    """
+    """Returns `port`, or a free port for 0. Raises UsageError if this process cannot listen on it."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
