@@ -1,9 +1,7 @@
 """The conformance suite: checks that test a real box against the promises of the interface `Box`.
 
-Every provider of boxes (`docker` or `process`) must pass it. `CHECKS` lists all checks. `run` runs one check
-in a new box, and raises `Unmet` if the check fails. The checks that are marked `container` test isolation. A
-box that is a plain process, not a container, isolates less, so it fails some of them. `KNOWN_GAPS` lists the
-checks that each kind of box is known to fail, with the reasons.
+Every provider of boxes must pass it. The checks marked `container` test isolation; a process box isolates
+less, and fails those in `KNOWN_GAPS`.
 """
 
 from __future__ import annotations
@@ -51,10 +49,9 @@ LIMITS = frozenset(
         "with-no-process-left-files-are-still-served",
     }
 )
-"""Names of the checks that only pass if the container engine (Docker or Podman) enforces all limits of a box.
+"""Checks that only pass if the container engine enforces all limits of a box.
 
-A rootless container engine enforces them only if its user may use the memory, CPU and process controllers of
-cgroup v2 (Linux control groups); see `air.sandbox.docker.limit_check`."""
+A rootless engine does so only with cgroup v2 controllers; see `air.sandbox.docker.limit_check`."""
 
 _PODMAN = {
     "empty-files-are-bounded": "its tmpfs takes no `nr_inodes`",
@@ -101,22 +98,16 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
 }
 """For each kind of box, the checks that it is known to fail, as a dict: name of the check -> reason.
 
-`docker` is a container of Docker, and `podman` a container of rootless Podman. `process/root`, `process/user`
-and `process/plain` are boxes that are plain processes, not containers: started by root with namespaces, by
-another user with namespaces, or without namespaces. Do not run a check on a kind of box that is known to fail
-it, because some checks would then harm this machine."""
+`podman` is rootless Podman. `process/…` are process boxes in their three namespace modes. Do not run a check
+on a kind of box that is known to fail it: some checks would then harm this machine."""
 
 __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]
 
 
 async def run(check: Check, spec: BoxSpec, *, start: Start = open_box) -> None:
-    """Starts a new box with the settings `spec` and the limits that the check sets, and runs the check in it.
+    """Starts a new box with the settings `spec` and the check's limits, and runs the check in it.
 
-    Args:
-        start: the function that opens the box; replace it to test a variant of a provider.
-
-    Raises:
-        Unmet: the check failed.
+    `start` opens the box; replace it to test a variant of a provider. Raises Unmet if the check failed.
     """
     limits = spec.limits.model_copy(update=check.limits)
     changes = {"limits": limits, "scratch": ("/scratch",), "second_user": check.second_user}

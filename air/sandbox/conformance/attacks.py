@@ -1,7 +1,6 @@
 """Conformance checks that hostile commands cannot break a box: the box stays alive and still answers.
 
-Most of these checks need the isolation of a container. A dead box counts as a failure of the infrastructure,
-which excludes the episode from training. So an agent must never be able to end its box by a command.
+A dead box is an infrastructure error, which excludes the episode, so no command may be able to end its box.
 """
 
 from __future__ import annotations

@@ -14,10 +14,7 @@ Play = Callable[[Box], Awaitable[None]]
 
 
 class Unmet(AssertionError):
-    """The error of a failed conformance check: a box does not do what the interface `Box` promises.
-
-    The promises are written in `air.sandbox.contract.box`.
-    """
+    """The error of a failed conformance check: a box breaks a promise of `air.sandbox.contract.box`."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +24,7 @@ class Check:
     name: str
     """The promise as a phrase whose words are joined by `-`, such as `no-zombies-stay`."""
     play: Play
-    """The async function that tests the promise in a new box. It raises `Unmet` if the box breaks the
-    promise."""
+    """The async function that tests the promise in a new box. It raises `Unmet` if the box breaks it."""
     container: bool = False
     """Whether the check tests isolation that only a container is sure to have."""
     second_user: bool = False
@@ -43,14 +39,9 @@ class Checks(list[Check]):
     def add(
         self, *, container: bool = False, second_user: bool = False, **limits: Any
     ) -> Callable[[Play], Play]:
-        """Returns a decorator that turns a function into a check and appends the check to this list.
+        """Returns a decorator that makes a function a check, named after it, and appends the check here.
 
-        The name of the check is the name of the function, with `-` instead of `_`.
-
-        Args:
-            container: see `Check.container`.
-            second_user: see `Check.second_user`.
-            limits: the limits of the check's box, by the field names of `BoxLimits`.
+        The arguments are the fields of `Check`; `limits` are fields of `BoxLimits`.
         """
 
         def register(play: Play) -> Play:
@@ -74,9 +65,9 @@ def same(actual: object, wanted: object) -> None:
 
 @contextmanager
 def refused(*words: str) -> Iterator[None]:
-    """Context manager: raises `Unmet` unless the `with` block raises a suitable BoxFileError.
+    """Context manager: raises `Unmet` unless the block raises a BoxFileError that contains one of `words`.
 
-    The text of that error must contain one of `words`. If `words` is empty, any text is accepted.
+    If `words` is empty, any text is accepted.
     """
     try:
         yield
@@ -87,18 +78,12 @@ def refused(*words: str) -> Iterator[None]:
 
 
 async def sh(box: Box, script: str, *, timeout: float = 20.0) -> ExecResult:  # noqa: ASYNC109
-    """Runs a shell script in the box and returns its result.
-
-    Raises `Unmet` if the exit status of the script is not 0.
-    """
+    """Runs a shell script in the box and returns its result; raises `Unmet` if it fails."""
     result = await box.exec(script, timeout=timeout)
     expect(result.ok, (script, result))
     return result
 
 
 async def line(box: Box, script: str) -> str:
-    """Runs a shell script in the box and returns its stripped standard output.
-
-    Raises `Unmet` if the exit status of the script is not 0.
-    """
+    """Runs a shell script and returns its stripped standard output; raises `Unmet` if it fails."""
     return (await sh(box, script)).stdout.decode().strip()

@@ -1,6 +1,5 @@
-"""Conformance checks of `Box.exec`, which runs a command in a box.
-
-They test what a command gets as input, what its result contains, and that a killed command leaves no process.
+"""Conformance checks of `Box.exec`: a command's input and result, and that a killed command leaves no
+process.
 """
 
 from __future__ import annotations
@@ -15,10 +14,7 @@ from air.sandbox.contract.box import Box
 
 CHECKS = Checks()
 _NAP = secrets.randbelow(80_000) + 10_000
-"""The number of seconds, chosen at random, that the `sleep` processes of these checks sleep.
-
-By this number the checks recognise their own processes. In a box without a process namespace they would
-otherwise also find `sleep` processes of other programs."""
+"""A random number of seconds, by which the checks recognise their own `sleep` processes."""
 
 
 @CHECKS.add()
@@ -251,10 +247,7 @@ async def _died(use: object, word: str = "") -> None:
 
 
 async def _sleepers(box: Box) -> str:
-    """Lists the `sleep` processes that these checks started and that still run in the box.
-
-    Returns the arguments of these processes as sorted lines, or an empty string if there are none.
-    """
+    """Returns the arguments of the checks' `sleep` processes that run in the box, as sorted lines."""
     script = (
         "for p in /proc/[0-9]*; do [ $(cat $p/comm 2>/dev/null)x = sleepx ] && "
         f"tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null | grep -o '{_NAP}[.0-9]*' | sort -u"

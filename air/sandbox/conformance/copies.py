@@ -1,7 +1,4 @@
-"""Conformance checks of `Box.put` and `Box.get`, which copy files between this machine and a box.
-
-They test that regular files and folders are copied, and that everything else, such as a link, is refused.
-"""
+"""Conformance checks of `Box.put` and `Box.get`: they copy regular files and folders, and refuse all else."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _tree(folder: Path) -> dict[str, tuple[bytes | None, bool]]:
-    """Returns what a folder contains, as a dict: relative path -> (contents, whether it is executable).
-
-    For a folder inside it, the contents are None.
-    """
+    """Returns what a folder contains: relative path -> (contents or None, whether it is executable)."""
     tree = {}
     for path in folder.rglob("*"):
         data = path.read_bytes() if path.is_file() else None

@@ -1,7 +1,4 @@
-"""Conformance checks of a box's resource limits, and of the state in which a command starts.
-
-That state is the signals that are blocked or ignored, and the files that are open.
-"""
+"""Conformance checks of a box's resource limits, and of the signals and open files of a new command."""
 
 from __future__ import annotations
 
@@ -15,8 +12,7 @@ from air.sandbox.contract.box import Box
 CHECKS = Checks()
 MIB = 1 << 20
 _INTERNAL = 0b111 << 31
-"""Bit mask of the signals 32 to 34. C libraries reserve them, and programs that glibc starts ignore two of
-them, so the checks do not test them."""
+"""Bit mask of the signals 32 to 34, which C libraries reserve; glibc lets children ignore two of them."""
 _CGROUP = """
 cd /sys/fs/cgroup
 for f in cpu.max memory.max memory.swap.max pids.max cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us \\

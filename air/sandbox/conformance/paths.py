@@ -1,7 +1,4 @@
-"""Conformance checks of `Box.read` and `Box.write`.
-
-They test that only regular files are opened, and that no path leads out of the box's writable folders.
-"""
+"""Conformance checks of `Box.read` and `Box.write`: only regular files, and only in the writable folders."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Conformance checks of `Box.forward`.
-
-`Box.forward` opens a port in a box and passes each network connection to that port on to this process.
-"""
+"""Conformance checks of `Box.forward`, which passes network connections from a box on to this process."""
 
 from __future__ import annotations
 
@@ -22,18 +19,12 @@ _SOCKETS = (
 
 
 def program(port: int, script: str) -> list[str]:
-    """Returns the command that runs the Python script `script` in a box.
-
-    The script finds the address of the port, as (host, port number), in the variable `here`.
-    """
+    """Returns the command that runs a Python script in a box; its variable `here` is the port's address."""
     return ["python3", "-c", _SOCKETS.format(port) + script]
 
 
 async def output_of(box: Box, port: int, script: str) -> str:
-    """Runs a Python script in the box (see `program`) and returns its stripped output.
-
-    Raises `Unmet` if the exit status of the script is not 0.
-    """
+    """Runs a Python script in the box (see `program`) and returns its output; raises `Unmet` if it fails."""
     result = await box.exec(program(port, script), timeout=_SECONDS)
     expect(result.ok, result)
     return result.text.strip()
@@ -52,8 +43,7 @@ c.sendall(b'hello')
 c.shutdown(1)
 print(c.makefile().read())
 """
-"""A Python script for `program`. It sends `hello` to a server that returns what it gets, closes its sending
-side, and prints the answer."""
+"""A script for `program` that sends `hello`, closes its sending side, and prints the answer."""
 
 
 @CHECKS.add()
@@ -96,10 +86,7 @@ print(up.hexdigest(), down.hexdigest())
 
 @CHECKS.add()
 async def ten_megabytes_pass_each_way_while_commands_answer(box: Box) -> None:
-    """Sends 10 MB in each direction through a forwarded port while commands run in the box.
-
-    Both directions pause halfway. They continue after a command has run during the pause.
-    """
+    """Both directions pause halfway, and continue after a command has run during the pause."""
     halfway, go_on, got = asyncio.Event(), asyncio.Event(), hashlib.sha256()
     sent = [os.urandom(1 << 16) for _ in range(160)]
 
@@ -223,9 +210,6 @@ async def what_no_handler_reads_is_not_kept(box: Box) -> None:
 
 
 def kernel_bytes() -> int:
-    """Returns an upper bound on the number of bytes that wait in a network connection which nobody reads.
-
-    The kernel's buffers hold most of these bytes.
-    """
+    """Returns an upper bound on the bytes that wait, mostly in the kernel, in an unread connection."""
     limits = [Path(f"/proc/sys/net/ipv4/tcp_{kind}mem").read_text() for kind in ("r", "w")]
     return 2 * sum(int(limit.split()[2]) for limit in limits) + (1 << 22)

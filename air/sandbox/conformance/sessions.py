@@ -1,8 +1,4 @@
-"""Conformance checks of `Shell`, which runs commands in a box one after another.
-
-They test that the working directory and the exported environment variables carry over to the next command,
-and that nothing else does.
-"""
+"""Conformance checks of `Shell`: only its working directory and exported variables last."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Conformance checks of `Box.snapshot` and `Box.restore`.
 
-A snapshot is a frozen workspace. A fork is a box that starts from a snapshot. The checks test that a fork has
-exactly the frozen files, and that it never sees what other boxes write.
+A fork, which is a box that starts from a snapshot, has exactly the frozen files and never sees other boxes'
+writes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ _SHOW = r"find . -mindepth 1 -printf '%y %m %u %l %P\0' | sort -z | tr '\0' '|'"
 
 @asynccontextmanager
 async def _fork(box: Box, snapshot: Snapshot) -> AsyncIterator[Box]:
-    """Context manager: opens a second box with the settings of `box`.
-
-    Restores the snapshot in the second box and yields that box.
-    """
+    """Context manager: opens a second box with the settings of `box`, restored from the snapshot."""
     async with await open_box(box.spec) as fork:
         await fork.restore(snapshot)
         yield fork

@@ -1,11 +1,8 @@
 """A program that copies the Python that runs it, so that the copy runs in containers of any image.
 
-The copy is the folder `python/` in `HOME`: the binary, the shared libraries, the dynamic loader, and the
-standard library without tests and with only those compiled modules that `USED` needs. The copy is made in the
-folder `new/` and renamed at the end, so a folder `python/` is always complete. If several such programs run
-at once, one of them copies and the others wait. If one is killed, the next one removes what it left.
-
-Standard library only, Python >= 3.8, no import of `air`.
+The copy, the folder `python/` in `HOME`, has the binary, its shared libraries and loader, and the standard
+library with only those compiled modules that `USED` needs. It is made in `new/` and renamed, so `python/` is
+always complete. Of several such programs one copies and the others wait. Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH103, PTH104, PTH112, PTH118, PTH119, PTH120, PTH123
@@ -24,10 +21,9 @@ from air.sandbox.guest import frames
 HOME = "/.air"
 """The folder that contains the copy of Python. Boxes see it at the same path, read-only."""
 LOADER, LIBRARIES, BINARY = "python/loader", "python/libraries", "python/bin/python3"
-"""The paths, relative to `HOME`, of the copy's dynamic loader, shared libraries and binary."""
+"""Paths of the copy's dynamic loader, shared libraries and binary, relative to `HOME`."""
 USED = "ctypes,errno,fcntl,json,mmap,resource,select,shutil,signal,socket,struct,zlib"
-"""The modules that the guest (air's program in a box) imports. The copy contains only the compiled modules
-that these need."""
+"""The modules that the guest imports."""
 _LEFT_OUT = re.compile(
     r"tests?|idle_test|idlelib|ensurepip|tkinter|turtledemo|lib2to3|(site|dist)-packages|config-.*"
 )
@@ -90,8 +86,8 @@ def check(home: str) -> None:
 def command(home: str = HOME) -> list[str]:
     """Returns the command that starts the copy of Python in the folder `home`.
 
-    The copy finds its library by the path of its binary. So it needs no environment variable, which commands
-    in a box would inherit.
+    The copy finds its library by the path of its binary, without environment variables, which commands would
+    inherit.
     """
     loader, libraries, binary = (os.path.join(home, part) for part in (LOADER, LIBRARIES, BINARY))
     return [loader, "--library-path", libraries, binary]

@@ -1,10 +1,8 @@
-"""The file operations of the guest, air's program in every box. They open only regular files and folders.
+"""The file operations of the guest. They open only regular files and folders, and follow no link.
 
-They follow no link. Every path is opened one component at a time, starting at the descriptor of a root, which
-is a writable folder of the box. So even if a command changes a path during an operation, no read or write
-leaves these folders.
-
-Part of the guest: standard library only, Python >= 3.8, no import of `air`.
+Every path is opened one component at a time from the descriptor of a root (a writable folder of the box), so
+no read or write leaves the roots even if a command changes the path meanwhile. Standard library only, Python
+>= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH118, PTH208, SIM105
@@ -30,11 +28,11 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Refused(Exception):
-    """Error: the guest, air's program in a box, refuses a request. Its text is sent back as the answer."""
+    """Error: the guest refuses a request. Its text is sent back as the answer."""
 
 
 class Upload:
-    """A file that the guest (air's program in a box) is writing, at first under a temporary name."""
+    """A file that the guest is writing, at first under a temporary name."""
 
     def __init__(self, folder: int, name: str, mode: int) -> None:
         self.folder = folder
@@ -48,16 +46,12 @@ class Upload:
             raise
 
     def add(self, data: bytes) -> None:
-        """Appends `data` to the temporary file of this upload."""
         view = memoryview(data)
         while view:
             view = view[os.write(self.fd, view) :]
 
     def commit(self) -> None:
-        """Completes the upload: the temporary file gets its final name and mode.
-
-        It replaces a file or a link that has this name.
-        """
+        """Gives the temporary file its final name and mode. Replaces a file or a link of this name."""
         os.fchmod(self.fd, self.mode)
         os.rename(self.temporary, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
         os.close(self.fd)
@@ -84,33 +78,23 @@ def deepest(folders: Iterable[str], path: str) -> str | None:
 
 
 class Files:
-    """Reads and writes files in the roots of a box, which are its writable folders.
-
-    Args:
-        roots: a pair of paths for each folder: the path that requests use, and the folder's real path in
-            the box.
-    """
+    """Reads and writes files in the roots of a box: pairs of the path that requests use and the real path."""
 
     def __init__(self, roots: list[tuple[str, str]]) -> None:
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen in roots]
         self.uploads: dict[int, Upload | None] = {}
 
     def reopen(self) -> None:
-        """Opens the box's writable folders (roots) again, after a file system was mounted over one."""
+        """Opens the roots again, after a file system was mounted over one."""
         for _, _, fd in self.roots:
             os.close(fd)
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen, _ in self.roots]
 
     def write(self, ident: int, header: dict[str, Any], data: bytes) -> bool:
-        """Writes one piece of a file. Returns True if it was the last piece, so that the file is complete.
+        """Writes one piece of the file of the `write` request `ident`; returns True after the last piece.
 
-        After a failure, the remaining pieces of that file are ignored and get no answer.
-
-        Args:
-            ident: the id of the request; all pieces of one file have the same id.
-            header: the header of the request; for the first piece it contains the path and the mode of the
-                file.
-            data: the bytes of the piece.
+        The header of the first piece contains the path and the mode. After a failure, the remaining pieces of
+        that file are ignored and get no answer.
         """
         try:
             if ident not in self.uploads:
@@ -134,10 +118,7 @@ class Files:
         return False
 
     def abort(self, ident: int) -> None:
-        """Cancels the unfinished `write` with the id `ident`, if there is one.
-
-        Removes the temporary file of that `write`.
-        """
+        """Cancels the unfinished `write` request `ident`, if there is one, and removes its temporary file."""
         upload = self.uploads.pop(ident, None)
         if upload is not None:
             upload.abandon()
@@ -152,22 +133,15 @@ class Files:
         return Upload(folder, parts[-1], header["mode"])
 
     def mkdir(self, header: dict[str, Any]) -> None:
-        """Makes the folder at the path `header["path"]`, and its missing parent folders.
-
-        The folder may exist already.
-        """
+        """Makes the folder `header["path"]`, unless it exists, and its missing parent folders."""
         root, parts = self._resolve(header["path"])
         os.close(self._walk(root, parts, make=True))
 
     def get(self, header: dict[str, Any]) -> Copy:
-        """Yields the contents of a file in pieces. If `tree` is set, the path may also be a folder.
+        """Yields the contents of a file, or of a folder if `tree` is set, in pieces of a header and bytes.
 
-        A piece consists of a header and bytes. A header with the key `entry` starts the file at that path. If
-        it also has the key `folder`, it stands for a folder. An empty header continues the previous file.
-
-        Args:
-            header: the header of the request: `path`, `tree`, and `max_bytes`, the maximum size of all files
-                together.
+        A header with the key `entry` starts the file at that path (a folder, if the key `folder` is there
+        too). An empty header continues the previous file. `max_bytes` limits the size of all files together.
         """
         root, parts = self._resolve(header["path"])
         room, pending, seen = header["max_bytes"], [("", parts)], 0
@@ -197,10 +171,7 @@ class Files:
                 os.close(fd)
 
     def _resolve(self, path: str) -> tuple[int, list[str]]:
-        """Returns a descriptor of the writable folder that contains `path`, and the rest of the path.
-
-        The rest is a list of the path's components below that folder.
-        """
+        """Returns a descriptor of the root that contains `path`, and the components of the rest."""
         if "\0" in path:
             raise Refused("the path holds a NUL byte")
         path = os.path.normpath(os.path.join(self.roots[0][0], path))
@@ -212,10 +183,7 @@ class Files:
 
     @staticmethod
     def _walk(root: int, parts: list[str], make: bool = False) -> int:
-        """Returns a descriptor of the folder at the path `parts` below `root`.
-
-        If `make` is true, creates missing folders on the way.
-        """
+        """Returns a descriptor of the folder `parts` below `root`; `make` creates missing folders."""
         fd = os.open(".", _FOLDER, dir_fd=root)
         for part in parts:
             try:
@@ -240,9 +208,9 @@ class Files:
         return True
 
     def _open(self, root: int, parts: list[str], entry: str) -> tuple[int, bool]:
-        """Opens a regular file or a folder at the path `parts` below `root`.
+        """Opens a regular file or folder below `root`; returns a descriptor, and whether it is a folder's.
 
-        Returns a descriptor, and whether it belongs to a folder. Error messages call the file `entry`.
+        Error messages call the file `entry`.
         """
         what = repr(entry) if entry else "it"
         folder = self._walk(root, parts[:-1])

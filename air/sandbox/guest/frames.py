@@ -1,9 +1,7 @@
-"""Frames: the messages between programs in boxes and the process outside that drives the boxes.
+"""Frames: the messages between programs in boxes and the harness; both sides use this module.
 
-A frame consists of two big-endian 32-bit lengths, a JSON header and a body of bytes. Programs on both sides
-use this module.
-
-Part of the guest (air's program in a box): standard library only, Python >= 3.8, no import of `air`.
+A frame is two big-endian 32-bit lengths, a JSON header and a body of bytes. Part of the guest: standard
+library only, Python >= 3.8, no import of `air`.
 """
 
 from __future__ import annotations
@@ -24,11 +22,7 @@ _LENGTHS = 8
 
 
 def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
-    """Returns a frame (a message to or from a box) as bytes.
-
-    Raises:
-        ValueError: the header or the body is too large.
-    """
+    """Returns a frame as bytes. Raises ValueError if the header or the body is too large."""
     head = json.dumps(header).encode()
     if len(head) > MAX_HEADER or len(body) > MAX_BODY:
         raise ValueError(f"a request of {len(head) + len(body)} bytes is too large for a box")
@@ -36,12 +30,9 @@ def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
-    """Removes the first frame (message) from `buffer` and returns its header and body.
+    """Removes the first frame from `buffer` and returns its header and body, or None if it is incomplete.
 
-    Returns None if the frame is not complete yet.
-
-    Raises:
-        ValueError: the bytes are not a frame.
+    Raises ValueError if the bytes are not a frame.
     """
     if missing(buffer):
         return None
@@ -56,13 +47,9 @@ def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
 
 
 def missing(buffer: bytearray) -> int:
-    """Returns how many bytes are missing at the end of `buffer` for its first frame (message) to be complete.
+    """Returns how many bytes the first frame in `buffer` (or its two lengths) still needs; 0 if complete.
 
-    Returns 0 if the frame is complete. A frame begins with two lengths; if these are not complete, returns
-    how many of their bytes are missing.
-
-    Raises:
-        ValueError: the lengths are impossible.
+    Raises ValueError if the lengths are impossible.
     """
     if len(buffer) < _LENGTHS:
         return _LENGTHS - len(buffer)
@@ -73,9 +60,9 @@ def missing(buffer: bytearray) -> int:
 
 
 def receive(patience: float) -> dict[str, Any]:
-    """Reads exactly one frame (message) from standard input and returns its header. May end this process.
+    """Reads exactly one frame from standard input and returns its header.
 
-    If the input ends, or brings nothing for `patience` seconds, the sender is gone, so this process ends.
+    Ends this process if the input ends or brings nothing for `patience` seconds: then the sender is gone.
     """
     buffer = bytearray()
     while size := missing(buffer):
@@ -89,7 +76,7 @@ def receive(patience: float) -> dict[str, Any]:
 
 
 def send(header: Mapping[str, Any]) -> None:
-    """Writes a frame (message) without a body to standard output. Blocks until all of it is written."""
+    """Writes a frame without a body to standard output. Blocks until all of it is written."""
     view = memoryview(frame(header))
     while view:
         view = view[os.write(1, view) :]

@@ -1,22 +1,17 @@
 """The guest: the program in every box that runs all commands and file operations.
 
-Standard library only, Python >= 3.8, one thread. The guest exchanges frames, which are messages (see
-`air.sandbox.guest.frames`), on standard input and output with the harness, the process outside that drives
-the box. The first frame that the guest receives is its configuration; the first frame that it sends is
-`ready`.
-
-Rules of the guest:
+Standard library only, Python >= 3.8, one thread. It exchanges frames (`air.sandbox.guest.frames`) with the
+harness on standard input and output: first it receives its configuration and sends `ready`.
 
 - Commands never inherit the guest's streams, and the guest is not dumpable, so nothing in the box can read
   its memory or forge its frames. As process 1 of its namespace it cannot be killed or stopped either.
 - Each command is a session of its own. After a timeout or a cancel, all descendants of the command are
-  stopped and killed, even after `setsid`. A mark in the environment shows to which command an orphan belongs.
-  An orphan without a mark is killed too.
-- Output is read while a command runs; only its beginning and end are stored. A child that continues in the
-  background delays nothing, because its later output is discarded.
+  killed, even after `setsid`: a mark in their environment shows to which command orphans belong.
+- Output is read while a command runs; only its beginning and end are stored. The output of a child that
+  continues in the background is discarded later.
 - The guest ends, and everything in the box with it, when standard input closes, when the time to live is
-  over, or when nothing has been received for `SILENCE_SECONDS`. The last rule is needed because a container
-  engine that is killed leaves standard input open.
+  over, or after `SILENCE_SECONDS` without input: a container engine that is killed leaves standard input
+  open.
 """
 
 from __future__ import annotations
@@ -46,22 +41,16 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 18
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
 QUIET = 4
-"""A killed command counts as dead after the guest has listed the processes this many times in a row without
-finding a new descendant."""
+"""A command counts as dead after so many consecutive process listings without a new descendant."""
 FRAMES = 16
-"""Maximum number of frames (messages) that the event loop handles before it sends the results of commands
-that have ended."""
+"""Maximum number of frames that are handled before the results of ended commands are sent."""
 SILENCE_SECONDS = 300.0
 PATIENCE = 2.0
 """Seconds that the guest waits for its configuration before it ends; see `connection.PATIENCE`."""
 
 
 class Guest:
-    """The event loop of the guest, air's program in a box.
-
-    One epoll object waits for the streams to the harness (the process outside that drives the box), for the
-    output of commands, and for forwarded ports.
-    """
+    """The event loop of the guest: waits for the harness, for output of commands, and for forwarded ports."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         bound(config.get("bounds", []))
@@ -111,10 +100,7 @@ class Guest:
         self.over = True  # an exception here could interrupt `end`, and leave processes stopped
 
     def run(self) -> None:
-        """Answers requests. Returns when standard input closes or is silent for too long.
-
-        Also returns when the box's time to live is over.
-        """
+        """Answers requests until standard input closes or is silent too long, or the time to live is over."""
         self.send({"op": "ready", "uid": os.getuid(), "shell": self.starter.shell})
         self._flush()
         while not self.over:
@@ -162,10 +148,7 @@ class Guest:
         return bool(data)
 
     def _work(self) -> None:
-        """Handles up to `FRAMES` received frames (messages). Then sets `self.behind`.
-
-        `self.behind` is True if more received frames may be waiting.
-        """
+        """Handles up to `FRAMES` received frames, and sets `self.behind` if further ones may be waiting."""
         for _ in range(FRAMES):
             request = frames.take(self.inbox)
             self.behind = request is not None
@@ -174,7 +157,7 @@ class Guest:
             self.handle(*request)
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues a frame (message) for the process that drives the box. The event loop writes it later."""
+        """Queues a frame for the harness. The event loop writes it later."""
         self._queue(header, body)
         self.unsent = True
 
@@ -200,10 +183,7 @@ class Guest:
             self.epoll.modify(1, select.EPOLLOUT if self.writing else 0)
 
     def _join(self) -> None:
-        """Merges small queued frames (messages) into one write.
-
-        Each write wakes all processes between the guest and the process that drives the box.
-        """
+        """Merges small queued frames: each write wakes all processes between the guest and the harness."""
         small: list[memoryview] = []
         size = 0
         while self.outbox and (size := size + len(self.outbox[0])) <= READ_BYTES:
@@ -212,10 +192,10 @@ class Guest:
             self.outbox.appendleft(memoryview(b"".join(small)))
 
     def _pull(self) -> None:
-        """Queues the next piece of one forwarded connection, and of one file that is being read.
+        """Queues the next piece of one forwarded connection and of one file that is being read.
 
-        Called only if the queue is empty. So sockets and files are read only as fast as the process that
-        drives the box accepts bytes.
+        Called only if the queue is empty, so sockets and files are read only as fast as the harness accepts
+        bytes.
         """
         self.relay.pull()
         if not self.streams:
@@ -233,7 +213,7 @@ class Guest:
     # Requests: each method takes a frame and returns the answer, or None to send no answer (or a later one)
 
     def handle(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles one frame (message), which is a request to the guest; queues the answer or the error."""
+        """Handles one request frame, and queues the answer or the error."""
         try:
             operation = self.operations.get(header["op"])
             if operation is None:
@@ -354,10 +334,7 @@ class Guest:
                 command.drain_until = min(later, command.drain_most)
 
     def _reap(self) -> None:
-        """Collects the exit status of every dead child of the guest.
-
-        These are the first processes of commands, and orphans whose parent became the guest.
-        """
+        """Collects the exit status of dead children: first processes of commands, and adopted orphans."""
         leaders = {command.pid: command for command in self.commands.values()}
         while True:
             try:
@@ -414,10 +391,7 @@ class Guest:
         return processes.tree(self.me, self.mark, leaders, command)
 
     def end(self) -> None:
-        """Kills the remaining processes of the box, and removes the folder `self.remove` if it is set.
-
-        If the guest is process 1, the kernel kills the processes when the guest exits.
-        """
+        """Kills the box's remaining processes (for process 1, the kernel does) and removes `self.remove`."""
         for _ in range(0 if self.me == 1 else 200):
             tree = self._tree()
             if not tree:
@@ -433,7 +407,7 @@ class Guest:
 
 
 def main() -> None:
-    """Runs the guest, air's program in a box: receives the configuration, answers requests, and cleans up."""
+    """Runs the guest: receives the configuration, answers requests, and cleans up."""
     guest = Guest(frames.receive(PATIENCE))
     gc.freeze()  # garbage collections skip what exists by now
     try:

@@ -1,17 +1,13 @@
-"""Launches a box that is a plain process, not a container, in Linux namespaces of its own.
+"""Launches a process box in Linux namespaces of its own.
 
-The launcher reads its configuration from standard input: the first frame (message) is for the launcher, the
-later ones are for the guest (air's program in a box). Then it forks. The child enters new namespaces of
-users, mounts, processes, network, IPC and host name. It builds a root file system from read-only system
-folders of the host and writable folders of limited size, and gives up every privilege. Then it becomes the
-guest, as process 1. The parent stays outside the box. It waits until all processes inside are dead, and
-removes the box's folder. If the parent or the child dies, the other one dies too.
+The launcher reads its configuration as the first frame on standard input; the later frames are the guest's.
+It forks: the child enters new namespaces, builds a root file system, gives up every privilege, and becomes
+the guest, as process 1. The parent stays outside, waits for the child's end, and removes the box's folder. If
+one of them dies, so does the other.
 
-If the launcher runs as root, it first does all the setup that needs root. Only then does it create the box's
-user namespace; no user in that namespace is mapped to the host's root. Otherwise it first makes a user
-namespace of its own, which contains the box's user namespace.
-
-Standard library only, Python >= 3.8, no import of `air`.
+As root, the launcher does all setup that needs root before it creates the box's user namespace, which maps no
+user to the host's root. Otherwise it first makes a user namespace around the box's. Standard library only,
+Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH113, PTH120, PTH123, PTH211, SIM105
@@ -41,8 +37,7 @@ SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 INSIDE_UID, SECOND_UID = 1000, 65533
 SETUID_SETGID_KILL = (5, 6, 7)
 WORKSPACE_FD = 9
-"""The number of the launcher's file descriptor of the workspace, through which the host reaches the box's
-files."""
+"""The launcher's file descriptor of the workspace, through which the host reaches the box's files."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_CLOSED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 OLD = "/.old"
@@ -50,10 +45,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Reads from standard input the frame (message) that describes the box, and launches the box.
-
-    `air.sandbox.process.namespaces.layout` makes that frame.
-    """
+    """Launches the box that the first frame on standard input describes (`process.namespaces.layout`)."""
     config = frames.receive(guest.PATIENCE)
     try:
         _enter(config)
@@ -209,10 +201,7 @@ def _lay_names(home: str) -> None:
 
 
 def _close_to_writing(open_ones: set[str]) -> None:
-    """Remounts every mount of the box read-only, and so that setuid bits have no effect.
-
-    The mounts at the paths `open_ones` stay as they are.
-    """
+    """Remounts every mount of the box, except at the paths `open_ones`, read-only and without setuid."""
     with open("/proc/self/mountinfo", "rb") as table:
         mounts = [line.split()[4:6] for line in table]
     for raw, options in mounts:
@@ -241,10 +230,7 @@ def _raise_loopback() -> None:
 
 
 def _renounce(config: dict[str, Any], sysctls: int) -> None:
-    """Gives up this process's privileges for good: it becomes the box's user, without capabilities.
-
-    In a grader's box, it keeps the capabilities SETUID, SETGID and KILL.
-    """
+    """Becomes the box's user, for good and without capabilities (a grader's box keeps three)."""
     second_user = config["second_user"]
     fd = os.open("user/max_user_namespaces", os.O_WRONLY, dir_fd=sysctls)
     os.write(fd, b"0")  # the creator of a user namespace has every privilege inside it

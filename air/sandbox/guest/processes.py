@@ -1,6 +1,6 @@
-"""The processes of a box: running commands, their results and limited output, and the search for descendants.
+"""The guest's view of a box's processes: running commands, their output, and the search for descendants.
 
-Part of the guest (air's program in a box): standard library only, Python >= 3.8, no import of `air`.
+Standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH123, PTH208
@@ -47,10 +47,7 @@ class Output:
         self.cut = 0
 
     def add(self, data: bytes) -> None:
-        """Adds output of the command. Drops bytes from the middle if it is too long.
-
-        At most about twice `cap` bytes are stored.
-        """
+        """Adds output, and drops bytes from the middle: at most about twice `cap` bytes are stored."""
         room = self.head_cap - len(self.head)
         self.head += data[:room]
         self.tail += data[room:]
@@ -86,13 +83,9 @@ class Command:
         self.drain_most = 0.0
 
     def result(self, now: float, began: bool) -> tuple[dict[str, Any], bytes]:
-        """Returns the answer to the request for this command, as header and body.
+        """Returns the answer (header and body) to the request for this command, whose first process is dead.
 
-        Call it only after the command's first process is dead.
-
-        Args:
-            now: the present time of `time.monotonic()`.
-            began: whether the command's program ran at all.
+        `now` is the time of `time.monotonic()`; `began` tells whether the command's program ran at all.
         """
         assert self.status is not None
         out, err = (self.outputs[fd].bytes() for fd in self.pipes)
@@ -111,14 +104,9 @@ class Command:
 
 
 def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes]:
-    """Returns the answer to the request for a command that could not be started, as header and body.
+    """Returns the answer (header and body) for a command that could not be started.
 
-    A command cannot be started, for example, if the box has reached its limit of processes.
-
-    Args:
-        ident: the id of the request.
-        code: the exit code to report.
-        why: the reason, which becomes the command's standard error.
+    It has the exit code `code`, and the reason `why` as its standard error.
     """
     header = {"id": ident, "code": code, "out": 0, "timed_out": False, "truncated": False}
     answer = dict(header, seconds=0.0, began=False)
@@ -142,11 +130,9 @@ def processes() -> dict[int, tuple[int, int, int]]:
 
 
 def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
-    """Whether a process belongs to the command `ident`, according to the process's environment variables.
+    """Whether the mark in a process's environment, `mark` and a command's id, names the command `ident`.
 
-    The guest (air's program in a box) puts a mark into the environment of each command. The mark consists of
-    `mark` and the id of the command. Unless `strict` is set, the result is also True if the process has no
-    such mark, or if its environment cannot be read.
+    Unless `strict`, also True if the process has no such mark or its environment cannot be read.
     """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -160,13 +146,10 @@ def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
 
 
 def tree(guest: int, mark: str, leaders: set[int], command: Command | None) -> set[int]:
-    """Returns the pids of the live processes of one command in the box, or of all commands.
+    """Returns the pids of the live processes of `command`, or of all commands if it is None.
 
-    Args:
-        guest: the pid of the guest, air's program in the box, which starts the commands.
-        mark: the text that the guest puts into the environment of its commands.
-        leaders: the pids of the first processes of all commands.
-        command: the command, or None for all commands.
+    `guest` is the guest's own pid, `mark` its text in the environment of commands, and `leaders` are the pids
+    of the first processes of all commands.
     """
     table = processes()
     pids = {guest} if command is None else set()

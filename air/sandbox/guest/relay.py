@@ -1,17 +1,13 @@
-"""The part of a port relay that runs in the box; see `Box.forward`.
+"""The guest's part of a port relay, see `Box.forward`: it passes connections on to the harness as frames.
 
-Part of the guest (air's program in a box): standard library only, Python >= 3.8, no import of `air`.
+Each connection is a series of frames `{"op": "relay", "conn": N, "do": …}`. `open` comes from the guest.
+`data` and `eof` go both ways. `credit` allows the other side to send `bytes` more bytes. `close` ends the
+connection after its data, and `abort`, from the harness, at once. At most `most` connections exist; further
+ones wait in the kernel's queue. A connection counts until its socket is closed and the harness has sent
+`free`.
 
-The guest accepts network connections to forwarded ports. It passes their data on as frames (messages) to the
-harness, the process outside that drives the box, which answers the connections. Each connection is a series
-of frames `{"op": "relay", "conn": N, "do": …}`. `open` comes from the guest. `data` and `eof` go both ways.
-`credit` allows the other side to send `bytes` more bytes. `close` comes from either side; the harness sends
-it after its data. After `abort`, which comes from the harness, the guest closes the connection without
-waiting until the data is delivered. At most `most` connections exist at once; further ones wait in the
-kernel's queue. A connection counts until its socket is closed and the harness has sent `free`.
-
-Sockets are read only while the stream to the harness has room (see `Relay.pull`), one piece of each
-connection in turn. So a transfer neither fills the guest's memory nor delays the results of commands.
+Sockets are read only while the stream to the harness has room, one piece of each connection in turn, so a
+transfer neither fills memory nor delays commands. Standard library only, Python >= 3.8, no import of `air`.
 """
 
 from __future__ import annotations
@@ -52,11 +48,8 @@ class Stream:
 class Relay:
     """Opens loopback ports in the box and exchanges the data of connections to them as frames.
 
-    A frame is a message to or from the harness, the process outside that drives the box.
-
-    Args:
-        epoll: the epoll object of the guest's event loop; each socket is armed for one event at a time.
-        queue: a function that queues one frame for the harness; the guest writes the frame later.
+    `epoll` belongs to the guest's event loop; each socket is armed for one event at a time. `queue` queues a
+    frame.
     """
 
     def __init__(self, epoll: select.epoll, queue: Queue) -> None:
@@ -71,11 +64,8 @@ class Relay:
     def listen(self, header: dict[str, Any]) -> int:
         """Opens a loopback port in the box and returns its number.
 
-        Args:
-            header: the request of the harness, the process outside that drives the box. It contains `port` (0
-                takes any free port), `key` (by which the harness knows the port), `window` (how many bytes of
-                a connection may be sent to the harness before it allows more), and `most` (the maximum number
-                of connections).
+        The request contains `port` (0: any free one), `key` (the harness's name of the port), `window` (bytes
+        that a connection may send before it needs credit) and `most` (the maximum number of connections).
         """
         import socket  # too slow to import at every start of a box
 
@@ -97,10 +87,7 @@ class Relay:
         return port
 
     def event(self, fd: int, events: int) -> bool:
-        """Handles an epoll event of the file descriptor `fd`.
-
-        Returns False if `fd` is none of the relay's sockets.
-        """
+        """Handles an epoll event of the descriptor `fd`. Returns False if no socket here has it."""
         if fd in self.listeners:
             self._accept(*self.listeners[fd])
             self._arm_listeners()
@@ -117,10 +104,7 @@ class Relay:
         return True
 
     def pull(self) -> None:
-        """Reads a piece of data from the next network connection that has some, and queues it.
-
-        It is sent later to the harness, the process outside that drives the box.
-        """
+        """Reads a piece of data from the next network connection that has some, and queues it."""
         if not self.ready:
             return
         stream = self.ready.popleft()
@@ -143,7 +127,7 @@ class Relay:
         self._arm(stream)
 
     def take(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles a frame (message) about one network connection. Ignores it if the connection is gone."""
+        """Handles a frame about one network connection. Ignores it if the connection is gone."""
         stream, do = self.streams.get(header["conn"]), header["do"]
         if stream is None:
             return
@@ -192,10 +176,7 @@ class Relay:
                 self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def _arm(self, stream: Stream) -> None:
-        """Makes epoll report the next event of a network connection.
-
-        That is room to write, or data that may be sent on.
-        """
+        """Makes epoll report a connection's next event: room to write, or data that may be sent on."""
         if stream.sock is None:
             return
         events = select.EPOLLOUT if stream.out else 0
@@ -205,10 +186,7 @@ class Relay:
             self.epoll.modify(stream.fd, events | select.EPOLLONESHOT)
 
     def _write(self, stream: Stream) -> None:
-        """Writes to the program's socket as much data as the socket accepts.
-
-        After all data, does the requested `eof` or `close`.
-        """
+        """Writes as much as the socket accepts. After all data, does the requested `eof` or `close`."""
         sock = stream.sock
         assert sock is not None
         try:
@@ -232,10 +210,7 @@ class Relay:
             stream.owed = 0
 
     def _lose(self, stream: Stream) -> None:
-        """Closes a network connection whose program is gone, and reports it to the harness.
-
-        The harness is the process outside that drives the box.
-        """
+        """Closes a network connection whose program is gone, and reports it to the harness."""
         self._close(stream)
         self._say(stream, "close")
 

@@ -1,15 +1,12 @@
 """The keeper: the program of the helper container that stores frozen workspaces and mounts copies of them.
 
-The keeper runs as root in its own mount namespace. It enters the mount namespace of a box by a process id,
-and answers requests one at a time. A frozen workspace is the tmpfs of its box, which a mount of the keeper
-preserves after that box has ended. A fork, which is a writable copy in another box, is an overlay whose upper
-layer is a new tmpfs. Nothing is copied, so a snapshot and a fork take the same time for any workspace.
+It runs as root in its own mount namespace, enters the mount namespace of a box by a process id, and answers
+requests one at a time. A frozen workspace is the tmpfs of its box, which a mount of the keeper preserves. A
+fork (a writable copy in another box) is an overlay with a new tmpfs on top. Nothing is copied, so the size of
+a workspace does not matter.
 
-All mounts belong to the keeper's namespace, so nothing remains when the keeper ends, for whatever reason. It
-ends when its standard input closes or brings nothing for `SILENCE_SECONDS`. The second rule is needed because
-a container engine that is killed leaves the input open.
-
-Standard library only, Python >= 3.8.
+All mounts go with the keeper. It ends when standard input closes or is silent for `SILENCE_SECONDS`, because
+a container engine that is killed leaves the input open. Standard library only, Python >= 3.8.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH106, PTH116
@@ -29,8 +26,7 @@ MOST_LAYERS = 120
 """Maximum number of layers of an overlay. The kernel must fit all their names into one page of memory."""
 SILENCE_SECONDS = 300.0
 HOME = "/k"
-"""The folder for the mounts of the keeper, the program that stores snapshots. The path is short, because the
-kernel must fit the names of all layers of an overlay into one page of memory."""
+"""The folder for the keeper's mounts. The path is short, see `MOST_LAYERS`."""
 _OPEN_TREE, _MOVE_MOUNT = 428, 429  # the same number on every architecture
 _OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH = 1, 4
 _AT_FDCWD = -100
@@ -69,10 +65,9 @@ def _attach(mount: int, path: str) -> None:
 
 
 class Keeper:
-    """The snapshots and the forks (writable copies in boxes) that the keeper program stores by name.
+    """The snapshots and forks that the keeper program stores by name.
 
-    `layers` maps each name to its overlay layers, newest first. A layer is named by the folder of its files,
-    and `mounts` maps a layer to the mount that contains it.
+    `layers` maps each name to its overlay layers (folders), newest first; `mounts` maps a layer to its mount.
     """
 
     def __init__(self) -> None:
@@ -86,8 +81,7 @@ class Keeper:
     def handle(self, header: dict[str, Any]) -> None:
         """Handles one request: `take`, `fork`, `drop`, or `beat`, which only shows that the sender lives.
 
-        Raises:
-            OSError, KeyError, ValueError: the request failed.
+        Raises OSError, KeyError or ValueError if the request failed.
         """
         op, name = header["op"], header.get("name", "")
         if op == "take":
@@ -116,12 +110,7 @@ class Keeper:
         self._hold(name, layers)
 
     def fork(self, name: str, header: dict[str, Any]) -> None:
-        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of a box.
-
-        Args:
-            name: the id of the box, by which `drop` later releases the copy.
-            header: the header of the request.
-        """
+        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box `name`."""
         below = self.layers[header["of"]]
         if len(below) >= MOST_LAYERS:
             raise ValueError(f"snapshots nest {MOST_LAYERS} deep at most")
@@ -142,10 +131,7 @@ class Keeper:
         self._hold(name, [room + "/u", *below])
 
     def _overlay(self, room: str, below: list[str]) -> int:
-        """Makes an overlay file system over the layers `below`. What is written goes into the folder `room`.
-
-        Returns a descriptor of the overlay's mount, which is not attached to any path yet.
-        """
+        """Makes an overlay of the layers `below` and the writable `room`; returns its detached mount."""
         upper, work, whole = room + "/u", room + "/w", room + "/m"
         for folder in (upper, work, whole):
             os.mkdir(folder)
@@ -182,21 +168,14 @@ class Keeper:
 def _is_rootless() -> bool:
     """Whether this process is root only in a user namespace, not on the host.
 
-    In a user namespace, an overlay cannot write trusted attributes. So it cannot rename a folder of a lower
-    layer, and `mv` copies the folder.
+    There an overlay cannot write trusted attributes, so `mv` copies a folder of a lower layer.
     """
     with open("/proc/self/uid_map") as table:  # noqa: PTH123
         return table.read().split() != ["0", "0", "4294967295"]
 
 
 class _Inside:
-    """Context manager: this process is in the mount namespace of a container during the `with` block.
-
-    Args:
-        home: a descriptor of the mount namespace to which it returns.
-        pid: the pid of a process of the container; raises ValueError if it belongs to another process by now.
-        container: the container engine's id of the container.
-    """
+    """Context manager: this process is in the mount namespace of a container, and then back in `home`."""
 
     def __init__(self, home: int, pid: int, container: str) -> None:
         self.home = home
@@ -216,15 +195,11 @@ class _Inside:
 
 
 def _namespace(pid: int, container: str) -> int:
-    """Returns a descriptor of the mount namespace of the process `pid`, which must belong to the container.
+    """Returns a descriptor of the mount namespace of the process `pid`.
 
-    An open folder of `/proc` stays with its process. When that process has ended, no file in the folder can
-    be opened any more, even if another process gets the same pid. The check that the process belongs to the
-    container looks at its mounts, because nothing in a box can mount, and the container engine mounts some
-    files from a folder whose name is the container's id.
-
-    Raises:
-        ValueError: the process does not belong to the container.
+    Raises ValueError if the process is not of the container: its mounts tell, because nothing in a box can
+    mount, and the engine mounts files from a folder named after the container. An open folder of `/proc`
+    stays with its process, so a later process with the same pid is never mistaken for it.
     """
     process = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -246,10 +221,7 @@ def _namespace(pid: int, container: str) -> int:
 
 
 def main() -> None:
-    """Runs the keeper, which stores snapshots.
-
-    It answers requests until standard input closes or is silent for `SILENCE_SECONDS`.
-    """
+    """Runs the keeper: answers requests until standard input closes or is silent for `SILENCE_SECONDS`."""
     frames.receive(SILENCE_SECONDS)  # the configuration, which is empty
     keeper = Keeper()
     frames.send({"op": "ready"})

@@ -1,10 +1,8 @@
-"""Starts the commands of a box, on behalf of the guest, air's program in the box.
+"""Starts the commands of a box for the guest.
 
-In a container the guest uses `posix_spawn`, which takes half the time of a fork. In a box that is a plain
-process, not a container, the guest forks if commands need limits of their own or must die with the guest,
-because only a fork can do that.
-
-Part of the guest: standard library only, Python >= 3.8, no import of `air`.
+In a container it uses `posix_spawn`, which takes half the time of a fork. In a process box it forks if
+commands need limits of their own or must die with the guest, because only a fork can do that. Standard
+library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: SIM105
@@ -31,12 +29,11 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 NICER = 5
-"""The amount by which the nice value of commands is raised, because the guest (air's program in the box) must
-answer while commands keep the CPUs busy."""
+"""How much the nice value of commands is raised, so that the guest answers while they keep the CPUs busy."""
 ARGUMENT_BYTES = 100_000
 STILLBORN = 4096
-"""Size in bytes of the memory that the guest (air's program in a box) shares with commands that it forks.
-Each command has one byte there, which is set if the command's program could not be run."""
+"""Bytes of the memory that the guest shares with forked commands. A command sets its byte if it cannot
+run."""
 
 
 class NotStarted(Exception):
@@ -48,15 +45,9 @@ class NotStarted(Exception):
 
 
 class Starter:
-    """Starts the commands of a box.
+    """Starts the commands of a box, with the variables `env`, marked by `mark`, under the rlimits `limits`.
 
-    Construct it before the guest (air's program in the box) makes itself undumpable, because after that the
-    guest cannot open its own files in /proc.
-
-    Args:
-        env: environment variables that every command gets in addition to those of the guest.
-        mark: the text that identifies this guest in the environment of its commands.
-        limits: the rlimits of every command, as pairs of kind and value.
+    Construct it before the guest makes itself undumpable and can no longer open its own files in /proc.
     """
 
     def __init__(self, env: dict[str, str], mark: str, limits: list[tuple[int, int]]) -> None:
@@ -72,15 +63,9 @@ class Starter:
             self.own_score = os.pread(self.score, 20, 0)
 
     def start(self, ident: int, header: dict[str, Any], body: bytes) -> tuple[int, int, int]:
-        """Starts a command. Returns its pid and the read ends of two pipes: its standard output and error.
+        """Starts the command of the request `ident` with the standard input `body`.
 
-        Args:
-            ident: the id of the request, by which the command's processes are marked.
-            header: the header of the request: `cwd`, `env`, and `argv` or `script`.
-            body: the standard input of the command.
-
-        Raises:
-            NotStarted: no process was started.
+        Returns its pid and the read ends of two pipes: its standard output and error. Raises NotStarted.
         """
         fds: list[int] = []
         try:
@@ -114,7 +99,7 @@ class Starter:
         return pid, out, err
 
     def began(self, ident: int) -> bool:
-        """Whether the program of the command `ident` ran at all. The command must have been started."""
+        """Whether the program of the started command `ident` ran at all."""
         return not self.stillborn[ident % STILLBORN]
 
     def _spawn(
@@ -160,11 +145,7 @@ class Starter:
 
 
 def shell(path: str) -> str:
-    """Returns the name of the shell that runs scripts: `bash`, else `sh`, or "" if neither exists.
-
-    Args:
-        path: the folders to search, separated by colons.
-    """
+    """Returns the shell that runs scripts: `bash`, else `sh`, or "" if `path` (as in PATH) has neither."""
     for name in ("bash", "sh"):
         if any(os.access(f"{folder or '.'}/{name}", os.X_OK) for folder in path.split(":")):
             return name
@@ -174,13 +155,7 @@ def shell(path: str) -> str:
 def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
     """Returns the argument vector of the command that a request describes.
 
-    A script that is too long for an argument is written to a file in memory. The descriptor of that file is
-    added to `fds`.
-
-    Args:
-        header: the header of the request, with `argv` or `script`.
-        fds: descriptors that the caller must close later.
-        shell: the name of the shell that runs scripts; empty if the box has none.
+    Writes a script that is too long for an argument to a file in memory, and adds its descriptor to `fds`.
     """
     if "argv" in header:
         return list(header["argv"])
@@ -204,7 +179,6 @@ def memory_file(data: bytes) -> int:
 
 
 def cannot_run(argv: list[str], error: BaseException) -> str:
-    """Returns a short text that says that the program of `argv` cannot be run, and why."""
     return f"cannot run {argv[0] if argv else ''!r}: {reason(error)}"
 
 
@@ -217,9 +191,9 @@ def become(
     guest: int,
     stillborn: memoryview,
 ) -> NoReturn:
-    """Turns this process, which the guest (air's program in a box) has forked, into a command. Never returns.
+    """Turns this forked process into a command. Never returns.
 
-    If this fails, prints the reason and exits with status 127 if the program does not exist, otherwise 126.
+    On failure, prints the reason and exits with status 127 if the program does not exist, otherwise 126.
     """
     executing = False
     try:
@@ -247,11 +221,7 @@ def become(
 
 
 def bound(limits: list[tuple[int, int]]) -> None:
-    """Sets the rlimits of this process, but none above its hard limit.
-
-    Args:
-        limits: pairs of the kind of a limit and its value.
-    """
+    """Sets the rlimits of this process, given as pairs of kind and value, but none above its hard limit."""
     import resource
 
     for number, most in limits:
@@ -261,13 +231,9 @@ def bound(limits: list[tuple[int, int]]) -> None:
 
 
 def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -> Any:
-    """Calls `run(path, argv, env)` with the path of the program `argv[0]`, and returns the result.
+    """Calls `run(path, argv, env)` with the path of the program `argv[0]`, searched in PATH of `env`.
 
-    The program is searched in the folders of the variable PATH in `env`, unless `argv[0]` contains a slash.
-
-    Raises:
-        OSError: no folder of PATH contains the program, or the program cannot be run.
-        ValueError: `argv` is empty.
+    Raises OSError if the program is missing or cannot be run, and ValueError if `argv` is empty.
     """
     if not argv:
         raise ValueError("the command is empty")

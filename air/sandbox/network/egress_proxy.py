@@ -1,15 +1,12 @@
-"""The egress proxy: an HTTP proxy on the host, and the only way from a box to the network.
+"""The egress proxy: an HTTP proxy on the host, and the only way from a box to the hosts of `BoxSpec.network`.
 
-Through the proxy, a box reaches the hosts that `BoxSpec.network` names, and no others.
+It serves the connections that `air.sandbox.wire.port_relay` relays from one box: `CONNECT` and plain
+`http://` requests, one per connection. It resolves the host name, checks the addresses (`network_rules`), and
+connects only to a checked one. If the host has a proxy of its own (`https_proxy`), connections to public
+addresses go through it, which then also resolves names that the host cannot.
 
-The proxy serves the network connections that `air.sandbox.wire.port_relay` relays from one box. It accepts
-`CONNECT` and plain requests for an `http://` address; each connection carries one request. The proxy resolves
-the requested host name on the host, checks the resulting addresses (`network_rules`), and connects only to an
-address that it checked. If the host has a proxy of its own (environment variable `https_proxy`), connections
-to public addresses go through it. The host's own proxy then also resolves names that the host cannot resolve.
-
-Limits: the egress proxy does not see inside a tunnel. So a box can ask an allowed server for the contents of
-other host names on the same server. A plain request with a body needs a Content-Length header.
+Limits: inside a tunnel, a box can ask an allowed server for other host names. A plain request with a body
+needs a Content-Length header.
 """
 
 from __future__ import annotations
@@ -56,7 +53,7 @@ def environment() -> dict[str, str]:
 
 
 class Refusal(Exception):
-    """Refuses a request: the proxy sends the HTTP `status` and the message of this error to the client."""
+    """Refuses a request: the client gets the HTTP `status` and the message of this error."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -85,13 +82,9 @@ class Request:
         return self.host if self.port == 80 and self.path else f"{self.host}:{self.port}"
 
     def head(self, authorization: str | None = None, *, absolute: bool = False) -> bytes:
-        """Returns the request line and the headers as bytes, to send to the server or the host's own proxy.
+        """Returns the request line and headers as bytes; `Connection: close` asks for one response only.
 
-        The header `Connection: close` asks the server to close the connection after one response.
-
-        Args:
-            authorization: the value of the Proxy-Authorization header; None omits the header.
-            absolute: whether the request line holds the whole `http://` address, as a proxy expects.
+        `authorization` is the value of Proxy-Authorization. A proxy expects the `absolute` address.
         """
         target = f"http://{self.authority}{self.path}" if absolute else self.path
         lines = [f"{self.method} {target} {self.version}", f"Host: {self.authority}"]
@@ -102,10 +95,9 @@ class Request:
 
 
 def parse(lines: Sequence[bytes]) -> Request:
-    """Parses the request line and the header lines of an HTTP request, and returns the request.
+    """Parses the request line and the header lines of an HTTP request.
 
-    Raises:
-        Refusal: a line is invalid, or the request is not one for a proxy.
+    Raises Refusal if a line is invalid, or the request is not one for a proxy.
     """
     first = _REQUEST.fullmatch(lines[0]) if lines else None
     if first is None:
@@ -132,12 +124,9 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
-    """Returns a copy of `request` that also holds `headers`, without those that concern only one connection.
+    """Returns a copy of `request` with `headers`, without those of a single connection (`Keep-Alive`).
 
-    `Connection` and `Keep-Alive` are such headers.
-
-    Raises:
-        Refusal: the body is chunked, or its Content-Length is malformed.
+    Raises Refusal if the body is chunked, or its Content-Length is malformed.
     """
     by_name = [(name.decode("ascii").lower(), name, value) for name, value in headers]
     if any(name == "transfer-encoding" for name, _, _ in by_name):
@@ -165,10 +154,10 @@ class Parent:
 
     @classmethod
     def of(cls, key: str, url: str) -> Parent:
-        """Returns the proxy with the address `url`, which is the value of the environment variable `key`.
+        """Returns the proxy with the address `url`, the value of the environment variable `key`.
 
-        Raises:
-            ConfigError: `url` is not an `http://` proxy; the message omits it, since it may hold a password.
+        Raises ConfigError if it is not an `http://` address; the message omits it, since it may hold a
+        password.
         """
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -189,15 +178,9 @@ class Parent:
 class Proxy:
     """The egress proxy of one box. Pass its method `serve` to `Box.forward`, as the handler of a port.
 
-    Args:
-        entries: the hosts that the box may reach, in the syntax of `BoxSpec.network`.
-        resolve: a function that returns the addresses of a host name, and may block. None uses this
-            machine's resolver.
-        proxies: the addresses of the host's own proxies, under the keys `http`, `https` and `no`. None
-            reads them from the environment variables.
-
-    Raises:
-        ConfigError: the address of the host's own proxy is malformed, or is not an `http://` address.
+    `entries` are the allowed hosts, as in `BoxSpec.network`. `resolve` returns the addresses of a host name,
+    and may block. `proxies` are the host's own proxies under `http`, `https` and `no` (None: from the
+    environment). Raises ConfigError if an address there is not an `http://` address.
     """
 
     def __init__(
@@ -238,12 +221,9 @@ class Proxy:
                 await port_relay.splice((reader, writer), far, idle=IDLE_SECONDS)
 
     async def _reach(self, request: Request) -> tuple[port_relay.Streams, Parent | None]:
-        """Connects to the server that a request names, either directly or through the host's own proxy.
+        """Connects to the server of a request; returns the connection, and the host's own proxy if used.
 
-        Returns the network connection, and the host's own proxy (None if the connection is direct).
-
-        Raises:
-            Refusal: the box must not reach the server, or the connection failed.
+        Raises Refusal if the box must not reach the server, or the connection failed.
         """
         host, port = request.host, request.port
         rules = [rule for rule in self._rules if rule.allows(host, port)]
@@ -269,10 +249,9 @@ class Proxy:
     async def _addresses(
         self, host: str, port: int, private: bool, *, by_parent: bool
     ) -> Sequence[str]:
-        """Resolves a host name, checks that the box may reach its addresses, and returns the addresses.
+        """Resolves a host name, and checks that the box may reach all its addresses.
 
-        If this machine cannot resolve the name, but the host's own proxy gets the request (`by_parent`),
-        the result is empty, because that proxy resolves the name.
+        Returns none if only the host's own proxy (`by_parent`) can resolve the name.
         """
         await self._resolving.acquire()
         loop = asyncio.get_running_loop()
@@ -296,11 +275,7 @@ class Proxy:
     async def _refuse(
         self, refusal: Refusal, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Sends an error response to the client.
-
-        The reason is in the body and in the status line, because clients show only the status line when a
-        tunnel is refused.
-        """
+        """Sends an error response. Clients show only its status line if a tunnel is refused."""
         body = f"air: {refusal}\n".encode("ascii", "replace")
         reason = body.rstrip()[:800].decode()
         head = f"HTTP/1.1 {refusal.status} {reason}\r\nContent-Type: text/plain\r\n"
@@ -314,20 +289,15 @@ class Proxy:
 
 
 def addresses(host: str, port: int) -> list[str]:
-    """Asks this machine's resolver for the IP addresses of a host name, and returns them.
-
-    Raises:
-        OSError: the name has no address.
-    """
+    """Returns the IP addresses of a host name; raises OSError if it has none."""
     entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
-    """Reads the request line and the header lines of an HTTP request, and returns them.
+    """Reads the request line and the header lines of an HTTP request.
 
-    Raises:
-        Refusal: the request line is invalid, or the lines are too long.
+    Raises Refusal as soon as the request line is invalid, or the lines are too long.
     """
     lines: list[bytes] = []
     size = 0
@@ -347,11 +317,7 @@ async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
 
 
 async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
-    """Connects to the first address that answers, and returns this network connection.
-
-    Raises:
-        OSError: no address answers.
-    """
+    """Connects to the first address that answers; raises OSError if none does."""
     last: OSError = ConnectionError("the name has no address")
     for address in addresses[:_ADDRESSES_TRIED]:
         try:
@@ -362,10 +328,7 @@ async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
 
 
 async def _through(parent: Parent, request: Request) -> port_relay.Streams:
-    """Connects to the host's own proxy, and returns the network connection.
-
-    For a `CONNECT` request, it first asks that proxy for a tunnel and waits until the tunnel is open.
-    """
+    """Connects to the host's own proxy, and for a `CONNECT` request waits until its tunnel is open."""
     reader, writer = await asyncio.open_connection(parent.host, parent.port, limit=port_relay.PIECE)
     if request.path:
         return reader, writer
@@ -388,12 +351,7 @@ async def _through(parent: Parent, request: Request) -> port_relay.Streams:
 async def _exchange(
     request: Request, parent: Parent | None, near: port_relay.Streams, far: port_relay.Streams
 ) -> None:
-    """Sends a plain request (not `CONNECT`) to the server, and copies the response to the client.
-
-    Args:
-        near: the connection to the client.
-        far: the connection to the host's own proxy `parent`, or to the server if `parent` is None.
-    """
+    """Sends a plain request to `far` (the server or its proxy `parent`), and copies the answer to `near`."""
     authorization = parent.authorization if parent else None
     far[1].write(request.head(authorization, absolute=parent is not None))
     if request.expects:
@@ -410,10 +368,7 @@ async def _exchange(
 async def _send_body(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, size: int, alive: Callable[[], None]
 ) -> None:
-    """Copies `size` bytes of a request's body from the client to the server.
-
-    If the client sends fewer bytes, the connection to the server is aborted.
-    """
+    """Copies a request's body of `size` bytes; if the client sends fewer, aborts the server's connection."""
     while size:
         try:
             data = await source.read(min(port_relay.PIECE, size))

@@ -1,28 +1,20 @@
 """The process box: a box that is a plain process, not a container, for machines without Docker.
 
-A process box runs the same guest (our program inside a box) as a container, but as a subprocess. An episode
-in a process box is labelled `isolation = "process"`. A process box keeps the promises of every box: each
-command runs in a new process, timeouts kill a command with all its descendants, output is bounded, file
-operations follow no link, and the box ends when the process that opened it ends. All other isolation depends
-on the namespace mode, which `air.sandbox.process.namespaces` detects. The function `namespaces` returns the
-mode and the reason for it.
+It runs the same guest as a container and keeps the promises of every box. Episodes in it are labelled
+`isolation = "process"`. All other isolation depends on the namespace mode (`air.sandbox.process.namespaces`):
 
-- Modes `root` and `user` use Linux namespaces. The guest is process 1, so no process outlives the box or
-  hides from the guest. The only network is loopback. The box sees only the host's system folders and Python,
-  read-only. No process in the box has or can get a privilege. The workspace, the scratch folders and `/tmp`
-  are file systems in the host's memory (tmpfs) of `disk_mb` each. `pids` is enforced from Linux 5.14 on. In
-  mode `root`, the user ids of a box are the host's ids from `namespaces.HOST_IDS` on, which own nothing on
-  the host. In mode `user`, all processes run as the user who runs air, so a grader cannot run an agent's
-  code as a second user.
+- Modes `root` and `user` use Linux namespaces. The guest is process 1. The only network is loopback. The box
+  sees only the host's system folders and Python, read-only, and no process in it has or can get a privilege.
+  The writable folders are in the host's memory (tmpfs), of `disk_mb` each. `pids` is enforced from Linux 5.14
+  on. In mode `root`, user ids of a box are host ids that own nothing (`HOST_IDS`). In mode `user`, all
+  processes run as the user who runs air, so a grader cannot run an agent's code as a second user.
 - In mode `plain`, a command runs as this user and sees the host's files, network and processes. `pids`,
-  `shm_mb` and the size of the whole workspace are not enforced.
+  `shm_mb`, the size of the whole workspace and `BoxSpec.network` are not enforced, and only the variable
+  `CUDA_VISIBLE_DEVICES` restricts the GPUs.
 - No mode enforces `cpus`. Memory is limited only per process (its data segment). System calls are not
   filtered, so only the host's kernel separates a box from the host.
 
-In mode `plain`, only the environment variable `CUDA_VISIBLE_DEVICES` restricts the GPUs of a box. It is empty
-for a box without GPUs. The guest also holds the locks of the box's GPUs. So if the process that opened the
-box is killed, the GPUs become free only when the guest has ended. `BoxSpec.network` restricts a process box
-like a container, except in mode `plain`.
+The guest also holds the locks of the box's GPUs, so they become free only when it has ended.
 """
 
 from __future__ import annotations
@@ -54,7 +46,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ProcessBox(GuestBox):
-    """A box without a container: it is a folder, and a subprocess that runs the guest (our program)."""
+    """A box without a container: it is a folder, and a subprocess that runs the guest."""
 
     isolation: Isolation = "process"
 
@@ -62,8 +54,6 @@ class ProcessBox(GuestBox):
         super().__init__(spec)
         self._gpus = gpus or GpuLease()
         self.mode: modes.Mode = "plain"
-        """The namespace mode of the box: `root` or `user` (with namespaces) or `plain` (without); see
-        `air.sandbox.process.namespaces`."""
         self._root: Path | None = None
         self._process: asyncio.subprocess.Process | None = None
 
@@ -73,13 +63,9 @@ class ProcessBox(GuestBox):
     ) -> ProcessBox:
         """Starts a process box and returns it when it is ready.
 
-        Args:
-            run: the name of the run, which is ignored, because a process has no labels.
-            gpus: the lease of the box's GPUs. The caller must release it after the box is closed.
-
-        Raises:
-            ConfigError: a scratch folder, `AIR_PROCESS_BOX` or `AIR_PROCESS_SHOW` has an unusable value.
-            BoxStartError: the box's folder could not be made, or its process or guest did not start.
+        `run` is ignored, because a process has no labels. The caller must release the lease `gpus` after the
+        box is closed. Raises ConfigError if a scratch folder, `AIR_PROCESS_BOX` or `AIR_PROCESS_SHOW` is
+        unusable, and BoxStartError if the box did not start.
         """
         box = cls(spec, gpus)
         try:
@@ -135,7 +121,7 @@ class ProcessBox(GuestBox):
         return root
 
     def _prepare(self, root: Path) -> list[dict[str, Any]]:
-        """Prepares the box's folders. Returns the headers of the first frames (messages) for the process."""
+        """Prepares the box's folders. Returns the headers of the first frames for the process."""
         layouts = []
         if self.mode == "plain":
             self._make_folders(root)
@@ -161,9 +147,8 @@ class ProcessBox(GuestBox):
     def host_workspace(self) -> Path:
         """The path of the workspace on the host while the box lives.
 
-        With namespaces the path is a link into a file system that is mounted nowhere else. So append `/`
-        when you pass the path to a program. Never follow links in the workspace, because the agent may have
-        made them.
+        With namespaces it is a link into a file system that is mounted nowhere else, so append `/` for a
+        program. Never follow links in the workspace: the agent may have made them.
         """
         if self.mode == "plain":
             return Path(self.workspace)
@@ -172,7 +157,6 @@ class ProcessBox(GuestBox):
 
     @property
     def seen_from_host(self) -> str:
-        """The path of the workspace on the host, with a final `/`, as it is shown to the user."""
         return f"{self.host_workspace}/"
 
     @property
@@ -197,10 +181,7 @@ class ProcessBox(GuestBox):
         }
 
     def _env(self) -> dict[str, str]:
-        """Returns the environment variables of commands in the box.
-
-        They do not include the environment variables of this process, because those may hold secrets.
-        """
+        """Returns the variables of commands; this process's own are left out, as they may hold secrets."""
         env = {
             "PATH": f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
             "HOME": self._folders[WORKSPACE],
@@ -222,7 +203,6 @@ class ProcessBox(GuestBox):
             return await CopiedSnapshot.of(self.host_workspace)
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Copies the frozen workspace of `snapshot` into this box; see `Box.restore`."""
         if not isinstance(snapshot, CopiedSnapshot):
             raise ConfigError("a process box starts only from a snapshot of a process box")
         await snapshot.fill(self.host_workspace)
@@ -245,11 +225,7 @@ class ProcessBox(GuestBox):
 def namespaces() -> str:
     """Returns one line: the namespace mode of process boxes on this machine, and the reason for it.
 
-    The mode is `root`, `user` or `plain`. The first call starts a trial box, which blocks for about 0.2 s.
-
-    Raises:
-        ConfigError: the environment variable `AIR_PROCESS_BOX` names no mode, or a mode that does not work on
-            this machine.
+    Blocks and raises like `air.sandbox.process.namespaces.detect`.
     """
     detection = modes.detect()
     return f"{detection.mode}: {detection.reason}"

@@ -1,7 +1,6 @@
-"""Snapshots of process boxes (boxes without a container). Each is a host folder with a workspace's copy.
+"""Snapshots of process boxes: host folders with a copy of a workspace, which each box copies again.
 
-Each box that starts from such a snapshot gets its own copy of the workspace. Copying a larger workspace takes
-longer, unless the file system can share blocks (btrfs, XFS). Snapshots of containers do not have this cost.
+Time grows with the workspace, unless the file system can share blocks (btrfs, XFS).
 """
 
 from __future__ import annotations
@@ -25,11 +24,7 @@ class CopiedSnapshot(Snapshot):
 
     @classmethod
     async def of(cls, workspace: Path) -> CopiedSnapshot:
-        """Copies the workspace of a box whose processes have all ended, and returns the copy as a snapshot.
-
-        Raises:
-            BoxDiedError: the copy failed.
-        """
+        """Copies the workspace of a box whose processes have all ended; raises BoxDiedError on failure."""
         snapshot = cls(Path(tempfile.mkdtemp(prefix=ownership.folder_prefix())))
         try:
             await _copy(workspace, snapshot._folder / "workspace")
@@ -39,15 +34,13 @@ class CopiedSnapshot(Snapshot):
         return snapshot
 
     async def fill(self, workspace: Path) -> None:
-        """Copies the snapshot's files into the empty workspace of a box.
+        """Copies the files into the empty workspace of a box.
 
-        Raises:
-            BoxDiedError: the copy failed, because the snapshot is gone or the disk is full.
+        Raises BoxDiedError if the snapshot is gone or the disk is full.
         """
         await _copy(self._folder / "workspace", workspace)
 
     async def close(self) -> None:
-        """Removes the snapshot's folder; see `Snapshot.close`."""
         await to_the_end(asyncio.to_thread(ownership.remove_folder, self._folder))
 
 

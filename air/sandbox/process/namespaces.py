@@ -1,18 +1,14 @@
 """Detects whether process boxes get Linux namespaces on this host, and describes such a box to its launcher.
 
-A process box is a box that is a plain process, not a container. Its launcher (`air.sandbox.guest.namespaces`)
-is the program that makes the namespaces. `detect` returns the namespace mode of process boxes on this
-machine:
+The launcher is `air.sandbox.guest.namespaces`. The namespace modes are:
 
 - `root`: this process is root, and the kernel allows namespaces.
 - `user`: this process is not root (or is root only in a container), but may make its own user namespace.
 - `plain`: namespaces do not work, or the user chose this mode. The box is only a folder and a subprocess.
 
-The environment variable `AIR_PROCESS_BOX` chooses a mode. Its default, `auto`, takes `plain` only if
-namespaces do not work. If a chosen mode does not work, an error is raised, and no weaker box is started. A
-box with namespaces sees these parts of the host, read-only: the system's folders, the Python environment of
-this process, the folders in the environment variable `LD_LIBRARY_PATH`, and the folders in `AIR_PROCESS_SHOW`
-(separated by `:`), such as a cluster's shared software.
+The environment variable `AIR_PROCESS_BOX` chooses a mode; `auto` takes `plain` only if namespaces do not
+work. A box with namespaces sees, read-only, the host's system folders, the Python environment of this
+process, and the folders in `LD_LIBRARY_PATH` and `AIR_PROCESS_SHOW` (separated by `:`).
 """
 
 # ruff: noqa: PTH110, PTH114, PTH115, PTH117, PTH118, PTH120
@@ -44,8 +40,8 @@ from air.sandbox.wire.connection import interpreter
 Mode = Literal["root", "user", "plain"]
 SETTING, SHOW = "AIR_PROCESS_BOX", "AIR_PROCESS_SHOW"
 HOST_IDS = 0x7000_0000
-"""The first of 65536 user ids that own nothing on the host. In mode `root`, user id 0 in a box is this id on
-the host, user id 1 is the next one, and so on."""
+"""The first of 65536 user ids that own nothing on the host. In mode `root`, user id N in a box is this id
+plus N on the host."""
 MIB = 1 << 20
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix")
 _ELSEWHERE = "/box"
@@ -58,22 +54,17 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True)
 class Detection:
-    """The detected namespace mode of process boxes on this machine, with the reason for it."""
+    """The detected namespace mode of process boxes on this machine, with a short phrase as its reason."""
 
     mode: Mode
     reason: str
-    """A short phrase that explains why process boxes have this mode."""
 
 
 def detect() -> Detection:
-    """Starts a trial box to detect the namespace mode of process boxes on this machine.
+    """Starts a trial box to detect the namespace mode of process boxes; blocks for about 0.2 s.
 
-    Returns the mode and the reason for it. The trial blocks for about 0.2 s. The result is cached for the
-    current values of the environment variables `AIR_PROCESS_BOX` and `AIR_PROCESS_SHOW`.
-
-    Raises:
-        ConfigError: `AIR_PROCESS_BOX` names no mode, or a mode that does not work on this machine. Also
-            raised if `AIR_PROCESS_SHOW` names a folder that does not exist.
+    The result is cached for the values of `AIR_PROCESS_BOX` and `AIR_PROCESS_SHOW`. Raises ConfigError if the
+    first names no mode or one that does not work here, or the second names a folder that does not exist.
     """
     with _LOCK:
         return _detected(os.environ.get(SETTING, "auto"), os.environ.get(SHOW, ""))
@@ -137,24 +128,18 @@ def _problem(mode: Mode) -> str:
 
 
 def program() -> bytes:
-    """Returns the program that runs in a process box with namespaces, as bytecode.
+    """Returns the bytecode of the launcher and of the guest, which the launcher starts.
 
-    The program contains the launcher, which makes the namespaces, and the guest, which it then starts in
-    them. The first frame (message) that is sent to the program must be the result of `layout`.
+    The first frame that is sent to it must be the result of `layout`.
     """
     return connection.compiled((*connection.GUEST, "namespaces"))
 
 
 def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Chooses the paths inside a process box with namespaces, and returns them as two dicts.
+    """Chooses the paths of a box's writable `folders`, which are named as in a container.
 
-    Args:
-        folders: the writable folders of the box, as they would be called in a container.
-
-    Returns:
-        The first dict maps each writable folder to its path in this box. That is the same path, or a path
-        below `/box` if the same path overlaps with a host path that is visible in the box. The second dict
-        maps each host path that is visible in the box to the same path with links resolved.
+    Returns two dicts. The first maps each folder to the same path, or to one below `/box` if a host path that
+    the box sees would overlap. The second maps each host path that the box sees to its real path.
     """
     visible = _visible()
     where = {}
@@ -198,13 +183,10 @@ def _named(variable: str) -> list[str]:
 def gpu_devices(
     uuids: Collection[str], *, driver: str = "/proc/driver/nvidia/gpus", dev: str = "/dev"
 ) -> list[str]:
-    """Returns the device files of the NVIDIA GPUs with these UUIDs, and the device files that all GPUs share.
+    """Returns the device files of the NVIDIA GPUs with these UUIDs, and of those that all GPUs share.
 
-    The list is empty if no GPU has such a UUID.
-
-    Args:
-        driver: the folder in which the NVIDIA driver lists its GPUs.
-        dev: the folder that contains the device files.
+    The list is empty if no GPU has such a UUID. `driver` is the folder in which the NVIDIA driver lists its
+    GPUs.
     """
     own = []
     for file in sorted(Path(driver).glob("*/information")):
@@ -225,15 +207,10 @@ def layout(
     folder: str,
     devices: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Returns the description of a process box for its launcher, the program that makes the namespaces.
+    """Returns the description of a process box for its launcher (`air.sandbox.guest.namespaces`).
 
-    `air.sandbox.guest.namespaces` explains the fields of this dict.
-
-    Args:
-        where: the first dict that `places` returns: the writable folders and their paths in the box.
-        visible: the second dict that `places` returns: the visible host paths, with links resolved.
-        folder: an empty folder on the host. The launcher removes it when the box ends.
-        devices: the host's device files, or folders with device files, that the box may use.
+    `where` and `visible` are the dicts of `places`. The launcher removes the empty host folder `folder` when
+    the box ends. `devices` are device files, or folders of them, that the box may use.
     """
     limits, root = spec.limits, mode == "root"
     second_user = spec.second_user and root
@@ -266,8 +243,7 @@ def layout(
 def counts_by_namespace() -> bool:
     """Whether the kernel counts a user's processes per user namespace (Linux 5.14 and later).
 
-    On older kernels, the limit `pids` of a box cannot be enforced, because they also count the processes that
-    the same user runs outside the box.
+    Older kernels also count the user's processes outside the box, so `pids` cannot be enforced.
     """
     release = re.match(r"(\d+)\.(\d+)", platform.release())
     return release is not None and tuple(map(int, release.groups())) >= _COUNTED_BY_NAMESPACE

@@ -1,7 +1,6 @@
-"""Reads a tar archive from a container that does not run the guest (our program), and trusts nothing in it.
+"""Reads a tar archive from a container that does not run the guest, and trusts nothing in it.
 
-Only regular files and folders are read, with limits on their size and number. `folders.lay` later ensures
-that no file is written outside its target folder.
+Only regular files and folders of limited size and number are read; `folders.lay` confines their paths.
 """
 
 from __future__ import annotations
@@ -16,18 +15,14 @@ from air.sandbox.guest.files import MAX_DEPTH, MAX_ENTRIES
 from air.sandbox.wire.folders import Entry
 
 MOST_OVERHEAD = 64 << 20
-"""The maximum number of bytes of an archive that are not contents of files, but headers and padding."""
+"""The maximum number of bytes of an archive's headers and padding."""
 
 
 def unpacked(data: bytes, *, max_bytes: int) -> list[Entry]:
-    """Parses a tar archive, and returns its entries: the contents of one folder, or one single file.
+    """Parses a tar archive of one folder or one file, and returns its entries.
 
-    Args:
-        data: the bytes of the archive.
-        max_bytes: the maximum total size of the archive's files in bytes.
-
-    Raises:
-        BoxFileError: the archive is malformed, is too large, or holds something other than files and folders.
+    Raises BoxFileError if the archive is malformed, holds more than `max_bytes` of files, or something other
+    than files and folders.
     """
     entries: list[Entry] = []
     contents: dict[str, bytes] = {}

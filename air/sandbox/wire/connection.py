@@ -1,15 +1,9 @@
-"""Starts the guest (our program in a box), and exchanges frames with it over one stream of bytes.
+"""Starts the guest, and exchanges frames with it over one stream of bytes.
 
-A frame is one message: a JSON header and a body of bytes (`air.sandbox.guest.frames`). A request is a frame
-with an `id`, and its answer has the same `id`. The request `get`, which copies files out of the box, is
-answered by many frames; all of them except the last have the field `more`.
-
-`Connection` is the host's end of the stream. It belongs to one event loop. If the stream ends or carries
-something that is not a frame, all pending and later requests raise `BoxDiedError` with the reason.
-
-If the container engine is killed, the stream stays open but carries nothing any more. To notice this, the
-host sends a heartbeat (`beat`) every `BEAT_SECONDS`, and the guest answers it. Each end closes the stream if
-it receives nothing for too long.
+A request is a frame with an `id`; its answer has the same `id`. The request `get` is answered by many frames;
+all except the last have the field `more`. If the stream ends or carries something that is not a frame, all
+pending and later requests raise `BoxDiedError`. A killed container engine leaves the stream open but silent,
+so the host sends heartbeats (`beat`), and each end closes the stream if it receives nothing for too long.
 """
 
 from __future__ import annotations
@@ -31,17 +25,14 @@ from air.sandbox.guest.frames import frame, take
 from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 
 PATIENCE = 2
-"""Seconds for which a started box waits for more bytes of the guest's program. Then the box ends itself. If
-the host process dies while the container engine starts the box, the stream might never end, but the box must
-be gone within 5 s."""
+"""Seconds for which a started box waits for more bytes of the guest's program before it ends itself. If the
+host dies while the engine starts the box, the stream might never end, but the box must be gone within 5 s."""
 READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
-"""Seconds between two heartbeats, and the number of consecutive unanswered heartbeats after which the host
-closes the stream to the guest."""
+"""Seconds between two heartbeats, and how many consecutive ones may stay unanswered."""
 GUEST = ("frames", "processes", "spawn", "files", "relay", "main")
-"""The names of the modules of the guest (our program in a box); each imports only modules before it."""
+"""The names of the guest's modules; each imports only modules before it."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
-"""The folder that holds the sources of the guest's modules."""
 _RUN_COMPILED = """
 import marshal,sys,zlib
 p=sys.modules['air']=sys.modules['air.sandbox']=sys.modules['air.sandbox.guest']=type(sys)('air')
@@ -55,11 +46,7 @@ Reply = tuple[dict[str, Any], bytes]
 
 @cache
 def program(modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the guest (our program in a box) as the source of one script, for Python 3.8 and later.
-
-    The package `air` is not installed in a box, so the script defines the modules itself, with their usual
-    names. Its last line calls the function `main` of the last module.
-    """
+    """Returns the guest as the source of one script, which defines its modules and calls the last `main`."""
     parts = [
         "import sys",
         "if sys.version_info < (3, 8): sys.exit('Python %s is older than 3.8' % sys.version.split()[0])",
@@ -76,9 +63,9 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
 
 @cache
 def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the guest (our program in a box) as compressed bytecode, for exactly this version of Python.
+    """Returns the guest as compressed bytecode, for exactly this version of Python.
 
-    The bytecode needs no compilation. It fits into the buffer of a pipe, so writing it does not block.
+    It needs no compilation, and fits into the buffer of a pipe, so writing it does not block.
     """
     codes = [
         (name, compile(source, f"air/{name}.py", "exec", optimize=2))
@@ -96,7 +83,7 @@ def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 def without_docstrings(source: str) -> str:
     """Returns a program's source with all docstrings emptied. The line numbers of the code do not change.
 
-    The text is edited directly, because an older Python might not be able to read what `ast.unparse` writes.
+    The text is edited, because an older Python might not be able to read what `ast.unparse` writes.
     """
     lines = source.encode().splitlines(keepends=True)  # columns are counted in bytes
     strings = [
@@ -120,15 +107,10 @@ def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> byte
 
 
 def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list[str]:
-    """Returns the command that starts the guest: Python with a script that reads the guest from stdin.
+    """Returns the command that starts Python with a script that reads the guest from standard input.
 
-    The script ends if it receives nothing for `PATIENCE` seconds.
-
-    Args:
-        python: the path of the Python interpreter.
-        sent: the program that will be sent to stdin. Empty bytes mean the result of `program()`.
-        source: whether `sent` is source code from `program`. If it is false, `sent` is bytecode from
-            `compiled`.
+    `sent` is what will be sent: bytecode of `compiled`, or `source` of `program` (empty: `program()`). The
+    script ends if it receives nothing for `PATIENCE` seconds.
     """
     size = len(sent or program())
     boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"
@@ -140,13 +122,10 @@ def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list
 
 
 class FrameHandler(Protocol):
-    """The interface of the object to which a `Connection` passes the frames (messages) about relayed ports.
-
-    A relayed port is a loopback port in a box whose network connections the host answers.
-    """
+    """The interface of the object to which a `Connection` passes the frames about relayed ports."""
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame (message) from the guest, the program in the box."""
+        """Handles one frame from the guest."""
 
     def lose(self, reason: str) -> None:
         """Handles the end of the stream to the guest. `Connection` calls it once, with the reason."""
@@ -156,15 +135,10 @@ class FrameHandler(Protocol):
 
 
 class Connection:
-    """The host's end of the stream to a guest (our program in a box). It sends requests and awaits answers.
+    """The host's end of the stream to a guest. It sends requests and awaits answers.
 
-    Args:
-        reader: the guest's standard output.
-        writer: the guest's standard input.
-        stderr: the guest's standard error. None means that `reader` carries standard output and standard
-            error together, in pieces with Docker's headers.
-        name: the name of the box, for error messages.
-        beat: seconds between two heartbeats.
+    `stderr` is the guest's standard error; None means that `reader` carries both, in pieces with Docker's
+    headers. `name` is the box's, for error messages; `beat` is the seconds between two heartbeats.
     """
 
     def __init__(
@@ -196,17 +170,13 @@ class Connection:
 
     @property
     def reason(self) -> str:
-        """The reason why the stream to the guest has ended; an empty string while the stream is open."""
+        """Why the stream to the guest has ended; an empty string while it is open."""
         return self._reason
 
     async def ready(self, *, seconds: float) -> dict[str, Any]:
-        """Waits until the guest is ready, and returns the header of its `ready` frame (message).
+        """Waits until the guest is ready, and returns the header of its `ready` frame.
 
-        The caller must first send the result of `opening` to the box.
-
-        Raises:
-            BoxDiedError: the stream ended before the guest was ready.
-            TimeoutError: the guest was not ready within `seconds`.
+        Raises BoxDiedError if the stream ends first, and TimeoutError after `seconds`.
         """
         return await asyncio.wait_for(asyncio.shield(self._ready), seconds)
 
@@ -215,16 +185,14 @@ class Connection:
         return next(self._ids)
 
     def post(self, header: Mapping[str, Any], body: bytes = b"") -> None:
-        """Sends a frame (message) and does not wait. Does nothing if the stream to the guest has ended."""
+        """Sends a frame and does not wait. Does nothing if the stream to the guest has ended."""
         if not self._reason:
             self._write(frame(header, body))
 
     async def request(self, header: Mapping[str, Any], body: bytes = b"") -> Reply:
-        """Sends a request to the guest, waits for its one answer, and returns the answer's header and body.
+        """Sends a request to the guest, and returns the header and body of its one answer.
 
-        Raises:
-            BoxFileError: the guest answered with an error.
-            BoxDiedError: the stream to the guest has ended.
+        Raises BoxFileError if the answer is an error, and BoxDiedError if the stream has ended.
         """
         ident = header["id"] if "id" in header else self.new_id()
         queue = self._expect(ident)
@@ -237,10 +205,7 @@ class Connection:
             del self._waiting[ident]
 
     async def stream(self, header: Mapping[str, Any]) -> AsyncIterator[Reply]:
-        """Sends a request that is answered by many frames; yields the header and the body of each frame.
-
-        The last frame is empty and is not yielded.
-        """
+        """Sends a request, and yields the header and body of each of its many answers."""
         ident = self.new_id()
         queue = self._expect(ident)
         try:
@@ -259,11 +224,9 @@ class Connection:
     async def upload(
         self, header: Mapping[str, Any], pieces: AsyncIterable[tuple[bytes, bool]]
     ) -> None:
-        """Writes a file in the box: sends its contents in `write` frames, and waits for the guest's answer.
+        """Writes a file in the box in `write` frames with the fields `header`; waits for the answer.
 
-        Args:
-            header: the fields that every frame contains, such as the path of the file.
-            pieces: the contents, as pairs: some bytes, and whether they are the last ones.
+        `pieces` are pairs: some bytes, and whether they are the last ones.
         """
         ident = self.new_id()
         queue = self._expect(ident)
@@ -296,9 +259,9 @@ class Connection:
             await self._writer.wait_closed()
 
     def _beats(self) -> None:
-        """Sends a heartbeat, or closes the stream if the guest has not answered `BEATS_MISSED` heartbeats.
+        """Sends a heartbeat, or closes the stream if `BEATS_MISSED` of them were not answered.
 
-        It counts heartbeats instead of seconds, because the event loop of this process may be busy.
+        It counts heartbeats, not seconds, because the event loop of this process may be busy.
         """
         if self._unheard >= BEATS_MISSED:
             self._end(f"its guest was silent for {BEATS_MISSED * self._beat:.0f} s")
@@ -314,7 +277,7 @@ class Connection:
         return queue
 
     def _write(self, data: bytes) -> None:
-        """Sends the first frame in each iteration of the event loop at once, and later frames together.
+        """Sends the first frame of an event loop's iteration at once, and the later ones together.
 
         The reason is that each write wakes all processes between this one and the guest.
         """
@@ -368,10 +331,9 @@ class Connection:
         self._end(goodbye or reason)
 
     async def _piece(self) -> bytes:
-        """Returns the next bytes of the guest's standard output, or empty bytes at the end of the stream.
+        """Returns the next bytes of the guest's standard output; empty bytes at the end of the stream.
 
-        If the same stream carries standard error, its last bytes are stored, because they may explain why
-        the stream ended.
+        Stores the last bytes of standard error, which may explain why the stream ended.
         """
         if self._errors is not None:
             return await self._reader.read(READ_BYTES)
@@ -386,10 +348,7 @@ class Connection:
         return b""
 
     def _route(self, reply: Reply) -> str:
-        """Handles one frame (message) from the guest: an answer to a request, or data of a relayed port.
-
-        If the frame is `bye`, returns the reason why the guest ends; otherwise returns an empty string.
-        """
+        """Handles one frame from the guest. Returns the reason of a `bye`, else an empty string."""
         header = reply[0]
         if header.get("op") == "ready":
             if not self._ready.done():

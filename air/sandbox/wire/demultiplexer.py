@@ -1,7 +1,6 @@
 """Splits the stream of an attached container into its standard output and its standard error.
 
-The container engine sends both in pieces. Before each piece it sends 8 bytes: 1 (standard output) or 2
-(standard error), three zeros, and the size of the piece.
+The engine sends 8 bytes before each piece: 1 (output) or 2 (error), three zeros, and the size of the piece.
 """
 
 from __future__ import annotations
@@ -11,10 +10,7 @@ _HEADER_BYTES = 8
 
 
 class Demultiplexer:
-    """A parser that splits a container's stream into standard output and standard error.
-
-    Pass the bytes of the stream to `feed` as they come.
-    """
+    """A parser that splits a container's stream. Pass the bytes of the stream to `feed` as they come."""
 
     def __init__(self) -> None:
         self._header = bytearray()
@@ -27,10 +23,7 @@ class Demultiplexer:
         return not (self._header or self._missing)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Parses the next bytes of the stream, and returns the output in them as a list of pairs.
-
-        Each pair is STDOUT or STDERR, and some bytes that the container wrote to it.
-        """
+        """Parses the next bytes of the stream; returns pairs: STDOUT or STDERR, and bytes written to it."""
         parts: list[tuple[int, bytes]] = []
         while data:
             if self._missing:

@@ -1,7 +1,6 @@
 """Lists host files that `Box.put` copies into a box, and writes files that `Box.get` copies out of a box.
 
-Neither the host's files nor the box's paths are trusted. No link on the host is followed, and a path from a
-box must not lead out of the target folder.
+No link on the host is followed, and a path from a box must not lead out of the target folder.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ class Entry:
     path: str
     """The path relative to the copied folder. It is empty for that folder itself and for a single file."""
     folder: bool
-    """Whether the entry is a folder."""
     mode: int = 0o644
     """The permissions of the copy: 0o755 if the owner may execute the file, else 0o644."""
     data: bytes = b""
@@ -35,12 +33,9 @@ class Entry:
 
 
 def below(source: Path) -> Iterator[Entry]:
-    """Yields an entry for the file or folder `source`, and one for everything below it.
+    """Yields an entry for the file or folder `source`, and one for everything below it; folders come first.
 
-    A folder comes before its contents. The contents of files are not read.
-
-    Raises:
-        BoxFileError: `source` does not exist, or an entry is a link or another special file.
+    Raises BoxFileError if `source` does not exist, or an entry is a link or another special file.
     """
     yield from _entries(source, "")
 
@@ -63,10 +58,9 @@ def _entries(path: Path, relative: str) -> Iterator[Entry]:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Opens a host file that `below` listed, and returns it as a file object for reading.
+    """Opens a host file that `below` listed, for reading.
 
-    Raises:
-        BoxFileError: the file cannot be read, or is no longer a regular file.
+    Raises BoxFileError if the file cannot be read, or is no longer a regular file.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -85,12 +79,9 @@ def executable(mode: int) -> int:
 
 
 def lay(entries: list[Entry], dest: Path, name: str) -> None:
-    """Writes files and folders that came out of a box to the host folder `dest`.
+    """Writes entries from a box to the host folder `dest`; a single file becomes `dest/name`.
 
-    A single file becomes `dest/name`. The contents of a folder go directly into `dest`.
-
-    Raises:
-        BoxFileError: the path of an entry leads out of `dest`, or a file cannot be written.
+    Raises BoxFileError if the path of an entry leads out of `dest`, or a file cannot be written.
     """
     try:
         dest.mkdir(parents=True, exist_ok=True)

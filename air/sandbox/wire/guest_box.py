@@ -1,8 +1,8 @@
-"""`GuestBox`: implements the methods of `Box` with requests to the guest (our program in the box).
+"""`GuestBox`: implements the methods of `Box` with requests to the guest.
 
-Each provider (`docker`, `process`) has a subclass. The subclass starts the guest, connects to it, chooses the
-folders, and implements the removal of the box (`_close`). If a call of `exec` is cancelled, its command is
-killed. If the guest does not answer within `GRACE_SECONDS` after a command's timeout, the box counts as dead.
+Each provider's subclass starts the guest, connects to it, chooses the folders, and implements the removal
+(`_close`). A cancelled `exec` kills its command. If the guest does not answer within `GRACE_SECONDS` after a
+command's timeout, the box counts as dead.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ PIPELINE = 64
 MOST_FILES = 4096
 """The maximum number of files that one process in a box may have open at once."""
 BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]
-"""Resource limits that the guest (our program in the box) sets for itself in a container, and so for every
-command. The container engine does not set them, because Podman before 5.5 drops them."""
+"""Resource limits that the guest in a container sets for itself, and so for every command. The container
+engine does not set them, because Podman before 5.5 drops them."""
 SECOND_UID = 65533
 """The user id under which a grader runs the code of an agent, so that this code is not the grader's user."""
 _TAKEN = (
@@ -64,7 +64,7 @@ _TAKEN = (
 
 
 class GuestBox(Box):
-    """A box in which the guest (our program) executes requests; the base class of all providers' boxes."""
+    """A box in which the guest executes requests; the base class of all providers' boxes."""
 
     def __init__(self, spec: BoxSpec) -> None:
         self.spec = spec
@@ -84,7 +84,7 @@ class GuestBox(Box):
 
     @property
     def alive(self) -> bool:
-        """Whether the stream to the guest (our program in the box) is open."""
+        """Whether the stream to the guest is open."""
         return self._connection is not None and not self._connection.reason
 
     @property
@@ -94,18 +94,11 @@ class GuestBox(Box):
         return self._connection
 
     def path(self, absolute: str) -> str:
-        """Returns the path in this box for a path in a container, such as `/workspace/a`.
-
-        In a process box (a plain process, not a container), the folders may have other paths.
-        """
         folder = deepest(self._folders, absolute)
         return absolute if folder is None else self._folders[folder] + absolute[len(folder) :]
 
     def hand_out(self) -> None:
-        """Tells the guest (our program in the box) that a caller has the box now.
-
-        From now on, the box lives for at most `limits.seconds`.
-        """
+        """Tells the guest that a caller has the box: from now on it lives for at most `limits.seconds`."""
         self._guest.post({"op": "lease", "id": 0, "seconds": self.spec.limits.seconds})
 
     @recorded
@@ -119,7 +112,6 @@ class GuestBox(Box):
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs one command in the box and returns its result; see `Box.exec`."""
         ident = self._guest.new_id()
         request: dict[str, Any] = {"op": "exec", "id": ident, "max_bytes": max_bytes}
         request |= {"timeout": timeout, "env": dict(env or {})}
@@ -150,20 +142,17 @@ class GuestBox(Box):
         )
 
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
-        """Returns the bytes of a regular file in the box; see `Box.read`."""
         entries = await self._fetch(path, tree=False, max_bytes=max_bytes)
         return entries[0].data
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Writes a file in the box; see `Box.write`."""
         with _about(path):
             await self._guest.upload({"path": path, "mode": mode}, _sliced(data))
 
     async def put(self, source: Path, dest: str = ".") -> None:
         """Copies a host file, or the contents of a host folder, into the box; see `Box.put`.
 
-        If `source` is a file and `dest` is a folder, the file goes into that folder. Otherwise the file
-        becomes `dest`.
+        A file goes into `dest` if that is a folder, and otherwise becomes `dest`.
         """
         entries = await asyncio.to_thread(lambda: list(files.below(source)))
         for start in range(0, len(entries), PIPELINE):  # limits how many pieces are in memory
@@ -183,10 +172,7 @@ class GuestBox(Box):
             await self._guest.upload(header, _read(entry.source))
 
     async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
-        """Copies a file, or a folder's contents, from the box to the host folder `dest`; see `Box.get`.
-
-        If the guest refuses the request, nothing is written on the host.
-        """
+        """Copies from the box to a host folder; see `Box.get`. Writes nothing if the guest refuses."""
         entries = await self._fetch(path, tree=True, max_bytes=max_bytes)
         await asyncio.to_thread(files.lay, entries, dest, posixpath.basename(path.rstrip("/")))
 
@@ -205,10 +191,6 @@ class GuestBox(Box):
         return entries
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Opens a loopback port in the box and returns its number; `target` answers its network connections.
-
-        See `Box.forward`.
-        """
         if self._relay is None:
             self._relay = Relay(self._guest, self.id)
         return await self._relay.listen(port, target if callable(target) else to(*target))
@@ -228,7 +210,7 @@ class GuestBox(Box):
 
     @contextmanager
     def _ends_after_snapshot(self) -> Iterator[None]:
-        """Context manager: starts to remove the box after the `with` block, which takes its snapshot."""
+        """Context manager: starts to remove the box after the block, which takes its snapshot."""
         try:
             yield
         except BaseException as error:  # cancellation too: a frozen box cannot be used
@@ -246,8 +228,7 @@ class GuestBox(Box):
 def folders(spec: BoxSpec) -> tuple[str, ...]:
     """Returns the writable folders of a box: the workspace first, then the folders of `BoxSpec.scratch`.
 
-    Raises:
-        ConfigError: a scratch folder is not an absolute path, or lies in the workspace or a system folder.
+    Raises ConfigError if a scratch folder is not absolute, or lies in the workspace or a system folder.
     """
     for folder in spec.scratch:
         top = folder.split("/")[1] if folder.startswith("/") and len(folder) > 1 else ""
@@ -275,13 +256,13 @@ def _about(path: str) -> Iterator[None]:
 
 
 async def _sliced(data: bytes) -> AsyncIterator[tuple[bytes, bool]]:
-    """Cuts `data` into pieces for `Connection.upload`; yields each piece, and whether it is the last one."""
+    """Yields `data` in pieces for `Connection.upload`, each with whether it is the last one."""
     for start in range(0, max(1, len(data)), PIECE):
         yield data[start : start + PIECE], start + PIECE >= len(data)
 
 
 async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
-    """Reads a host file in pieces for `Connection.upload`; yields each, and whether it is the last one."""
+    """Yields a host file in pieces for `Connection.upload`, each with whether it is the last one."""
     with await asyncio.to_thread(files.opened, path) as file:
         last = False
         while not last:
@@ -291,7 +272,7 @@ async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
 
 
 def _join(entries: list[files.Entry], pieces: list[bytes]) -> None:
-    """Joins the pieces of bytes, and stores them as the contents of the last entry. Empties `pieces`."""
+    """Stores the joined pieces as the contents of the last entry. Empties `pieces`."""
     if entries:
         entries[-1].data = b"".join(pieces)
     pieces.clear()

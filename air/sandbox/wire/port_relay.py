@@ -1,15 +1,11 @@
 """The port relay: programs in a box connect to a loopback port of the box, and the host answers.
 
-The box needs no network for this. The guest (our program in the box) listens on the port. It sends the bytes
-of every network connection to the host as frames (messages) on the box's stream; `air.sandbox.guest.relay`
-defines these frames. On the host, each network connection becomes an asyncio transport, whose reader and
-writer go to a handler. Such a network connection is called a relayed connection.
+The guest sends the bytes of each connection as frames (`air.sandbox.guest.relay` defines them). On the host,
+each such relayed connection becomes an asyncio transport, whose reader and writer go to a handler.
 
-These limits hold whatever the box does: `CONNECTIONS` relayed connections at once, about
-`CONNECTIONS / SLOT_SECONDS` new ones per second (further ones wait in the box), and `WINDOW` unread bytes per
-direction in addition to asyncio's buffers. The relayed connections take turns to send a piece to the box, and
-send only as fast as the box's stream accepts bytes, so that they do not delay commands. If the guest breaks
-these rules, the stream to its box is closed, which ends the box.
+Limits, whatever the box does: `CONNECTIONS` relayed connections at once, about `CONNECTIONS / SLOT_SECONDS`
+new ones per second, and `WINDOW` unread bytes per direction besides asyncio's buffers. Connections take turns
+to send a piece, so that they do not delay commands. A guest that breaks these rules loses its box.
 """
 
 from __future__ import annotations
@@ -26,26 +22,23 @@ from air.sandbox.wire.connection import Connection
 
 CONNECTIONS = 64
 SLOT_SECONDS = 0.5
-"""The minimum time in seconds for which a relayed connection counts towards `CONNECTIONS`, even if it ends
-earlier. This limits the number of new relayed connections per second."""
+"""Minimum time for which a relayed connection counts towards `CONNECTIONS`. This limits new ones per
+second."""
 WINDOW = 1 << 17
 PIECE = 1 << 15
 LINGER_SECONDS = 30.0
-"""The maximum time in seconds for sending the last bytes of a network connection that is being closed."""
+"""Maximum time for sending the last bytes of a network connection that is being closed."""
 _LOG = logging.getLogger(__name__)
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""A function that serves one relayed connection with a reader and a writer. The connection is closed when the
-function returns, and reset if the function raises."""
+"""A function that serves one relayed connection. The connection is closed when the function returns, and
+reset if it raises."""
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Relay:
-    """The host's side of all relayed ports of one box. It passes their network connections to handlers.
-
-    It ends when the stream to the guest (our program in the box) ends.
-    """
+    """The host's side of all relayed ports of one box. It passes their network connections to handlers."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self.connection = connection
@@ -58,13 +51,9 @@ class Relay:
         connection.relay = self
 
     async def listen(self, port: int, handler: Handler) -> int:
-        """Opens the loopback port `port` in the box, and returns the port's number; 0 means any free port.
+        """Opens the loopback port `port` (0: any free one) in the box, and returns the port's number.
 
-        `handler` then serves each network connection to the port.
-
-        Raises:
-            BoxStartError: the port is in use, or the box is not permitted to open it.
-            BoxDiedError: the box is gone.
+        Raises BoxStartError if the port is in use or forbidden, and BoxDiedError if the box is gone.
         """
         key = self.connection.new_id()
         self._handlers[key] = handler
@@ -81,11 +70,7 @@ class Relay:
         return int(reply["port"])
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame (message) from the guest, our program in the box, about a relayed connection.
-
-        Raises:
-            ValueError: the frame breaks the rules of the port relay.
-        """
+        """Handles one frame from the guest. Raises ValueError if it breaks the rules of the port relay."""
         conn, do = header.get("conn"), header.get("do")
         if not isinstance(conn, int):
             raise ValueError("a relayed connection without a number")
@@ -180,13 +165,9 @@ class RelayedTransport(asyncio.Transport):
     # From the box
 
     def receive(self, do: object, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame (message) that the guest sent about this relayed connection.
+        """Handles one frame of the kind `do` from the guest about this relayed connection.
 
-        Args:
-            do: the kind of the frame, such as `data` or `close`.
-
-        Raises:
-            ValueError: the frame breaks the rules of the port relay.
+        Raises ValueError if it breaks the rules of the port relay.
         """
         protocol = self._protocol
         if do == "credit" and isinstance(more := header.get("bytes"), int) and more > 0:
@@ -226,20 +207,12 @@ class RelayedTransport(asyncio.Transport):
     # To the box
 
     def post(self, do: str, body: bytes = b"", **more: int) -> None:
-        """Sends one frame (message) about this relayed connection to the guest, our program in the box.
-
-        Args:
-            do: the kind of the frame, such as `data` or `close`.
-            more: further fields of the frame's header.
-        """
+        """Sends one frame of the kind `do`, with further header fields `more`, to the guest."""
         header = {"op": "relay", "id": 0, "conn": self.conn, "do": do, **more}
         self._relay.connection.post(header, body)
 
     def send_piece(self) -> None:
-        """Sends at most `PIECE` of the queued bytes to the box, and no more than the guest allows now.
-
-        If queued bytes remain, the transport is added to the queue of senders again.
-        """
+        """Sends at most `PIECE` of the queued bytes to the box, and no more than the guest allows now."""
         if self._over:
             return
         if piece := bytes(self._pending[: min(PIECE, self._credit)]):
@@ -262,7 +235,7 @@ class RelayedTransport(asyncio.Transport):
             self._relay.want_turn(self)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Queues `data` for sending to the box. Pauses the writer if more than `HIGH` bytes are queued."""
+        """Queues `data` for the box. Pauses the writer if more than `HIGH` bytes are queued."""
         if self._ended:
             raise RuntimeError("a relayed connection was written to after its end")
         if self._closing or not data:
@@ -274,14 +247,13 @@ class RelayedTransport(asyncio.Transport):
         self._wake()
 
     def write_eof(self) -> None:
-        """Closes the direction to the box after all queued bytes are sent. The other direction stays open."""
+        """Closes the direction to the box after all queued bytes are sent."""
         if not (self._ended or self._closing):
             self._ended = True
             self._last = "eof"
             self._wake()
 
     def can_write_eof(self) -> bool:
-        """Returns True, because each direction of a relayed connection can be closed alone."""
         return True
 
     def close(self) -> None:
@@ -300,7 +272,6 @@ class RelayedTransport(asyncio.Transport):
     # The other methods of an asyncio transport
 
     def is_closing(self) -> bool:
-        """Whether the relayed connection is closed or is being closed."""
         return self._closing
 
     def pause_reading(self) -> None:
@@ -308,33 +279,25 @@ class RelayedTransport(asyncio.Transport):
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Allows the box to send more bytes again."""
         self._reading = True
         self._give_credit()
 
     def is_reading(self) -> bool:
-        """Whether the box is allowed to send more bytes."""
         return self._reading and not self._closing
 
     def get_write_buffer_size(self) -> int:
-        """Returns the number of bytes that are queued for sending to the box."""
         return len(self._pending)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Sets the asyncio protocol that receives the bytes from the box."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Returns the asyncio protocol that receives the bytes from the box."""
         assert self._protocol is not None
         return self._protocol
 
 
 def to(host: str, port: int) -> Handler:
-    """Returns a handler that connects to `host` and `port` for each relayed connection.
-
-    The handler copies bytes in both directions between the two connections.
-    """
+    """Returns a handler that connects to `host` and `port` and copies bytes in both directions."""
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far = await asyncio.open_connection(host, port, limit=PIECE)
@@ -348,8 +311,7 @@ def to(host: str, port: int) -> Handler:
 async def closing(streams: Streams) -> AsyncIterator[None]:
     """Async context manager: closes a network connection after the block, or aborts it if the block raises.
 
-    Raises:
-        OSError: the last bytes could not be sent within `LINGER_SECONDS`.
+    Raises OSError if the last bytes could not be sent within `LINGER_SECONDS`.
     """
     try:
         yield
@@ -359,11 +321,7 @@ async def closing(streams: Streams) -> AsyncIterator[None]:
 
 
 async def finish(writer: asyncio.StreamWriter) -> None:
-    """Closes a writer and waits until its last bytes are sent.
-
-    Raises:
-        OSError: the last bytes could not be sent within `LINGER_SECONDS`.
-    """
+    """Closes a writer; raises OSError if its last bytes are not sent within `LINGER_SECONDS`."""
     async with asyncio.timeout(LINGER_SECONDS):
         writer.close()
         await writer.wait_closed()
@@ -372,12 +330,7 @@ async def finish(writer: asyncio.StreamWriter) -> None:
 async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> None:
     """Copies bytes between two network connections, in both directions, until both directions have ended.
 
-    Args:
-        idle: the maximum number of seconds without a byte in either direction. None means no limit.
-
-    Raises:
-        OSError: a network connection broke.
-        TimeoutError: no byte came for `idle` seconds.
+    Raises OSError if a connection breaks, and TimeoutError after `idle` seconds without a byte.
     """
     async with patience(idle) as alive:
         await both(copy(one[0], other[1], alive), copy(other[0], one[1], alive))
@@ -385,10 +338,9 @@ async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> 
 
 @asynccontextmanager
 async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
-    """Async context manager: cancels the `async with` block if it makes no progress for `idle` seconds.
+    """Async context manager: ends the block with TimeoutError if it makes no progress for `idle` seconds.
 
-    It yields a function that the block must call whenever it makes progress. If `idle` seconds pass without a
-    call, the block ends with TimeoutError. If `idle` is None, there is no limit.
+    It yields a function that the block must call whenever it makes progress. None means no limit.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(idle) as limit:
@@ -403,11 +355,7 @@ async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
 async def copy(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, alive: Callable[[], None]
 ) -> None:
-    """Copies bytes from `source` to `sink` until `source` ends, then closes the sending side of `sink`.
-
-    Args:
-        alive: a function that is called after every copied piece.
-    """
+    """Copies bytes until `source` ends, then closes the sending side of `sink`; calls `alive` per piece."""
     while data := await source.read(PIECE):
         sink.write(data)
         await sink.drain()
