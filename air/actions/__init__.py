@@ -1,7 +1,6 @@
 """Action formats: each turns a model's reply into an action, or explains why the reply is not an action.
 
-An action format has no state. It is one of the objects in `FORMATS`, or an instance of a user's class from
-outside this package.
+A format has no state. It is one of the objects in `FORMATS`, or an instance of a user's class.
 """
 
 from __future__ import annotations
@@ -18,14 +17,9 @@ FORMATS: dict[str, ActionFormat] = {"fenced": Fenced(), "mlgym": MLGym()}
 
 
 def get(name: str) -> ActionFormat:
-    """Returns the action format with the given name; imports a user's class if the name is `module:Class`.
+    """Returns the action format named by a key of `FORMATS`, or by `module:Class` for a user's class.
 
-    Args:
-        name: a key of `FORMATS`, or `module:Class`, which names a class from outside this package.
-
-    Raises:
-        ConfigError: there is no action format of this name, or the class is not an action format.
-        MissingError: the class cannot be imported.
+    Raises ConfigError if there is none or it is not a format, and MissingError if it cannot be imported.
     """
     if name in FORMATS:
         return FORMATS[name]

@@ -1,7 +1,4 @@
-"""Defines an agent's actions, and the interface of action formats.
-
-An action format turns a model's reply into an action.
-"""
+"""An agent's actions, and the interface of action formats."""
 
 from __future__ import annotations
 
@@ -42,8 +39,7 @@ class Action:
     script: str = ""
     """The shell script, without `validate` or `submit`; empty if there is no script."""
     ending: Ending | None = None
-    """`validate` grades the artefact. `submit` grades the artefact and ends the episode. None: the artefact
-    is not graded."""
+    """`validate` grades the artefact; `submit` also ends the episode. None: the artefact is not graded."""
     tool: ToolCall | None = None
     """A call of one of the action format's own tools; None if there is no call."""
 
@@ -63,8 +59,7 @@ class Standing:
     cwd: str = ""
     """The working directory of the agent's shell; empty if each script begins in the workspace."""
     open_file: str = ""
-    """The file that the agent has opened with a tool, and the range of lines in view, as text; empty if no
-    file is open."""
+    """The open file and the range of lines in view, as text; empty if no file is open."""
 
 
 class FormatError(Exception):
@@ -73,46 +68,29 @@ class FormatError(Exception):
 
 @runtime_checkable
 class ActionFormat(Protocol):
-    """The interface of an action format, which turns a model's reply into an action.
-
-    The format also provides the text that teaches the model how to write an action. An action format has no
-    state.
-    """
+    """The interface of an action format, which turns a model's reply into an action. It has no state."""
 
     name: str
     instructions: str
     """The part of the system prompt that teaches the model this format."""
     optional: Mapping[str, str]
-    """Maps the name of each optional tool to the text that explains it to the model. The text of a tool is
-    used only if the tool is available in the episode."""
+    """Maps each optional tool to the text that explains it to a model whose episode has it."""
     uses_tools: bool
-    """Whether actions may be tool calls. If so, the working directory of the agent's shell is the same in the
-    next action; if not, each script begins in the workspace."""
+    """Whether actions may be tool calls. If so, the shell's working directory lasts; if not, each script
+    begins in the workspace."""
     retries: int | None
-    """Number of consecutive replies that are allowed not to be a valid action. One more such reply ends the
-    episode. None: no limit."""
+    """Number of consecutive invalid replies that do not end the episode. None: no limit."""
 
     def parse(self, reply: str) -> Action:
-        """Returns the one action that the model's reply contains.
-
-        Raises:
-            FormatError: the reply has no action, or more than one. The message explains this to the model.
-        """
+        """Returns the one action of a reply; raises FormatError, whose message the model sees."""
         ...
 
     def render(self, thought: str, action: Action) -> str:
-        """Returns a well-formed reply that contains `thought` and `action`, as a model would write it.
-
-        Scripted agents, which play an episode without a model, use this method.
-        """
+        """Returns a well-formed reply with `thought` and `action`, as scripted agents write it."""
         ...
 
     def opening(self, standing: Standing) -> str:
-        """Returns the text that ends the first prompt, after the task's description.
-
-        Args:
-            standing: the state of the episode at its start.
-        """
+        """Returns the text that ends the first prompt, after the task's description."""
         ...
 
     def footer(self, standing: Standing) -> str:

@@ -1,7 +1,6 @@
-"""The `fenced` action format: a reply is a thought and exactly one fenced block of shell commands.
+"""The `fenced` action format, similar to MLGym's: a thought and one fenced block of shell commands.
 
-The format is similar to MLGym's, but the block may contain several lines, and its last line may be `validate`
-or `submit`. So one reply can write a program, run the program and have the artefact scored.
+The last line of the block may be `validate` or `submit`.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
 
 class Fenced:
-    """The `fenced` action format: a thought and one fenced block of shell commands, whose last line may be
-    `validate` or `submit`."""
+    """The `fenced` action format, see the module."""
 
     name = "fenced"
     instructions = (

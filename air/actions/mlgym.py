@@ -1,12 +1,8 @@
-"""The `mlgym` action format: a reply is a discussion and exactly one fenced block with exactly one command.
+"""The `mlgym` action format: a discussion and exactly one fenced block with exactly one command.
 
-A command is a tool call (`open "solve.py" 12`), `validate`, `submit`, or a bash script of any number of
-lines, which can contain heredocs. This module checks only whether the first word is a tool's name. The tools
-themselves (`air.worlds.research.tools`) check their arguments, so a wrong argument leads to an observation
-and not to a format error.
-
-The discussion may be empty, and text after the block is ignored. If the command contains a line of
-backticks, a longer line of backticks must open and close the block, as in Markdown.
+A command is a tool call (`open "solve.py" 12`), `validate`, `submit`, or a bash script. The tools
+(`air.worlds.research.tools`) check their own arguments, so a wrong argument is no format error. Text after
+the block is ignored. If the command contains a line of backticks, longer ones must enclose the block.
 """
 
 from __future__ import annotations
@@ -75,7 +71,6 @@ OPTIONAL = ("memory_write", "memory_read", "literature_search", "parse_pdf_url")
 
 
 def _taught(name: str) -> str:
-    """Returns the text that teaches the model how to use the tool `name`."""
     signature = SIGNATURES[name]
     return f"{signature.usage}\n    {signature.does}"
 
@@ -96,10 +91,7 @@ _INSTRUCTIONS = "\n".join(
 
 
 class MLGym:
-    """The `mlgym` action format: a discussion and one fenced block that contains one command.
-
-    The command is a tool call, `validate`, `submit` or a bash script.
-    """
+    """The `mlgym` action format, see the module."""
 
     name = "mlgym"
     instructions = _INSTRUCTIONS
@@ -135,10 +127,9 @@ class MLGym:
 
 
 def _block(reply: str) -> list[str]:
-    """Returns the lines in the only fenced block of a reply, without leading and trailing blank lines.
+    """Returns the lines in the only fenced block of a reply, without outer blank lines.
 
-    Raises:
-        FormatError: the reply has no fenced block, more than one, or one that is not closed.
+    Raises FormatError if the reply has no fenced block, more than one, or one that is not closed.
     """
     blocks: list[list[str]] = []
     fence = ""
@@ -182,14 +173,9 @@ def _tool_at(line: str) -> str | None:
 
 
 def _command(name: str, lines: list[str]) -> Action:
-    """Parses a fenced block that begins with a tool's name, `validate` or `submit`. Returns the action.
+    """Parses the lines of a block that begins with `name`: a tool, `validate` or `submit`.
 
-    Args:
-        name: the first word: a tool's name, `validate` or `submit`.
-        lines: the lines of the block, from the line with `name` on.
-
-    Raises:
-        FormatError: the block does not consist of exactly one well-formed command.
+    Raises FormatError if the block does not consist of exactly one well-formed command.
     """
     head = lines[0].strip()
     signature = SIGNATURES.get(name)
@@ -209,10 +195,7 @@ def _command(name: str, lines: list[str]) -> Action:
 
 
 def _words(head: str) -> tuple[str, ...]:
-    """Returns the arguments in a command's first line: the words after the tool's name.
-
-    Quotes are removed as in a shell.
-    """
+    """Returns the words after the tool's name in a command's first line, unquoted as in a shell."""
     try:
         return tuple(shlex.split(head)[1:])
     except ValueError as error:
@@ -220,10 +203,7 @@ def _words(head: str) -> tuple[str, ...]:
 
 
 def _verbatim(text: str) -> tuple[str, ...]:
-    """Returns a tuple that contains only `text`, without the quotes around it.
-
-    The tuple is empty if `text` is blank.
-    """
+    """Returns a tuple with only `text`, without quotes around it; an empty tuple if it is blank."""
     text = text.strip()
     if text[:1] in ("'", '"'):
         try:
@@ -237,8 +217,7 @@ def _verbatim(text: str) -> tuple[str, ...]:
 def _body(name: str, lines: list[str]) -> tuple[str, ...]:
     """Returns the lines of text that follow a tool call, up to the line `end_of_NAME`.
 
-    Raises:
-        FormatError: there is no line `end_of_NAME`, or a command follows it.
+    Raises FormatError if that line is missing, or a command follows it.
     """
     end = f"end_of_{name}"
     at = next((n for n, line in enumerate(lines) if line.strip() == end), None)

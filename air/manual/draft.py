@@ -24,26 +24,14 @@ class Draft(Recorder):
         self._saved: set[Path] = set()
 
     def write(self, kind: str, *, t: float | None = None, **fields: Any) -> None:
-        """Adds one line to the trajectory in memory.
-
-        Args:
-            kind: the type of the line, such as `step`.
-            t: the line's time in seconds since 1970; None: now.
-            fields: the other fields of the line.
-        """
+        """Adds a line of the type `kind` at the Unix time `t` (None: now) with the other fields."""
         at = round(time.time() if t is None else t, 3)
         self.lines.append({"v": VERSION, "type": kind, "t": at, **fields})
 
     def diff(self, turn: int | None = None) -> dict[str, Any] | None:
-        """Returns the changes that one step made in the workspace: the field `diff` of the step's line.
+        """Returns the workspace changes of a step (None: the last), the field `diff` of its line if present.
 
-        Returns None if the step's line has no such field, for example because the reply was not an action.
-
-        Args:
-            turn: the turn of the step; None: the last step.
-
-        Raises:
-            UsageError: there is no such step.
+        Raises UsageError if there is no such step.
         """
         steps = [line for line in self.lines if line["type"] == "step"]
         chosen = [line for line in steps if turn is None or line["turn"] == turn]
@@ -53,20 +41,11 @@ class Draft(Recorder):
         return changed
 
     def save(self, path: Path, sources: Sequence[Path]) -> None:
-        """Writes the trajectory to the file `path`, and copies the graded artefacts to the same folder.
+        """Writes the trajectory to `path` in one operation, and copies graded artefacts to the same folder.
 
-        The call blocks until everything is written.
-
-        An existing file is replaced in one operation, so a reader never sees an incomplete file. The same
-        draft may be saved several times to the same path.
-
-        Args:
-            sources: the folders from which the artefacts are copied.
-
-        Raises:
-            ConfigError: the file name does not end in `.jsonl` or cannot be used, another file has this name,
-                or a line cannot be written as JSON.
-            InfrastructureError: the disk is full or the folder cannot be written.
+        The artefacts come from the folders `sources`. A draft may be saved repeatedly to the same path.
+        Raises ConfigError if the name is not a usable, free `.jsonl` file or a line is not JSON, and
+        InfrastructureError if the disk is full or the folder cannot be written.
         """
         if path.suffix != ".jsonl":
             raise ConfigError("must end in .jsonl", where=str(path))
@@ -85,13 +64,7 @@ class Draft(Recorder):
             self._saved.add(target)
 
     def _write(self, folder: Path, target: Path, sources: Sequence[Path]) -> Path:
-        """Writes the trajectory to a file in `folder`, and copies its artefacts to the folder of `target`.
-
-        Returns the path of the new file.
-
-        Args:
-            sources: the folders from which the artefacts are copied.
-        """
+        """Writes the trajectory to a new file in `folder`, copies its artefacts, and returns the new path."""
         with Recorder(folder, target.stem) as recorder:
             for line in copy.deepcopy(self.lines):
                 graded = line if line["type"] == "validate" else line.get("test") or {}
@@ -104,9 +77,6 @@ class Draft(Recorder):
 
 
 def _kept(name: str, sources: Sequence[Path], folder: Path) -> str:
-    """Copies an artefact to `folder` from the first of the folders `sources` that contains it.
-
-    Returns the artefact's name, or "" if none of them contains it.
-    """
+    """Copies an artefact to `folder` from the first of `sources` that has it; returns its name, or ""."""
     kept = any(copy_artefact(source, name, folder) for source in sources)
     return name if kept else ""

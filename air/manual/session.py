@@ -1,17 +1,13 @@
 """Plays an episode in which a person replies in place of a model. The person can undo the latest steps.
 
-`AirHarness` (the loop that plays the agent) handles a person's reply as it handles a model's reply. So
-observations, grades, rewards and the record are the same as in a model's episode. The length of the prompt is
-not limited, since there is no model. The time in which the person writes a reply counts as the model's time,
-which is part of the agent's time. The time that copies and undos take does not count.
+`AirHarness` handles a person's reply as a model's, so observations, grades, rewards and the record are the
+same. The time in which the person writes is part of the agent's time; the time of copies and undos is not.
 
-Before each reply the workspace is copied out of the running box. (A `Box.snapshot` would end the box's
-processes and empty `/tmp`, and so change the next observation.) An undo starts a new box with that copy. It
-restores the workspace, the state of the agent's tools (open file, shell and notes), the validations, the
-rewards, the number of turns, and the record. It does not restore files outside the workspace (such as those
-in `/tmp`), processes, or the elapsed time. The grader stores the grades of each artefact, so after an undo
-the same artefact is not graded a second time. If an undo fails, the episode has no box; undoing the same step
-again starts a new box.
+Before each reply the workspace is copied out of the running box (a `Box.snapshot` would end its processes).
+An undo starts a new box with that copy. It restores the workspace, the tools' state, the validations, the
+rewards, the number of turns, and the record, but neither files outside the workspace, nor processes, nor the
+elapsed time. Grades are stored, so the same artefact is not graded twice. If an undo fails, the episode has
+no box until a further undo succeeds.
 """
 
 from __future__ import annotations
@@ -47,21 +43,15 @@ from air.trajectories import Step, TokenRef, Trajectory
 from air.worlds.research.world import ResearchWorld, describe
 
 MOST_POINTS = 50
-"""The highest number of steps that can be undone. Older steps cannot be undone."""
+"""The highest number of steps that can be undone."""
 T = TypeVar("T")
 
 
 def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict[str, Any]:
-    """Returns the settings with which an episode was recorded, as nested dicts.
+    """Returns the settings of a recorded episode as nested dicts, as in the table `[….env]` of a run file.
 
-    The dict has the same keys as the table `[….env]` of a run file (TOML).
-
-    Args:
-        provider: the type of runtime (`docker` or `subprocess`) that replaces the recorded one; None: keeps
-            the recorded one.
-
-    Raises:
-        ConfigError: air did not record the episode.
+    `provider` (`docker` or `subprocess`) replaces the recorded one. Raises ConfigError if air did not record
+    it.
     """
     start, where = trajectory.start, str(trajectory.path)
     if start is None or start.origin != "air" or start.isolation not in OF_ISOLATION:
@@ -88,23 +78,14 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
 
 
 class Interrupted(AirError):
-    """The error that a running action raises after a call of `ManualEpisode.interrupt`.
-
-    Its text tells whether the action was undone.
-    """
+    """The error of an action that `ManualEpisode.interrupt` stopped. Its text tells whether it was undone."""
 
 
 class ManualEpisode:
-    """One episode that a person plays in place of a model, for example in the command `air shell`.
+    """One episode that a person plays in place of a model. `async with` starts it.
 
-    Async context manager: `async with` starts the episode and yields this object. All methods must be called
-    in the same event loop.
-
-    Args:
-        config: the settings of the environment; they must name one task.
-        origin: a recorded episode to continue, and the number of its first steps, which are repeated in the
-            new box; None: a new episode.
-        seed: the seed of a new episode; not used with `origin`.
+    All methods must be called in the same event loop. `config` names one task. `origin` is a recorded episode
+    to continue and the number of its first steps to repeat; None starts a new episode with `seed`.
     """
 
     def __init__(
@@ -129,19 +110,13 @@ class ManualEpisode:
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
         self.outside = False
-        """Whether anything other than the recorded steps may have changed the box or the prompt. If so, a
-        replay of the saved trajectory may have other results than the record."""
+        """Whether anything but the recorded steps may have changed the box or the prompt, so that a replay of
+        the trajectory may differ."""
 
     async def __aenter__(self) -> ManualEpisode:
-        """Starts the episode: takes a box from the pool, and puts the task's files into it.
+        """Starts the episode in a box, and repeats the first steps of `origin` if there is one.
 
-        If `origin` was given, repeats the first steps of that recorded episode.
-
-        Returns this object.
-
-        Raises:
-            UsageError: the task or the recorded episode cannot be played.
-            InfrastructureError: the box failed.
+        Raises UsageError if it cannot be played, and InfrastructureError if the box failed.
         """
         try:
             await self._open()
@@ -193,10 +168,7 @@ class ManualEpisode:
         return load_task(trajectory.start, trajectory.path, options)
 
     async def _played(self, world: ResearchWorld) -> Play:
-        """Puts the task's files into the box of `world`; returns the recorded episode before its first step.
-
-        The recorded episode is the one in `origin`, an argument of this class.
-        """
+        """Puts the task's files into the box; returns the episode of `origin` before its first step."""
         assert self._origin is not None
         trajectory, start = self._origin[0], self._origin[0].start
         assert start is not None
@@ -216,11 +188,7 @@ class ManualEpisode:
         )
 
     def _begin(self, play: Play | None) -> None:
-        """Writes the first line of this episode's trajectory.
-
-        Args:
-            play: the recorded episode that is continued; None: a new episode.
-        """
+        """Writes the first line of this trajectory; `play` is the recorded episode that it continues."""
         episode, turns = self.episode, self.max_turns
         task = episode.world.task
         if play is not None and turns != play.start.max_turns:
@@ -293,17 +261,9 @@ class ManualEpisode:
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
         """Plays one turn with a person's reply; returns the lines that the turn added to the trajectory.
 
-        If the turn is interrupted, or fails because of the infrastructure, this method undoes the turn before
-        it raises the error. The error's text tells whether the undo succeeded.
-
-        Args:
-            reply: the person's reply, which is handled like the reply of a model.
-            seconds: the number of seconds in which the person wrote the reply.
-
-        Raises:
-            UsageError: the episode is over.
-            Interrupted: `interrupt` stopped the turn.
-            InfrastructureError: a box or a grader failed.
+        `seconds` is the time in which the person wrote it. A turn that fails is undone; the error's text
+        tells whether that succeeded. Raises UsageError if the episode is over, Interrupted, or
+        InfrastructureError.
         """
         if why := self.episode.why_ended:
             raise UsageError(f"the episode is over ({why})", remedy="`:undo` undoes the last step")
@@ -321,13 +281,7 @@ class ManualEpisode:
         return self.lines[point.lines :]
 
     async def _give_up(self, point: Point) -> str:
-        """Undoes a turn that did not finish; returns one line of text.
-
-        The text lists what was undone, or gives the reason why the undo failed.
-
-        Args:
-            point: the stored state of the episode before the turn.
-        """
+        """Undoes an unfinished turn; returns what was undone, or why the undo failed, as one line."""
         del self.lines[point.lines :]
         self._points.append(point)
         try:
@@ -351,14 +305,10 @@ class ManualEpisode:
             await recording.ended(episode, None)
 
     async def undo(self) -> str:
-        """Undoes the last step by starting a new box with the earlier workspace.
+        """Undoes the last step in a new box; returns one line of text that lists what was restored.
 
-        Returns one line of text that lists what was restored.
-
-        Raises:
-            UsageError: there is no step to undo, or the workspace was not copied before the last step.
-            MissingError: the container engine (Docker or Podman) or the box's image is missing.
-            InfrastructureError: the new box failed. A further call of `undo` tries again.
+        Raises UsageError if no step can be undone, MissingError if the engine or image is missing, and
+        InfrastructureError if the new box failed; a further call tries again.
         """
         if not self._points:
             raise UsageError("there is no step to undo")
@@ -369,26 +319,16 @@ class ManualEpisode:
         return await self._back()
 
     async def bash(self, command: str) -> ExecResult:
-        """Runs a command in the box.
+        """Runs a command in the box that is not a step of the episode nor in its trajectory.
 
-        The command is not a step of the episode, and the trajectory does not contain it.
-
-        Returns the command's result. The next call starts in the working directory in which this command
-        ended, with the environment variables that the command exported.
-
-        Raises:
-            Interrupted: `interrupt` stopped the command.
-            BoxDiedError: the box is gone.
+        Working directory and exported variables last until the next call. Raises Interrupted or BoxDiedError.
         """
         self.outside = True
         limit = self.episode.world.task.limits.exec_seconds
         return await self._interruptible(self.shell.exec(command, timeout=limit))
 
     def interrupt(self) -> None:
-        """Stops the call of `act` or `bash` that is running, which then raises `Interrupted`.
-
-        This method must be called in the event loop of the episode.
-        """
+        """Stops the running `act` or `bash`, which raises `Interrupted`. Call it in the event loop."""
         if self._running is not None:
             self._stopped = True
             self._running.cancel()
@@ -406,10 +346,7 @@ class ManualEpisode:
             self._running = None
 
     async def _back(self) -> str:
-        """Restores the last stored state in a new box; returns one line of text that lists what was restored.
-
-        If this fails, the stored state remains, so that the caller can try again.
-        """
+        """Restores the last undo point, or leaves it for another try; returns a line of what was restored."""
         point, turn = self._points[-1], self.episode.counters.turns
         world = replace(point.world, grading=False)
         with world.times.as_recording():
@@ -432,12 +369,7 @@ class ManualEpisode:
         )
 
     async def _refilled(self, world: ResearchWorld, kept: Path) -> ResearchWorld:
-        """Closes the episode's box, and starts a new one; returns a copy of `world` that uses the new box.
-
-        Args:
-            world: the world of the episode, in its earlier state.
-            kept: a file with a copy of the workspace, which is unpacked in the new box.
-        """
+        """Closes the box, and starts one with the copy `kept`; returns `world` for the new box."""
         await self._boxes.aclose()  # before the new lease: the old box may hold the only GPU
         box = await self._boxes.enter_async_context(self._env.lease(world.task))
         await unpack(kept, box)

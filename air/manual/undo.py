@@ -1,9 +1,7 @@
-"""Stores the state of an episode before each reply, so that a step can be undone.
+"""Undo points: the state of an episode before a reply, with a copy of its workspace.
 
-Such a stored state is called an undo point. It contains a copy of the workspace.
-
-A command in the box makes the copy while the box's other processes continue; a `Box.snapshot` would end them.
-The copy preserves links, modes and times of files. The box's image must have GNU tar and gzip.
+A command in the box makes the copy while other processes continue (`Box.snapshot` would end them). It
+preserves links, modes and times. The box's image must have GNU tar and gzip.
 """
 
 from __future__ import annotations
@@ -49,16 +47,10 @@ class Point:
 
     @classmethod
     async def of(cls, episode: Episode, lines: int, folder: Path) -> Point:
-        """Copies the workspace of an episode; returns an undo point with the present state of the episode.
+        """Copies the workspace to a new file in `folder`; returns an undo point of the present state.
 
-        The copy is a new file in `folder`, which the method `forget` removes.
-
-        Args:
-            lines: the number of lines that the episode's trajectory has now.
-
-        Raises:
-            BoxDiedError: the box is gone.
-            InfrastructureError: the disk is full.
+        `lines` is the trajectory's number of lines. Raises BoxDiedError, or InfrastructureError if the disk
+        is full.
         """
         world, kept, why_not = episode.world, None, ""
         try:
@@ -94,11 +86,9 @@ async def _pack(box: Box, folder: Path) -> Path:
 
 
 async def unpack(kept: Path, box: Box) -> None:
-    """Unpacks the copy of a workspace, the file `kept`, into the empty workspace of a new box.
+    """Unpacks the copied workspace `kept` into the empty workspace of a new box.
 
-    Raises:
-        BoxDiedError: the copy could not be unpacked, or the box is gone.
-        InfrastructureError: the copy cannot be read.
+    Raises BoxDiedError if that fails, and InfrastructureError if the copy cannot be read.
     """
     with boundary(InfrastructureError, "a copy of the workspace", OSError):
         data = await asyncio.to_thread(kept.read_bytes)

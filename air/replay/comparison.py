@@ -1,9 +1,7 @@
-"""Compares a replayed episode with its record, step by step.
+"""Compares a replayed episode with its record, step by step, and reports every difference.
 
-Every difference is reported, with two exceptions. Parts of texts that differ in every run (such as times) may
-differ; the constant `RULES` in `air.trajectories.output_equality` lists these parts. Some fields are never
-compared; the constant `NEVER` in the same module lists these fields. The comparison continues after a
-difference, so that all scores are compared.
+`air.trajectories.output_equality` lists parts of texts that differ in every run (`RULES`) and fields that are
+never compared (`NEVER`). The comparison continues after a difference.
 """
 
 from __future__ import annotations
@@ -54,12 +52,9 @@ class Replayed:
 
 
 class Comparison:
-    """Repeats the actions of one recorded episode in a box, and compares the results with the record.
+    """Repeats the actions of the recorded episode `play` in its box, and compares the results.
 
-    Args:
-        play: the recorded episode, with a world that runs in a box.
-        options: how strictly results are compared.
-        done: the result of the replay, to which the comparison adds counts, differences and notes.
+    Counts, differences and notes go to `done`.
     """
 
     def __init__(self, play: Play, options: ReplayOptions, done: Replayed) -> None:
@@ -72,14 +67,7 @@ class Comparison:
         self._old = play.trajectory.version < 2  # older records have no fields `problem` and `left`
 
     async def run(self, skip: int) -> None:
-        """Repeats the recorded actions in the box, and compares each result with the record.
-
-        Then compares the gradings at the end of the episode.
-
-        Args:
-            skip: the number of first steps that the caller has already repeated in the box. They are not
-                compared.
-        """
+        """Repeats and compares all steps after the first `skip`, then the gradings at the end."""
         trajectory = self._play.trajectory
         if not skip and self._start.prompt:
             left = _left(self._start.prompt) if self._old else self._start.max_turns
@@ -98,10 +86,7 @@ class Comparison:
             await self._finish(trajectory)
 
     def _instructions(self) -> None:
-        """Compares the recorded instructions of the action format with its present instructions.
-
-        The instructions are the end of the system prompt.
-        """
+        """Compares the action format's instructions, the end of the system prompt, with the present ones."""
         tools, played = self._world.tools, self._play.format
         extra = [played.optional[name] for name in (tools.settings.offered if tools else ())]
         text = "\n".join([played.instructions, *extra])
@@ -129,10 +114,9 @@ class Comparison:
         self._gradings(step, [] if came.validation is None else [came.validation])
 
     def _gradings(self, step: Step, fresh: list[worlds.Validation]) -> None:
-        """Compares the recorded gradings of a step with the gradings that the replay made.
+        """Compares the recorded gradings of a step with the replayed ones.
 
-        If the episode was interrupted, the grading of its last step may be missing from the record; this is
-        not a difference.
+        The record of an interrupted episode may lack the last step's grading.
         """
         trajectory = self._play.trajectory
         recorded = trajectory.validations_of(step)
@@ -145,10 +129,7 @@ class Comparison:
             self._grade(step.turn, old, new)
 
     def _malformed(self, step: Step) -> None:
-        """Compares a step whose recorded reply was not an action.
-
-        The action format must still refuse the reply, with the same message.
-        """
+        """Checks that the action format still refuses the recorded reply, with the same message."""
         self._done.differs(
             values(step.turn, "observation", step.observation, None),
             values(step.turn, "exit code", step.code, None),
@@ -168,10 +149,7 @@ class Comparison:
         )
 
     def _cut(self, step: Step) -> None:
-        """Checks a recorded step whose reply the token limit cut.
-
-        The step must be the last one of the record, and the model must not have been shown any text after it.
-        """
+        """Checks that a step whose reply the token limit cut is the last, and that no text followed it."""
         if step is not self._play.trajectory.steps[-1]:
             self._done.differs(
                 Difference(step.turn, "problem", repr("length"), "the episode goes on")
@@ -179,22 +157,12 @@ class Comparison:
         self._done.differs(values(step.turn, "shown", step.shown, ""))
 
     def _problem(self, step: Step, problem: str) -> None:
-        """Compares `problem` with the recorded reason why a reply was not an action.
-
-        Trajectories of version 1 do not contain this reason, so for them nothing is compared.
-        """
+        """Compares the reason why a reply was not an action, which version 1 does not record."""
         if not self._old:
             self._done.differs(values(step.turn, "problem", step.problem, problem))
 
     def _parsed(self, step: Step, action: Action) -> None:
-        """Parses the recorded reply again, and compares the result with the recorded action.
-
-        The texts of both actions must be exactly equal.
-
-        Args:
-            step: the recorded step.
-            action: the recorded action of this step.
-        """
+        """Parses the recorded reply again, and compares its exact text with the recorded `action`."""
         self._problem(step, "")
         try:
             again = self._play.format.parse(step.reply)
@@ -209,11 +177,7 @@ class Comparison:
                 return
 
     def _shown(self, step: Step, observation: str) -> None:
-        """Compares the text that the model was shown with the text that it would be shown now.
-
-        Both texts consist of the observation, cut to the limit on its tokens, and the footer of the action
-        format.
-        """
+        """Compares the shown text (observation and footer) with what the model would be shown now."""
         if self._tokens is not None:
             most = self._play.harness.max_observation_tokens
             text, _ = self._tokens.cap(observation, most)
@@ -231,10 +195,7 @@ class Comparison:
         return self._play.format.footer(self._world.standing(left))
 
     async def _finish(self, trajectory: Trajectory) -> None:
-        """Ends the replayed episode, and compares its last gradings and its reward with the record.
-
-        These last gradings are an automatic one on the validation split and one on the test split.
-        """
+        """Ends the replayed episode, and compares its last two gradings and its reward with the record."""
         await self._world.finish()
         turn = trajectory.steps[-1].turn if trajectory.steps else 0
         recorded = [one for one in trajectory.validations if one.automatic]
@@ -252,10 +213,9 @@ class Comparison:
         self._reward(turn, trajectory)
 
     def _reward(self, turn: int, trajectory: Trajectory) -> None:
-        """Checks that the recorded reward is the sum of its recorded terms.
+        """Checks that the recorded reward is the sum of its terms.
 
-        If all scores are equal, also compares the recorded reward term `delta` with the term that the replay
-        computed.
+        If all scores are equal, also compares the term `delta` with the replay's.
         """
         end = trajectory.end
         assert end is not None
@@ -267,10 +227,7 @@ class Comparison:
             self._close(turn, "delta in all", end.terms["delta"], self._world.reward)
 
     def _close(self, turn: int, what: str, old: float, new: float) -> None:
-        """Adds a difference to the result, unless the sums `old` and `new` are nearly equal.
-
-        The order of the terms changes how a sum is rounded, so exact equality is not required.
-        """
+        """Adds a difference unless `old` and `new` are equal up to the rounding of sums."""
         if not math.isclose(old, new, rel_tol=1e-9, abs_tol=1e-9):
             self._done.differs(values(turn, what, old, new))
 
@@ -308,11 +265,7 @@ class Comparison:
 
 
 def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
-    """Returns the token counter that decided where the recorded observations were cut.
-
-    Returns None if the record does not name its tokenizer, or if the tokenizer cannot be loaded. In the
-    second case, adds a note to `done`.
-    """
+    """Returns the token counter that cut the recorded observations; None (with a note) if unavailable."""
     if "max_observation_tokens" not in harness.model_fields_set:  # version 1 does not record it
         return None
     name = harness.tokenizer
@@ -324,10 +277,9 @@ def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
 
 
 def _left(text: str) -> int | None:
-    """Returns the number of remaining turns, which it reads from a text that the model was shown.
+    """Returns the number of remaining turns in a text that the model was shown; None if there is none.
 
-    Returns None if the text does not contain this number. Older trajectories have no separate field for the
-    number, so it must be read from the text.
+    Older trajectories have no separate field for it.
     """
     for word in reversed(text.split("[")):
         if any(mark in word for mark in _LEFT):

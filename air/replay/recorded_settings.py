@@ -25,18 +25,10 @@ class Pay(RewardSettings, BaseConfig):
 def reward(
     start: Start, task: TaskSpec, changes: Mapping[str, Any], path: Path
 ) -> tuple[RewardScale, Pay]:
-    """Returns the reward settings of a recorded episode, after some of them were changed.
+    """Returns the scale and the other reward settings of a recorded episode, after `changes` by name.
 
-    Returns two objects: first the scale, by which scores become rewards; then all other settings.
-
-    Args:
-        start: the first line of the trajectory.
-        task: the task, whose scale is used if the trajectory contains none.
-        changes: new values for fields of `RewardScale` and `Pay`, by name.
-        path: the trajectory's file, for error messages.
-
-    Raises:
-        ConfigError: a setting has a value that cannot be used, or a plugin cannot be imported.
+    The task's scale is used if the first line `start` of the trajectory has none. Raises ConfigError, which
+    names `path`, if a value is unusable or a plugin cannot be imported.
     """
     recorded = start.scale or task.reward_scale().model_dump()
     scale = {**recorded, **{n: v for n, v in changes.items() if n in RewardScale.model_fields}}
@@ -46,19 +38,10 @@ def reward(
 
 
 def harness(start: Start, path: Path) -> AirHarnessConfig:
-    """Returns the settings that air's own harness (its agent loop) had in a recorded episode.
+    """Returns the settings of air's own harness in a recorded episode, which decided what the model saw.
 
-    These settings decided what the model was shown.
-
-    A setting that was not recorded has its default value, and pydantic's `model_fields_set` does not contain
-    its name.
-
-    Args:
-        start: the first line of the trajectory.
-        path: the trajectory's file, for error messages.
-
-    Raises:
-        ConfigError: a setting has a value that cannot be used.
+    Pydantic's `model_fields_set` lists those that the first line `start` has; the others are defaults. Raises
+    ConfigError, which names `path`, if a value is unusable.
     """
     names = AirHarnessConfig.own_fields()
     recorded = {name: value for name, value in start.settings.items() if name in names}

@@ -1,8 +1,7 @@
-"""Grades recorded artefacts (the agent's graded files) again, and computes the reward from the new scores.
+"""Grades recorded artefacts again, and computes the reward from the new scores and changed settings.
 
-The reward settings can be changed. The artefacts are stored in files beside the trajectory, so the agent's
-actions are not repeated, and no agent's box is needed. The graders measure all scores again. The terms of the
-reward are computed from these scores, from the recorded counts and times, and from the settings.
+The artefacts lie beside the trajectory, so no action is repeated. The reward's terms come from the new
+scores, and from the recorded counts and times.
 """
 
 from __future__ import annotations
@@ -44,19 +43,12 @@ class Rescored:
 
     @property
     def matched(self) -> bool:
-        """Whether all new scores are equal to the recorded scores.
-
-        If no setting was changed, the new reward must also be equal to the recorded reward.
-        """
+        """Whether all scores, and without changed settings the reward, equal the recorded ones."""
         return not self.differences
 
 
 def check_names(changes: Mapping[str, Any]) -> None:
-    """Checks that every name in `changes` is a setting of a reward.
-
-    Raises:
-        ConfigError: a name is not a setting of a reward.
-    """
+    """Raises ConfigError if a name in `changes` is not a setting of a reward."""
     known = {*RewardScale.model_fields, *Pay.model_fields}
     for name in changes:
         if name not in known:
@@ -70,16 +62,10 @@ def check_names(changes: Mapping[str, Any]) -> None:
 async def rescore(
     trajectory: Trajectory, grader: Grader, changes: Mapping[str, Any], options: ReplayOptions
 ) -> Rescored:
-    """Grades the artefacts of one trajectory again, and computes the episode's reward from the new scores.
+    """Grades the artefacts of one trajectory again; returns the new reward and all differences.
 
-    Returns the new reward, the new scores, and their differences from the recorded values.
-
-    Args:
-        changes: new values for settings of the reward, by name: fields of `RewardScale` and of `Pay`.
-
-    Raises:
-        UsageError: the episode failed, has no artefacts, or a change is invalid.
-        InfrastructureError: a grader failed.
+    `changes` are new values for fields of `RewardScale` and `Pay`. Raises UsageError if the episode failed,
+    has no artefacts, or a change is invalid, and InfrastructureError if a grader failed.
     """
     start, end, where = trajectory.start, trajectory.end, str(trajectory.path)
     if start is None or end is None or not end.ok or end.reward is None:
@@ -126,12 +112,9 @@ class _Regraded:
 async def _regrade(
     trajectory: Trajectory, grader: Grader, task: TaskSpec, done: Rescored, pay: DeltaReward
 ) -> _Regraded:
-    """Grades every artefact of a trajectory again, and returns the new scores.
+    """Grades every artefact of a trajectory again, and adds delta rewards and differences to `done`.
 
-    Also adds to `done` the delta rewards, and the differences between new and recorded scores.
-
-    Raises:
-        ConfigError: an artefact was not stored, or its file has changed.
+    Raises ConfigError if an artefact was not stored, or its file has changed.
     """
     folder, where = trajectory.path.parent, str(trajectory.path)
     regraded = _Regraded()
@@ -173,10 +156,7 @@ def _kept(folder: Path, kept: str, digest: str, where: str) -> Artefact:
 async def _graded(
     grader: Grader, task: TaskSpec, artefact: Artefact, split: Split
 ) -> tuple[float | None, float | None]:
-    """Grades one artefact; returns its score and the standard error of the score.
-
-    Returns None in place of both values if the artefact is missing or malformed.
-    """
+    """Returns an artefact's score and its standard error; both None for a bad artefact."""
     try:
         grade = await grader.grade(task, artefact, split=split, seed=0)
     except ArtefactError:

@@ -1,8 +1,6 @@
-"""Replays recorded episodes: repeats every action in a fresh box, without a model.
+"""Replays recorded episodes: repeats every action in a fresh box, without a model, and compares the results.
 
-The results are compared with the record (`air.replay.comparison`): observations, the texts that the model is
-shown, exit codes, and scores. Every artefact is graded again, so grades that an earlier run stored are not
-used. A replay needs no network, unless the task allows its agent to reach some network hosts.
+Every artefact is graded again. A replay needs no network, unless the task allows its agent some hosts.
 """
 
 from __future__ import annotations
@@ -27,15 +25,10 @@ from air.trajectories import Start, Trajectory
 
 
 class Replayer:
-    """Replays recorded episodes in boxes, and compares each result with the record.
+    """Replays recorded episodes in boxes; `async with` opens the pools of boxes.
 
-    Async context manager: `async with` opens the pools of boxes and yields this object.
-
-    Args:
-        options: the kind of box, the image, and how strictly results are compared.
-        at_once: the highest number of agents' boxes that run at the same time. The same limit applies to
-            grader boxes.
-        gpus: the GPUs for agents' boxes and for grader boxes, as `air.replay.restore.gpu_pools` returns them.
+    At most `at_once` agents' boxes, and as many grader boxes, run at once. `gpus` are the two pools of GPUs,
+    as `air.replay.restore.gpu_pools` returns them.
     """
 
     def __init__(
@@ -52,11 +45,7 @@ class Replayer:
         self._graders: dict[Provider, Grader] = {}
 
     async def __aenter__(self) -> Replayer:
-        """Opens the pools from which boxes are taken; returns this object.
-
-        Raises:
-            BoxStartError: the service that makes snapshots of boxes did not start.
-        """
+        """Opens the pools of boxes; raises BoxStartError if the snapshot service did not start."""
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="air-replay-"))
         self._grades = Path(folder)
         boxes, graders = self._gpus
@@ -72,9 +61,7 @@ class Replayer:
     async def replay(self, trajectory: Trajectory) -> Replayed:
         """Replays one trajectory; returns the result of the comparison with its record.
 
-        Raises:
-            UsageError: the trajectory cannot be replayed; the text is the reason.
-            InfrastructureError: a box or a grader failed.
+        Raises UsageError if it cannot be replayed, and InfrastructureError if a box or a grader failed.
         """
         start = _start(trajectory)
         task = load_task(start, trajectory.path, self._options)
@@ -102,13 +89,9 @@ class Replayer:
         return done
 
     def grader_of(self, trajectory: Trajectory) -> Grader:
-        """Returns a grader for the artefacts of a trajectory.
+        """Returns a grader for a trajectory's artefacts, in boxes of the chosen or else the recorded kind.
 
-        The grader's boxes are of the kind (`docker` or `process`) that the options name. If the options name
-        none, they are of the recorded kind.
-
-        Raises:
-            ConfigError: air did not record the trajectory.
+        Raises ConfigError if air did not record the trajectory.
         """
         start = _start(trajectory)
         return self._grader(self._options.provider or OF_ISOLATION[start.isolation].provider)
@@ -122,10 +105,7 @@ class Replayer:
         skip: int,
         stack: AsyncExitStack,
     ) -> Play:
-        """Starts a box, and repeats the first `skip` steps of a recorded episode in it, without comparison.
-
-        Returns the episode in the state after these steps. The object `stack` later closes the box.
-        """
+        """Repeats the first `skip` steps without comparison in a new box, which `stack` later closes."""
         spec = task.box_spec(provider)
         if image := self._options.image or start.image:
             if not image.isprintable():

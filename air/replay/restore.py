@@ -61,13 +61,9 @@ class Play:
     harness: AirHarnessConfig
 
     async def go(self, steps: int) -> None:
-        """Repeats the actions of the first `steps` steps.
+        """Repeats the actions of the first `steps` steps, with the recorded scores and no grading.
 
-        Nothing is graded: the scores of these steps are taken from the record.
-
-        Raises:
-            ConfigError: a recorded action or score is invalid.
-            BoxDiedError: the box is gone.
+        Raises ConfigError if a recorded action or score is invalid, and BoxDiedError if the box is gone.
         """
         path = self.trajectory.path
         for step in self.trajectory.steps[:steps]:
@@ -83,10 +79,7 @@ class Play:
                 self.world.submitted = True
 
     def carried(self, box: Box) -> Play:
-        """Returns the same episode, in the same state, but in the box `box` instead of its present box.
-
-        The workspace of `box` must already be a copy of the present box's workspace.
-        """
+        """Returns the same episode in `box`, whose workspace must be a copy of the present one."""
         world = self.world
         return Play(
             self.trajectory,
@@ -111,10 +104,8 @@ async def begin(
 ) -> Play:
     """Puts the task's files into the new box `box`; returns the episode before its first step.
 
-    Raises:
-        ConfigError: the action format is unknown, or a recorded setting has a value that cannot be used.
-        MissingError: a plugin that the episode used cannot be imported.
-        InfrastructureError: the task's data could not be prepared, or the box failed.
+    Raises ConfigError if a recorded setting is unusable, MissingError if a plugin cannot be imported, and
+    InfrastructureError if the task's data or the box failed.
     """
     played = format_of(start, trajectory.path)
     scale, paid = recorded_settings.reward(start, task, {}, trajectory.path)
@@ -129,11 +120,9 @@ async def begin(
 
 
 def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
-    """Finds the task of a recorded episode on this machine, and returns it.
+    """Finds the task of a recorded episode on this machine.
 
-    Raises:
-        MissingError: the task does not exist on this machine.
-        ConfigError: the task's files have changed since the recording, and `changed_task` is not set.
+    Raises MissingError if it is not here, and ConfigError if its files changed without `changed_task`.
     """
     roots = (*options.task_roots, *map(Path, start.task_roots))
     mlgym = options.mlgym_root or (Path(start.mlgym_root) if start.mlgym_root else None)
@@ -150,15 +139,10 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
 def gpu_pools(
     wanted: Wanted, files: Iterable[Path], options: ReplayOptions, *, boxes: bool
 ) -> tuple[GpuPool, GpuPool]:
-    """Returns two pools of GPUs for replays: one for agents' boxes and one for grader boxes.
+    """Returns two pools of GPUs for replays of `files`: one for agents' boxes and one for grader boxes.
 
-    Args:
-        wanted: the GPUs, as the flag `--gpus` names them.
-        files: the trajectories of the episodes.
-        boxes: whether the episodes' actions are repeated; if not, only their artefacts are graded.
-
-    Raises:
-        ConfigError: there are too few GPUs, or one does not exist.
+    `wanted` is as the flag `--gpus`; without `boxes`, artefacts are only graded. Raises ConfigError if there
+    are too few GPUs, or one does not exist.
     """
     most = kept = 0
     for path in files:
@@ -174,13 +158,9 @@ def gpu_pools(
 
 
 def format_of(start: Start, path: Path) -> ActionFormat:
-    """Returns the action format of a recorded episode.
+    """Returns the action format of a recorded episode; older ones show it only in the system prompt.
 
-    Older trajectories do not name the format. It is then recognised by its text in the system prompt.
-
-    Raises:
-        ConfigError: the format cannot be recognised.
-        MissingError: the format is a plugin that cannot be imported.
+    Raises ConfigError if it cannot be recognised, and MissingError if it is a plugin that is not here.
     """
     if start.format:
         return actions.get(start.format)
@@ -193,14 +173,8 @@ def format_of(start: Start, path: Path) -> ActionFormat:
 def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
     """Returns the recorded action of a step, or None if the model's reply was not an action.
 
-    Args:
-        step: the recorded step.
-        played: the action format of the episode.
-        path: the trajectory's file, for error messages.
-
-    Raises:
-        ConfigError: the action uses a tool that the format does not have, or the reply in an older
-            trajectory cannot be parsed.
+    Raises ConfigError, which names `path`, if the format `played` lacks its tool or cannot parse an older
+    reply.
     """
     where = f"{path}: step {step.turn}"
     if step.call is not None:

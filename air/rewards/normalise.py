@@ -20,10 +20,7 @@ Normalise = Literal["linear", "log-gap", "none"]
 
 
 class Scale(Protocol):
-    """Interface: the settings of a task that define how its scores are normalised.
-
-    `air.tasks.spec.RewardScale` implements this interface.
-    """
+    """Interface of a task's settings that define how its scores are normalised, such as `RewardScale`."""
 
     @property
     def direction(self) -> Direction: ...
@@ -55,17 +52,10 @@ def phi(
 ) -> float:
     """Returns the normalised score φ: 0 at the baseline, 1 at the target, limited to the range `clip`.
 
-    Args:
-        score: the value of the primary metric, not normalised.
-        baseline, target: the scores whose φ is 0 and 1; not used if `normalise` is "none".
-        direction: whether a higher or a lower score is better; used only if `normalise` is "none".
-        normalise: the name of the formula that computes φ; the module's docstring lists the three formulas.
-        optimum: the best possible score; required if `normalise` is "log-gap".
-        clip: the smallest and the largest φ that can be returned.
-
-    Raises:
-        ValueError: the score is not finite; the target equals the baseline; or, with `log-gap`, the optimum
-            is None or equals the baseline or the target.
+    `normalise` names a formula of the module's docstring. `optimum`, the best possible score, is for
+    "log-gap" only; `direction` is for "none" only, which ignores baseline and target. Raises ValueError if
+    the score is not finite, the target equals the baseline, or "log-gap" has no optimum or it equals one of
+    them.
     """
     if not math.isfinite(score):
         raise ValueError(f"a score must be finite, got {score}")
@@ -102,10 +92,8 @@ def phi_error(scale: Scale, score: float, stderr: float) -> float:
         log-gap   |dφ/ds| = 1 / (ln 10 · |s − optimum| · |g(target) − g(baseline)|)
         none      |dφ/ds| = 1
 
-    The formula is exact to first order. The result is limited to the width of the range `scale.phi_clip`.
-
-    Raises:
-        ValueError: `stderr` is negative or NaN, or `log-gap` lacks an optimum.
+    It is exact to first order, and at most the width of `scale.phi_clip`. Raises ValueError if `stderr` is
+    negative or NaN, or `log-gap` lacks an optimum.
     """
     if not stderr >= 0:
         raise ValueError(f"a standard error is at least 0, got {stderr}")

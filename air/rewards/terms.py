@@ -101,9 +101,8 @@ Term = Callable[[EpisodeFacts, RewardSettings], float]
 def reward_terms(facts: EpisodeFacts, settings: RewardSettings) -> dict[str, float]:
     """Returns a dict: name of each term of an episode's reward -> value. The reward is the sum of the values.
 
-    Raises:
-        ValueError: the facts are impossible, such as a negative time.
-        InfrastructureError: a function in `settings.terms` failed, or did not return a finite number.
+    Raises ValueError if the facts are impossible, such as a negative time, and InfrastructureError if a
+    function in `settings.terms` failed, or did not return a finite number.
     """
     values = {name: term(facts, settings) for name, term in TERMS.items()}
     for path, weight in settings.terms.items():
@@ -127,18 +126,14 @@ def format_errors(facts: EpisodeFacts, settings: RewardSettings) -> float:
 
 
 def failed_validates(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the term `failed_validates`, which is 0 or negative.
-
-    It is the penalty for validates whose artefact was missing or malformed.
-    """
+    """Returns the term `failed_validates`: the penalty, at most 0, for missing or malformed artefacts."""
     return 0.0 - settings.validate_penalty * sum(score is None for score in facts.scores)
 
 
 def time_used(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the term `time`, which is 0 or negative: the penalty for the used share of the time limit.
+    """Returns the term `time`: the penalty, at most 0, for the used share of the time limit.
 
-    Raises:
-        ValueError: the time limit is not positive, or the used time is negative or not a number.
+    Raises ValueError if the time limit is not positive, or the used time is negative or not a number.
     """
     if not facts.limit > 0 or not facts.seconds >= 0:
         raise ValueError(f"{facts.seconds} s of {facts.limit} s is no share of a limit")
@@ -146,14 +141,10 @@ def time_used(facts: EpisodeFacts, settings: RewardSettings) -> float:
 
 
 def final_score(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the term `test_score`: `settings.test_weight` times the normalised test score.
+    """Returns the term `test_score`: `settings.test_weight` times φ of the test score, 0 before it exists.
 
-    The term is 0 if the last artefact has not been graded on the test split yet. An artefact that could not
-    be scored counts as the lowest normalised score (`scale.phi_clip[0]`), so that deleting a bad artefact
-    never earns anything.
-
-    Raises:
-        ValueError: the test score is not finite.
+    An artefact that could not be scored has the lowest φ (`scale.phi_clip[0]`), so that deleting a bad
+    artefact never earns anything. Raises ValueError if the test score is not finite.
     """
     if not facts.finished or settings.test_weight == 0:
         return 0.0

@@ -1,7 +1,4 @@
-"""Defines the interface of worlds: the methods `reset`, `step` and `close`.
-
-A world is what an agent acts in during one episode, such as a task in a box.
-"""
+"""The interface of worlds: what an agent acts in during one episode, such as a task in a box."""
 
 from __future__ import annotations
 
@@ -10,8 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 
 class Refusal(Exception):
-    """Exception for an action that the world refuses. The world itself catches the exception and shows the
-    message to the agent."""
+    """Exception for an action that the world refuses. The world shows its message to the agent."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +43,7 @@ class Validation:
     digest: str = ""
     """The digest of the graded artefact's files; empty if the artefact could not be copied out of the box."""
     kept: str = ""
-    """The text that tells where a copy of the artefact is stored, as `ResearchWorld.keep` returned it; empty
-    if no copy was stored."""
+    """Where a copy of the artefact is stored, as `ResearchWorld.keep` returned it; empty if nowhere."""
     seconds: float = 0.0
     """Wall time of the grading in seconds, including the wait for a grader box."""
     remembered: bool = False
@@ -74,10 +69,7 @@ ActionT = TypeVar("ActionT", contravariant=True)
 
 
 class World(Protocol[ActionT]):
-    """The interface of a world, which is what an agent acts in during one episode.
-
-    All methods raise `InfrastructureError` after a failure that the agent did not cause.
-    """
+    """The interface of a world. All methods raise `InfrastructureError` if something but the agent fails."""
 
     async def reset(self, seed: int) -> Observation:
         """Starts an episode and returns the first observation."""
@@ -88,8 +80,5 @@ class World(Protocol[ActionT]):
         ...
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode and returns facts about the episode, such as scores.
-
-        This method can be called again; only the first call ends the episode.
-        """
+        """Ends the episode (only the first call does) and returns facts about it, such as scores."""
         ...

@@ -1,8 +1,7 @@
 """Reads and writes text files in a box, for the agent's tools.
 
-All access uses the methods `read` and `write` of the box, which do not follow symbolic links and stay in the
-box's writable folders. So call `resolve` first, which returns a path without symbolic links. Writing does not
-change a file's permissions.
+`read` and `write` of a box follow no symbolic links, so call `resolve` first, which returns a path without
+them.
 """
 
 from __future__ import annotations
@@ -47,15 +46,9 @@ class BoxFiles:
         self._box = box
 
     async def look(self, *argv: str, at: str = "/", max_bytes: int = 64_000) -> ExecResult:
-        """Runs a program in the box, and returns its result. Use it only for programs that change nothing.
+        """Runs a program that changes nothing in the folder `at` of the box, and returns its result.
 
-        Args:
-            argv: the name of the program and its arguments.
-            at: the folder in which the program runs.
-            max_bytes: largest size of the output; longer output is cut.
-
-        Raises:
-            Refusal: the program could not run in the folder `at`, or took longer than `LOOK_SECONDS`.
+        Raises Refusal if the program could not run there, or took longer than `LOOK_SECONDS`.
         """
         command = ["env", "-C", at, *argv]
         done = await self._box.exec(command, timeout=LOOK_SECONDS, cwd="/", max_bytes=max_bytes)
@@ -66,16 +59,9 @@ class BoxFiles:
         return done
 
     async def resolve(self, path: str, cwd: str) -> str:
-        """Returns the absolute path without symbolic links for `path`, by a command in the box.
+        """Returns the absolute path without symbolic links for `path`, which is relative to `cwd`.
 
-        The file does not have to exist.
-
-        Args:
-            path: an absolute path, or a path relative to `cwd`.
-            cwd: the working directory of the agent's shell.
-
-        Raises:
-            Refusal: the path cannot be resolved.
+        The file does not have to exist. Raises Refusal if the path cannot be resolved.
         """
         path = posixpath.join(cwd, path)
         done = await self.look("realpath", "-mz", "--", path)
@@ -84,19 +70,12 @@ class BoxFiles:
         return done.stdout.decode("utf-8", "surrogateescape").rstrip("\0")
 
     async def mode(self, path: str) -> int | None:
-        """Returns a number with the file type and permission bits of `path`, as in `os.stat_result.st_mode`.
-
-        Returns None if `path` does not exist.
-        """
+        """Returns `st_mode` (file type and permission bits) of `path`, or None if it does not exist."""
         done = await self.look("stat", "-c", "%f", "--", path)
         return int(done.stdout, 16) if done.ok else None
 
     async def folder(self, path: str, cwd: str) -> str:
-        """Checks that `path` is an existing folder, and returns its absolute path without symbolic links.
-
-        Raises:
-            Refusal: `path` is not an existing folder.
-        """
+        """Returns the real path of an existing folder; raises Refusal if `path` is not one."""
         found = await self.resolve(path, cwd)
         mode = await self.mode(found)
         if mode is None or not stat.S_ISDIR(mode):
@@ -104,14 +83,7 @@ class BoxFiles:
         return found
 
     async def read(self, path: str) -> TextFile:
-        """Reads and returns a text file.
-
-        Args:
-            path: the file's path, as returned by `resolve`.
-
-        Raises:
-            Refusal: the file cannot be read, or is not a text file.
-        """
+        """Reads a text file at a path from `resolve`; raises Refusal if it cannot be read or is not text."""
         try:
             data = await self._box.read(path, max_bytes=FILE_BYTES)
         except BoxFileError as error:
@@ -124,14 +96,9 @@ class BoxFiles:
             return TextFile(path, data.decode("utf-8", "replace"), exact=False)
 
     async def write(self, path: str, text: str) -> None:
-        """Writes a text file as UTF-8. The permissions of an existing file do not change.
+        """Writes a text file as UTF-8 at a path from `resolve`, and keeps an existing file's permissions.
 
-        Args:
-            path: the file's path, as returned by `resolve`.
-            text: the new content.
-
-        Raises:
-            Refusal: the file is read-only, or cannot be written.
+        Raises Refusal if the file is read-only, or cannot be written.
         """
         mode = await self.mode(path)
         if mode is not None:

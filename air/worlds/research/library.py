@@ -1,8 +1,7 @@
 """The agent's tools that search for papers and extract the text of PDFs, for tasks with network access.
 
-The downloads run in the agent's box, so the tools reach no more hosts than the box does. The tools also
-refuse every host that the task does not list. The program `pdftotext`, which extracts the text of a PDF, must
-be in the task's image.
+The downloads run in the agent's box, and only from hosts that the task lists. The task's image must have the
+program `pdftotext`.
 """
 
 from __future__ import annotations
@@ -39,23 +38,15 @@ except (OSError, ValueError) as error:
 
 
 def offered(hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> tuple[str, ...]:
-    """Returns the names of the tools for papers that are available to the agent.
-
-    Args:
-        hosts: the hosts that the task allows the box to reach.
-        search_url: the address of the search service for papers.
-    """
+    """Returns the names of the available tools: `hosts` are those that the box may reach."""
     search = ("literature_search",) if _is_on(search_url, hosts) else ()
     return (*search, "parse_pdf_url") if hosts else ()
 
 
 class Library:
-    """The tools for papers in one box: a search for papers, and the text of a PDF.
+    """The tools for papers in one box, which may reach `hosts`.
 
-    Args:
-        box: the agent's box, in which the downloads run.
-        hosts: the hosts that the task allows the box to reach.
-        search_url: the address of the search service, which must have Semantic Scholar's interface.
+    `search_url` is a search service with Semantic Scholar's interface.
     """
 
     def __init__(self, box: Box, hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> None:
@@ -64,11 +55,9 @@ class Library:
         self._search_url = search_url
 
     async def search(self, query: str, count: str = str(_PAPERS)) -> str:
-        """Searches for papers through the network. Returns a text with at most `count` papers, best first.
+        """Returns a text with at most `count` papers, best first.
 
-        Raises:
-            Refusal: the task does not allow the search host, the host does not answer, or `count` is not a
-                number from 1 to 20.
+        Raises Refusal if the search host is not allowed or does not answer, or `count` is not 1 to 20.
         """
         if not count.isascii() or not count.isdigit() or not 1 <= int(count[:4]) <= MOST_PAPERS:
             raise Refusal(f"{count:.40} is no number from 1 to {MOST_PAPERS}.")
@@ -84,11 +73,7 @@ class Library:
         return "\n\n".join(rows) or "Nothing was found."
 
     async def pdf(self, url: str) -> str:
-        """Downloads the PDF at `url` and returns its text.
-
-        Raises:
-            Refusal: the task does not allow the host, or the PDF cannot be downloaded or read.
-        """
+        """Returns the text of a PDF; raises Refusal if its host is not allowed or it cannot be read."""
         done = await self._fetch(url, "pdf")
         return done.text if done.stdout.strip() else "It holds no text."
 

@@ -1,8 +1,7 @@
 """Finds the lint errors that an agent's edit adds to a Python file.
 
-The linter reports undefined names (F821), undefined names in `__all__` (F822), duplicate arguments (F831),
-and errors of indentation (E111, E112, E113), syntax (E999) and tokens (E902). It uses pyflakes, pycodestyle
-and Python's own parser, in the version of Python that runs air, which can differ from the box's version.
+They are undefined names (F821, F822), duplicate arguments (F831), and errors of indentation (E111, E112,
+E113), syntax (E999) and tokens (E902), for the version of Python that runs air, not the box's.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from pathlib import Path
 from air.errors import InfrastructureError
 
 MAX_BYTES = 500_000
-"""The largest size, in bytes, of the text before and the text after an edit together; larger texts are not
-linted."""
+"""The largest size, in bytes, of the texts before and after an edit together; larger ones are not linted."""
 SECONDS = 30.0
 _BROKEN = {"E902", "E999"}
 _PROGRAM = Path(__file__).with_name("lint_program.py")
@@ -49,17 +47,10 @@ class Verdict:
 
 
 async def judge(before: str, after: str) -> Verdict:
-    """Lints a file's text before and after an edit. Returns the errors that the edit adds, and all others.
+    """Lints a text before and after an edit. Returns the errors that the edit adds, and all others.
 
-    If the text before the edit does not parse, no error counts as added, because the linter sees only the
-    first error of such a text. So the agent can repair the file step by step.
-
-    Args:
-        before: the text before the edit.
-        after: the text after the edit.
-
-    Raises:
-        InfrastructureError: the linter program failed.
+    If the text before does not parse, no error counts as added, so that the agent can repair it step by step.
+    Raises InfrastructureError if the linter program failed.
     """
     if len(before.encode("utf-8", "replace")) + len(after.encode("utf-8", "replace")) > MAX_BYTES:
         return Verdict(given_up=f"before and after have more than {MAX_BYTES} bytes")
@@ -74,10 +65,7 @@ async def judge(before: str, after: str) -> Verdict:
 
 
 def _beyond(was: list[Finding], now: list[Finding]) -> list[Finding]:
-    """Returns the errors that are new in `now`: `was` does not contain them, or contains them fewer times.
-
-    Only code and message are compared, because an edit moves lines.
-    """
+    """Returns the errors that `was` contains fewer times, by code and message: an edit moves lines."""
     left = Counter((one.code, one.message) for one in was)
     new = []
     for one in now:
@@ -89,10 +77,7 @@ def _beyond(was: list[Finding], now: list[Finding]) -> list[Finding]:
 
 
 async def _ask(texts: list[str]) -> list[list[Finding]] | str:
-    """Runs the linter in a separate process.
-
-    Returns the errors in each text, or a string with the reason why the texts could not be linted.
-    """
+    """Lints in a separate process. Returns each text's errors, or the reason why they were not linted."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", str(_PROGRAM)),
         stdin=asyncio.subprocess.PIPE,

@@ -1,9 +1,7 @@
-"""The program that lints Python texts.
+"""The program that lints Python texts, in a separate process because a text may crash Python's parser.
 
-It runs in a separate process, because an agent's text may crash Python's parser. The program reads
-`{"texts": [...]}` from standard input and writes `{"found": [[[code, line, message], ...], ...]}`, or
-`{"given_up": reason}` if a text is too large or too deeply nested for the parser. The texts are parsed and
-never executed.
+It reads `{"texts": [...]}` from standard input and writes `{"found": [[[code, line, message], ...], ...]}`,
+or `{"given_up": reason}` if a text is too large or too deeply nested. It never executes a text.
 """
 
 from __future__ import annotations
@@ -49,8 +47,7 @@ class _Report(pycodestyle.BaseReport):  # type: ignore[misc]  # it ships no type
 def lint(text: str) -> list[Found]:
     """Returns the errors in one Python text as (code, line, message), sorted by line.
 
-    Raises:
-        RecursionError, MemoryError: the text is too large or too deeply nested for the parser.
+    Raises RecursionError or MemoryError if the text is too large or too deeply nested for the parser.
     """
     text = text.removeprefix("\ufeff")  # a byte order mark is no error
     found = _indentation(text)

@@ -1,5 +1,4 @@
-"""The notes that an agent writes for itself during one episode. They are stored outside the box, and no other
-episode sees them."""
+"""The notes that an agent writes for itself during one episode. They are stored outside the box."""
 
 from __future__ import annotations
 
@@ -23,11 +22,9 @@ class Memory:
         self._notes: list[str] = []
 
     def write(self, text: str) -> int:
-        """Adds a note and returns the number of notes, which is also the number of the new note.
+        """Adds a note and returns the number of notes, which is also the new note's number.
 
-        Raises:
-            Refusal: the note has more than `NOTE_BYTES` bytes, or all notes together would have more than
-                `NOTES_BYTES` bytes.
+        Raises Refusal if the note exceeds `NOTE_BYTES`, or all notes together `NOTES_BYTES`.
         """
         size = len(text.encode("utf-8", "replace"))
         if size > NOTE_BYTES:
@@ -38,7 +35,7 @@ class Memory:
         return len(self._notes)
 
     def read(self, query: str) -> str:
-        """Returns a text with at most `SHOWN` notes that have words in common with `query`, best first.
+        """Returns a text with at most `SHOWN` notes that share words with `query`, best first.
 
         A word that few notes contain counts more. Of two equally good notes, the later note comes first.
         """

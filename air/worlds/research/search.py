@@ -1,7 +1,6 @@
-"""The agent's search tools, which search files for a text, or find files by name.
+"""The agent's search tools, which search files for a literal text, or find files by name.
 
-A search with more than 100 results is refused. Text is searched for literally, not as a pattern. Hidden files
-and folders are skipped, and a search for text also skips binary files. Symbolic links are not followed.
+More than 100 results are refused. Hidden and (for texts) binary files are skipped, links not followed.
 """
 
 from __future__ import annotations
@@ -17,12 +16,9 @@ _VISIBLE = ("--exclude=.?*", "--exclude-dir=.?*")
 
 
 async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
-    """Searches the files below a folder, and returns a text that lists the files that contain `text`.
+    """Returns a text that lists the files below a folder that contain `text`, with the number of such lines.
 
-    Each line of the result has a file's path and the number of the file's lines that contain `text`.
-
-    Raises:
-        Refusal: more than 100 files contain the text, or the search took too long.
+    Raises Refusal if there are more than 100 files, or the search took too long.
     """
     recursive = (*_GREP, *_VISIBLE, "-rl")
     listed = await files.look(*recursive, "-e", text, ".", at=folder, max_bytes=_LIST_BYTES)
@@ -38,11 +34,7 @@ async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
 
 
 def in_file(file: TextFile, text: str) -> str:
-    """Returns a text with the lines of a file that contain `text`, each with its line number.
-
-    Raises:
-        Refusal: more than 100 lines contain the text.
-    """
+    """Returns the numbered lines that contain `text`; raises Refusal if there are more than 100."""
     hits = [(n, line) for n, line in enumerate(file.lines, start=1) if text in line]
     if len(hits) > MOST:
         raise Refusal(f"{len(hits)} lines of {file.path} hold {text!r}. Narrow it down.")
@@ -53,12 +45,9 @@ def in_file(file: TextFile, text: str) -> str:
 
 
 async def by_name(files: BoxFiles, name: str, folder: str) -> str:
-    """Searches below a folder, and returns a text that lists the files whose name matches `name`.
+    """Returns a text that lists the files below a folder whose name matches `name` (wildcards `*`, `?`).
 
-    In `name`, `*` and `?` are wildcards.
-
-    Raises:
-        Refusal: more than 100 names match, or the search took too long.
+    Raises Refusal if there are more than 100 files, or the search took too long.
     """
     hidden = ("-name", ".?*", "-prune", "-o")
     test = ("-type", "f", "-name", name, "-print0")
@@ -71,15 +60,9 @@ async def by_name(files: BoxFiles, name: str, folder: str) -> str:
 
 
 def _names(listed: bytes, truncated: bool, what: str) -> list[str]:
-    """Returns the file names in the output of a search program, in which a NUL byte ends each name.
+    """Returns the file names, each ended by a NUL byte, in the output of a search program.
 
-    Args:
-        listed: the output.
-        truncated: whether the output was cut because it was too long.
-        what: a description of the search results for the error message.
-
-    Raises:
-        Refusal: there are more than 100 names, or the output was cut.
+    Raises Refusal, which calls the results `what`, if there are over 100 or the output was `truncated`.
     """
     names = listed.decode("utf-8", "surrogateescape").split("\0")[:-1]
     if truncated or len(names) > MOST:

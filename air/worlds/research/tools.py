@@ -1,9 +1,7 @@
 """The tools of the `mlgym` action format, for one agent in one box.
 
-The tools run outside the box, in the process that drives the episode. Until the episode ends, the tools store
-the open file, the lines in view, the working directory and the notes. They act on the box only through the
-box's methods `read`, `write` and `exec`. A mistake of the agent becomes an observation, and only an
-infrastructure failure raises an exception.
+They run outside the box and act on it through its methods. The open file, the lines in view, the working
+directory and the notes last for the episode. A mistake of the agent becomes an observation.
 """
 
 from __future__ import annotations
@@ -39,8 +37,8 @@ class ToolSettings:
     memory: bool = False
     """Whether the agent can write and read notes."""
     hosts: tuple[str, ...] = ()
-    """The network hosts that the task allows the box to reach. Empty: the agent can neither search for papers
-    nor read them."""
+    """The hosts that the task's box may reach. Empty: the agent can neither search for papers nor read
+    them."""
     search_url: str = SEARCH_URL
     """The address of the search service for papers."""
 
@@ -53,11 +51,7 @@ class ToolSettings:
 
 @dataclass
 class View:
-    """The agent's view of the open file.
-
-    It consists of the file's path, the number of the first line in view (counted from 1), and the file's
-    number of lines when the file was last shown.
-    """
+    """The open file: its path, the first line in view (from 1), and its number of lines when last shown."""
 
     path: str
     first: int = 1
@@ -93,11 +87,7 @@ class Tools:
         }
 
     def standing(self, left: int | None) -> Standing:
-        """Returns the agent's situation: remaining turns, working directory and open file.
-
-        Args:
-            left: the number of remaining turns; None if turns are not limited.
-        """
+        """Returns the agent's situation; `left` is the number of remaining turns (None: not limited)."""
         shown = ""
         if (view := self._view) is not None:
             last = min(view.first + self.settings.window - 1, view.total)
@@ -105,12 +95,9 @@ class Tools:
         return Standing(left=left, cwd=one_line(self.shell.cwd), open_file=shown)
 
     def carried(self, box: Box) -> Tools:
-        """Returns a copy of these tools that acts on another box.
+        """Returns a copy of these tools, with the same shell, open file and notes, that acts on another box.
 
-        The copy has the same working directory, exported environment variables, open file and notes.
-
-        Args:
-            box: the other box; its workspace must be a copy of the workspace of the present box.
+        That box's workspace must be a copy of the present one.
         """
         other = Tools(box, self.settings)
         other.shell = self.shell.carried(box)
@@ -121,14 +108,9 @@ class Tools:
         return other
 
     async def call(self, call: ToolCall) -> Observation:
-        """Carries out a tool call and returns its result as an observation.
+        """Carries out a tool call; returns its result, or the reason of a refusal, as an observation.
 
-        If a tool refuses the call, for example because of a wrong argument, the observation contains the
-        reason.
-
-        Raises:
-            BoxDiedError: the box does not exist any more.
-            InfrastructureError: the linter program failed.
+        Raises BoxDiedError if the box is gone, and InfrastructureError if the linter program failed.
         """
         try:
             signature = SIGNATURES[call.name]
@@ -213,11 +195,8 @@ class Tools:
     ) -> str:
         """Replaces the lines `first` to `last` of a file by `body`. Returns a text with the changed lines.
 
-        If `last` < `first`, `body` is inserted before the line `first` and nothing is replaced.
-
-        Raises:
-            Refusal: the edit would add lint errors to a Python file, or the file is not UTF-8 text or cannot
-                be written.
+        If `last` < `first`, inserts before `first`. Raises Refusal if the edit would add lint errors, or the
+        file is not UTF-8 text or cannot be written.
         """
         if not file.exact:
             raise Refusal(f"{file.path} is not UTF-8 text: it can be shown, but not edited.")
@@ -291,11 +270,7 @@ def _wanted(call: ToolCall) -> str:
 
 
 def _line(word: str, file: TextFile) -> int:
-    """Checks that `word` is the number of a line in the file, and returns this number as an integer.
-
-    Raises:
-        Refusal: `word` is not a number, or the file has no such line.
-    """
+    """Returns `word` as a line number; raises Refusal if the file has no such line."""
     total = max(1, len(file.lines))
     if not word.isascii() or not word.isdigit() or not 1 <= int(word[:10]) <= total:
         raise Refusal(f"{word:.40} is no line of {file.path}, which has {total} lines.")

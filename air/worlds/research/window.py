@@ -1,7 +1,4 @@
-"""Formats a file's text for the agent: numbered lines, of which a limited number (the window) is shown.
-
-Long texts and long lines are cut, and each cut is marked in the text.
-"""
+"""Formats a file's text for the agent: numbered lines, of which a limited number (the window) is shown."""
 
 from __future__ import annotations
 
@@ -27,32 +24,17 @@ def join(lines: Sequence[str]) -> str:
 
 
 def around(line: int, total: int, window: int) -> int:
-    """Returns the number of the first line to show, so that `line` stands a little below the window's top.
-
-    Args:
-        line: the number of the line to show, counted from 1.
-        total: the number of lines in the file.
-        window: the number of lines that are shown at once.
-    """
+    """Returns the window's first line that shows `line` (from 1) of `total` a little below the top."""
     return clamp(line - window // 6, total, window)
 
 
 def clamp(first: int, total: int, window: int) -> int:
-    """Returns the number of the window's first line, changed as little as possible to stay within the file.
-
-    Args:
-        first: the wanted number of the window's first line, counted from 1.
-        total: the number of lines in the file.
-        window: the number of lines that are shown at once.
-    """
+    """Returns the window's first line, changed as little as possible to stay within `total` lines."""
     return max(1, min(first, total - window + 1))
 
 
 def numbered(lines: Sequence[str], first: int, last: int) -> str:
-    """Returns the lines `first` to `last` as one text, with the line number before each line.
-
-    Lines are counted from 1, and both ends are included.
-    """
+    """Returns the lines `first` to `last` (from 1, both included) with their numbers as one text."""
     shown = range(first, min(last, len(lines)) + 1)
     return "\n".join(f"{n}:{shortened(lines[n - 1])}" for n in shown)
 
@@ -65,19 +47,13 @@ def shortened(line: str) -> str:
 
 
 def one_line(path: str) -> str:
-    """Returns a path in the form in which a prompt shows it: one line of limited length.
-
-    Unprintable characters and line breaks become `?`, and the beginning of a long path is cut off.
-    """
+    """Returns a path for a prompt: `?` for unprintable characters, without the beginning if it is long."""
     shown = "".join(c if c.isprintable() else "?" for c in path)
     return shown if len(shown) <= PATH_CHARS else f"…{shown[-PATH_CHARS:]}"
 
 
 def bounded(text: str) -> tuple[str, bool]:
-    """Limits a text to `SHOWN_BYTES` bytes: if the text is longer, its middle is cut out.
-
-    Returns the text, and whether the text was cut.
-    """
+    """Cuts the middle out of a text above `SHOWN_BYTES`; returns the text, and whether it was cut."""
     data = text.encode("utf-8", "replace")
     over = len(data) - SHOWN_BYTES
     if over <= 0:

@@ -1,9 +1,8 @@
 """The research world: an agent works on a task in a box, and a grader scores its artefact.
 
-The agent's scripts and tools act in the box. The action `validate` copies the artefact out of the box and
-grades it on the validation split in a grader box. The reward is the change of the normalised score. The
-action `submit` does the same and ends the episode. If the artefact is missing or malformed, the agent sees
-this in the observation. An infrastructure failure raises `InfrastructureError`; the agent never sees it.
+The action `validate` grades the artefact on the validation split in a grader box; its reward is the change of
+the normalised score. `submit` does the same and ends the episode. A missing or malformed artefact is an
+observation; infrastructure failures raise `InfrastructureError`.
 """
 
 from __future__ import annotations
@@ -39,11 +38,10 @@ class Times:
     exec: float = 0.0
     grading: float = 0.0
     recording: float = 0.0
-    """Seconds spent on recording the episode, such as finding the files that a step changed. They do not
-    count as the agent's time."""
+    """Seconds spent on recording, such as finding changed files; not the agent's time."""
     agent: float = 0.0
-    """The agent's own time in seconds, without `grading` and `recording`. The time starts when the task's
-    files are in the box. This field is set at the end of the episode."""
+    """The agent's own time in seconds, from the task's files in the box on, without `grading` and
+    `recording`. Set at the end of the episode."""
 
     @contextmanager
     def as_recording(self) -> Iterator[None]:
@@ -57,39 +55,34 @@ class Times:
 
 @dataclass
 class ResearchWorld:
-    """The world of one episode, in which an agent works on one task in one box, and is graded.
-
-    Each episode needs a new object.
-    """
+    """The world of one episode: an agent works on one task in one box, and is graded."""
 
     task: TaskSpec
     box: Box
     grader: Grader
     pay: DeltaReward
     tools: Tools | None = None
-    """The tools of the action format, with a shell whose working directory remains the same between actions.
-    None: there are no tools, and every script begins in the workspace."""
+    """The tools of the action format; None: there are none, and every script begins in the workspace."""
     seed: int = 0
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
     submitted: bool = False
     grading: bool = False
-    """Whether a grading is in progress. If the episode runs out of time during a grading, the agent is not to
-    blame."""
+    """Whether a grading is in progress: if the time is over meanwhile, the agent is not to blame."""
     test_score: float | None = None
-    """The primary metric on the test split, measured once, at the end of the episode. None before the end, or
-    if the artefact is missing or malformed."""
+    """The primary metric on the test split, measured once, at the end. None before, or without a valid
+    artefact."""
     test_stderr: float | None = None
     """The standard error of `test_score`; None if the artefact was graded only once, with one seed."""
     on_validated: Callable[[], None] | None = None
-    """A function that is called after every validate. None: no function is called."""
+    """A function that is called after every validate."""
     finished: bool = False
     """Whether the artefact has been graded on the test split, so that the reward cannot change any more."""
     keep: Callable[[str, Mapping[str, bytes]], str] | None = None
-    """A function that stores a copy of the artefact before each grading. It is called in a thread with the
-    artefact's digest and files, and returns a text that tells where the copy is. None: no copy is stored."""
+    """Stores a copy of the artefact before each grading: it is called in a thread with the artefact's digest
+    and files, and returns where the copy is. None: no copy is stored."""
     test_artefact: tuple[str, str] = ("", "")
-    """Two texts about the artefact that was graded on the test split: its digest, and where its copy is."""
+    """The digest of the artefact that was graded on the test split, and where its copy is."""
     _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
@@ -103,19 +96,11 @@ class ResearchWorld:
         return Observation(text=describe(self.task))
 
     def standing(self, left: int | None) -> Standing:
-        """Returns the agent's situation: remaining turns, working directory and open file.
-
-        Args:
-            left: the number of remaining turns; None if turns are not limited.
-        """
+        """Returns the agent's situation; `left` is the number of remaining turns (None: not limited)."""
         return Standing(left=left) if self.tools is None else self.tools.standing(left)
 
     async def step(self, action: Action) -> Step:
-        """Carries out one action of the agent and returns its result.
-
-        This method runs the action's tool call or script. Then it grades the artefact if the action ends with
-        `validate` or `submit`.
-        """
+        """Runs the action's tool call or script, then grades the artefact on `validate` or `submit`."""
         answer = None if action.tool is None else await self._use(action.tool)
         result = await self._run(action.script) if action.script else None
         validation = None
@@ -137,8 +122,7 @@ class ResearchWorld:
     async def validate(self, *, automatic: bool = False) -> Validation:
         """Grades the artefact in the box on the validation split, and returns its score and reward.
 
-        Args:
-            automatic: true if this grading is made at the end of the episode, not requested by the agent.
+        `automatic` marks the grading at the end of an episode, which the agent did not request.
         """
         began = time.monotonic()
         self.grading = True  # stays True if this task is cancelled
@@ -151,10 +135,9 @@ class ResearchWorld:
         return validation
 
     async def finish(self) -> None:
-        """Ends the episode: grades the artefact once on the test split.
+        """Ends the episode: grades the artefact once on the test split. A second call does nothing.
 
-        If the agent did not submit, the artefact is first graded on the validation split once more. A second
-        call does nothing.
+        If the agent did not submit, the artefact is first graded on the validation split once more.
         """
         if self._closed:
             return
@@ -174,21 +157,16 @@ class ResearchWorld:
         self.finished = True
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode, and returns a dict of scores.
+        """Ends the episode, with `finish` if necessary.
 
-        The dict has the keys `score` (of the last validate), `best` (of all validates) and `test_score`. If
-        `finish` was not called, this method first grades the artefact on the test split.
+        Returns `score` (of the last validate), `best` (of all validates) and `test_score`.
         """
         await self.finish()
         return {"score": self.score, "best": self.best, "test_score": self.test_score}
 
     @property
     def agent_seconds(self) -> float:
-        """The agent's own time so far, in seconds.
-
-        The time starts when the task's files are in the box. The time of grading and recording does not
-        count.
-        """
+        """The agent's own time so far, in seconds, without grading and recording."""
         if self._closed:
             return self.times.agent
         others = self.times.grading + self.times.recording
@@ -201,18 +179,12 @@ class ResearchWorld:
 
     @property
     def score(self) -> float | None:
-        """The score of the last validate.
-
-        None if there was no validate, or if the artefact was missing or malformed at the last validate.
-        """
+        """The score of the last validate; None without one or without a valid artefact."""
         return self.validations[-1].score if self.validations else None
 
     @property
     def best(self) -> float | None:
-        """The best score of all validates so far; None if no validate has a score.
-
-        The task decides whether a higher or a lower score is better.
-        """
+        """The best score of all validates so far, in the task's direction; None if there is none."""
         scores = [v.score for v in self.validations if v.score is not None]
         if not scores:
             return None
