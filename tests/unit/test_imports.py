@@ -14,7 +14,7 @@ import pytest
 import air
 
 ROOT = Path(air.__file__).parent
-BASE = {"errors", "config", "paths", "aio"}
+BASE = {"errors", "config", "paths", "aio", "json_lines"}
 WORLDS = BASE | {"sandbox", "tasks", "rewards", "actions"}
 ENV = WORLDS | {"worlds", "trajectories"}
 ALLOWED: dict[str, set[str]] = {
@@ -22,12 +22,13 @@ ALLOWED: dict[str, set[str]] = {
     "config": {"errors"},
     "paths": {"errors"},
     "aio": set(),
+    "json_lines": {"errors"},
     "sandbox": BASE,
     "tasks": BASE | {"sandbox"},
     "worlds": WORLDS,
     "rewards": {"errors", "config"},
     "actions": {"errors", "config"},
-    "trajectories": {"errors", "config"},
+    "trajectories": {"errors", "config", "json_lines"},
     "env": ENV,
     "__init__": {"env", "errors"},
     "testing": ENV | {"env"},

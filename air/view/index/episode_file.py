@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from air.errors import ConfigError
+from air.json_lines import Mark, Tail, load
 from air.view.index.facts import Facts, Place, read_line
 from air.view.index.steps import Item, items
 from air.view.index.tables import translated
-from air.view.index.tail import Mark, Tail, load
 
 
 @dataclass(frozen=True)

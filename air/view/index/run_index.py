@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from air.json_lines import load
 from air.view.index.facts import Place
-from air.view.index.refresh import Progress, Refresher, no_progress
+from air.view.index.index_file import IndexFile, Progress, no_progress
 from air.view.index.tables import (
     COLUMNS,
     JOINED,
@@ -24,7 +25,6 @@ from air.view.index.tables import (
     translated,
 )
 from air.view.index.tables import where as condition
-from air.view.index.tail import load
 from air.view.render.run_metrics import TIMES
 
 __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
@@ -34,7 +34,7 @@ class RunIndex:
     """The index of one training run, which answers queries about its episodes. Call `refresh` first."""
 
     def __init__(self, folder: Path) -> None:
-        self._refresher = Refresher(folder)
+        self._refresher = IndexFile(folder)
         self._ask = self._refresher.ask
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from air.errors import MissingError
-from air.view.index.tail import parsed
+from air.json_lines import parsed
 
 
 @dataclass(frozen=True)

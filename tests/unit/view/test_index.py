@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from air.errors import ConfigError, MissingError, UsageError
+from air.json_lines import Mark, Tail
 from air.trajectories import Recorder
-from air.view.index.refresh import Refresher
+from air.view.index.index_file import IndexFile
 from air.view.index.run_index import Filter, RunIndex
 from air.view.index.tables import file_of
-from air.view.index.tail import Mark, Tail
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +127,7 @@ def test_only_what_was_appended_is_read(folder: Path) -> None:
     index = RunIndex(folder)
     index.refresh()
     path = folder / "trajectories" / "live.jsonl"
-    mark = Refresher(folder).marks()["live"]
+    mark = IndexFile(folder).marks()["live"]
     with path.open("a") as file:
         file.write('{"v": 1, "type": "step", "turn": 2, "action": "y", "code": 0}\n{"v": 1, "ty')
     tail = Tail(path, mark)
@@ -213,7 +213,7 @@ def test_a_broken_index_is_made_anew(folder: Path) -> None:
 
 def test_what_cannot_be_used_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingError, match="no such run"):
-        Refresher(folder / "nowhere")
+        IndexFile(folder / "nowhere")
     index = RunIndex(folder)
     index.refresh()
     one = index.episode("e0")

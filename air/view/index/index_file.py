@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from air.errors import MissingError
+from air.json_lines import Mark, Tail, changed
 from air.view.index.facts import Facts, integer, number, read_line, text
 from air.view.index.tables import FACTS, PLACES, file_of, opened, translated
-from air.view.index.tail import Mark, Tail, changed
 
 BATCH_FILES = 200
 """Number of trajectory files that are read in one transaction of the index's database."""
@@ -35,7 +35,7 @@ def no_progress(done: int, total: int) -> None:
     """Ignores the progress."""
 
 
-class Refresher:
+class IndexFile:
     """The SQLite file in the cache folder that indexes a training run; `refresh` keeps it up to date.
 
     `folder` has a folder `trajectories/`, or holds trajectories directly. Raises MissingError if there is no
