@@ -1,4 +1,7 @@
-"""Reads only those lines of a JSON-lines file that were appended since it was last read."""
+"""Reads JSON-lines files: a whole file (`read`), appended lines (`Tail`), or lines at known places (`load`).
+
+`read` refuses a malformed line. The others are for files that a view must show whatever they hold.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from air.errors import ConfigError
+from air.errors import ConfigError, boundary
 
 SEAL_BYTES = 64
 """A `Mark` stores this number of bytes before its offset. If the file has others, it was rewritten."""
@@ -75,6 +78,26 @@ class Tail:
         with self.path.open("rb") as file:
             file.seek(self.mark.offset - len(self.mark.seal))
             return file.read(len(self.mark.seal)) == self.mark.seal
+
+
+def read(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yields the JSON value of each line, after its place `FILE:NUMBER`; a half-written last line is skipped.
+
+    Raises ConfigError if the file cannot be read or a line is not JSON.
+    """
+    with (
+        boundary(ConfigError, f"cannot read {path}", OSError),
+        path.open(encoding="utf-8", errors="replace") as file,
+    ):
+        lines = file.readlines()
+    for number, text in enumerate(lines, start=1):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if number == len(lines) and isinstance(error, json.JSONDecodeError):
+                return
+            raise ConfigError("not JSON", where=f"{path}:{number}") from None
+        yield f"{path}:{number}", value
 
 
 def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:

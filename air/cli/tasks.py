@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from air.cli import flags
+from air.cli.output import print_columns
 
 if TYPE_CHECKING:
     from air.sandbox.pool.gpu_leases import GpuPool
@@ -283,7 +284,4 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             table.add_row(*row)
         console.print(table)
         return
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    for row in (header, *rows):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+    print_columns([header, *rows])

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from air import json_lines
 from air.errors import ConfigError
 from air.trajectories.trajectory_file import Recorder
 
@@ -242,22 +243,10 @@ def import_verifiers(path: Path, out: Path) -> list[Path]:
 
 
 def _traces(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        # `splitlines` would also split at U+2028 and similar characters, which verifiers does not escape.
-        lines = path.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    for number, text in enumerate(lines, start=1):
-        where = f"{path}:{number}"
-        try:
-            row = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            if number == len(lines) and isinstance(error, json.JSONDecodeError):
-                return
-            raise ConfigError("not JSON", where=where) from None
+    for place, row in json_lines.read(path):
         traces = row.get("traces", [row]) if isinstance(row, dict) else None
         if not isinstance(traces, list) or not all(_is_trace(one) for one in traces):
-            raise ConfigError("is no episode of verifiers", where=where)
+            raise ConfigError("is no episode of verifiers", where=place)
         yield from traces
 
 

@@ -7,7 +7,6 @@ best score (`best_attempt`) or its last score (`last_submission`).
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from air.errors import ConfigError, MissingError, boundary
+from air import json_lines
+from air.errors import ConfigError, MissingError
 from air.trajectories.outcome import Outcome, Start, outcome
 from air.trajectories.performance_profile import BASELINE, Profiles, TaskScores, profiles
 from air.trajectories.trajectory_file import trajectory_files
@@ -126,20 +126,11 @@ def _steps(path: Path) -> tuple[dict[str, Any], ...]:
     """Returns the rows of a `metrics.jsonl`, without a half-written last line; empty if there is no file."""
     if not path.is_file():
         return ()
-    with boundary(ConfigError, f"cannot read {path}", OSError):
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     rows = []
-    for number, line in enumerate(lines, start=1):
-        where = f"{path}:{number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            if number == len(lines):
-                break
-            raise ConfigError("not JSON", where=where) from None
+    for place, row in json_lines.read(path):
         reward = row.get("reward") if isinstance(row, dict) else ""
         if reward is not None and not (isinstance(reward, int | float) and math.isfinite(reward)):
-            raise ConfigError("is no row of metrics", where=where)
+            raise ConfigError("is no row of metrics", where=place)
         rows.append(row)
     return tuple(rows)
 

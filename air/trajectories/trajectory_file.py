@@ -16,7 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TextIO
 
-from air.errors import ConfigError, InfrastructureError, MissingError, boundary
+from air import json_lines
+from air.errors import ConfigError, InfrastructureError, MissingError
 
 VERSION = 2
 Kind = Literal["start", "step", "validate", "end"]
@@ -91,24 +92,13 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
     Raises ConfigError if the file cannot be read, a line is not a JSON object, or its version is newer than
     ours.
     """
-    with (
-        boundary(ConfigError, f"cannot read {path}", OSError),
-        path.open(encoding="utf-8", errors="replace") as file,
-    ):
-        lines = file.readlines()
-    for number, text in enumerate(lines, start=1):
-        try:
-            line = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            if number == len(lines) and isinstance(error, json.JSONDecodeError):
-                return
-            raise ConfigError("not JSON", where=f"{path}:{number}") from None
+    for place, line in json_lines.read(path):
         if not isinstance(line, dict) or not isinstance(line.get("v", 0), int):
-            raise ConfigError("not a line of a trajectory", where=f"{path}:{number}")
+            raise ConfigError("not a line of a trajectory", where=place)
         if line.get("v", 0) > VERSION:
             raise ConfigError(
                 f"trajectory version {line['v']} is newer than this air reads ({VERSION})",
-                where=f"{path}:{number}",
+                where=place,
                 remedy="update air",
             )
         yield line

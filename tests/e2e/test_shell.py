@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from air import tasks
-from air.cli.episodes.shell_output import safe
 from air.cli.main import main
+from air.cli.output import safe
 from air.replay.replayer import Replayer
 from air.replay.restore import ReplayOptions
 from air.sandbox import open_box

@@ -6,13 +6,12 @@ An orphan is a box that has expired, or whose owner (the process that started it
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from air.cli.episodes.shell_output import safe
+from air.cli.output import discard_output, safe
 from air.errors import MissingError, UsageError
 
 HELP = "list boxes, look into one, or remove the boxes of dead runs"
@@ -53,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
     actions = {"ls": _ls, "gc": _gc, "logs": _logs, "exec": _exec}
     try:
         return actions[args.action](args)
-    except BrokenPipeError:  # the program that read the output has ended, as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        discard_output()
         return 1
 
 

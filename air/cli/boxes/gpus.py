@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from air.cli.output import print_columns
+
 if TYPE_CHECKING:
     from air.sandbox.pool.gpus import Gpu
 
@@ -29,10 +31,7 @@ def run(args: argparse.Namespace) -> int:
     containers = _containers(inventory)
     for gpu in inventory:
         rows += _rows(gpu, containers.get(gpu.uuid, []))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+    print_columns(rows)
     return 0
 
 

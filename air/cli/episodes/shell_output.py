@@ -9,12 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from air.cli.output import safe
 from air.errors import AirError, UsageError
-
-
-def safe(text: str) -> str:
-    """Replaces control characters by escapes such as `\\x1b`; newlines and tabs stay."""
-    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
 
 
 class Screen:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from air.cli.output import discard_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
             raise MissingError("no such file or folder", where=str(args.path), remedy=remedy)
         sys.stdout.flush()
     except BrokenPipeError:  # the person left the pager
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from air.errors import ConfigError
 from air.json_lines import Mark, Tail, load
-from air.view.index.facts import Facts, Place, read_line
+from air.view.index.facts import Facts, Place, read_lines
 from air.view.index.steps import Item, items
 from air.view.index.tables import translated
 
@@ -43,16 +43,9 @@ def scan(path: Path) -> Single:
 
     Raises UsageError if the file cannot be read, and ConfigError if it is not a trajectory.
     """
-    facts, places, problems = Facts(), [], 0
+    facts = Facts()
     with translated(path):
-        for line in Tail(path, Mark()):
-            place = None
-            if line.data is not None:
-                place = read_line(facts, line.data, line.offset, line.length)
-            if place is None:
-                problems += 1
-            else:
-                places.append(place)
+        places, problems = read_lines(facts, Tail(path, Mark()))
     if not any(place.kind in ("start", "step", "validate", "end") for place in places):
         raise ConfigError(
             "is not a trajectory", where=str(path), remedy="name a file in a run's trajectories/"

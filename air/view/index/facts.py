@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from air.json_lines import Line
 
 KEPT_SCORES = 60
 """The index stores the scores of at most this number of an episode's last validates (gradings)."""
@@ -108,6 +111,20 @@ def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> P
     facts.lines += 1
     facts.errors += int(bad and not own)
     return place
+
+
+def read_lines(facts: Facts, lines: Iterable[Line]) -> tuple[list[Place], int]:
+    """Adds the content of trajectory lines to `facts`; returns their places and how many are unusable."""
+    places, problems = [], 0
+    for line in lines:
+        place = None
+        if line.data is not None:
+            place = read_line(facts, line.data, line.offset, line.length)
+        if place is None:
+            problems += 1
+        else:
+            places.append(place)
+    return places, problems
 
 
 def _start(facts: Facts, line: dict[str, Any]) -> bool:

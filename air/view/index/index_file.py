@@ -18,7 +18,7 @@ from typing import Any
 
 from air.errors import MissingError
 from air.json_lines import Mark, Tail, changed
-from air.view.index.facts import Facts, integer, number, read_line, text
+from air.view.index.facts import Facts, integer, number, read_lines, text
 from air.view.index.tables import FACTS, PLACES, file_of, opened, translated
 
 BATCH_FILES = 200
@@ -46,13 +46,17 @@ class IndexFile:
         self.folder = folder.resolve()
         if not self.folder.is_dir():
             raise MissingError("no such run", where=str(folder), remedy="name a folder of outputs/")
-        inner = self.folder / "trajectories"
-        self.trajectories = inner if inner.is_dir() else self.folder
         self._lock = threading.RLock()
         self._db = opened(file_of(self.folder))
         weakref.finalize(
             self, self._db.close
         )  # Streamlit's cache drops indices without closing them
+
+    @property
+    def trajectories(self) -> Path:
+        """The folder of the run's trajectory files; a run in progress may create `trajectories/` late."""
+        inner = self.folder / "trajectories"
+        return inner if inner.is_dir() else self.folder
 
     def close(self) -> None:
         with self._lock:
@@ -63,8 +67,6 @@ class IndexFile:
 
         Raises UsageError if a file cannot be read or the index cannot be written.
         """
-        inner = self.folder / "trajectories"  # the run may have created it since
-        self.trajectories = inner if inner.is_dir() else self.folder
         with self._lock, translated(self.folder):
             marks = self.marks()
             there = self._files()
@@ -194,15 +196,7 @@ class IndexFile:
             f"SELECT {', '.join(FACTS)} FROM episodes WHERE file = ?", [file]
         ).fetchone()
         facts = Facts(*row) if row else Facts()
-        places = []
-        for line in tail:
-            place = None
-            if line.data is not None:
-                place = read_line(facts, line.data, line.offset, line.length)
-            if place is None:
-                problems += 1
-            else:
-                places.append(place)
+        places, unusable = read_lines(facts, tail)
         self._db.executemany(
             f"INSERT INTO lines VALUES ({', '.join('?' * (1 + len(PLACES)))})",
             [(file, *asdict(place).values()) for place in places],
@@ -211,7 +205,7 @@ class IndexFile:
             f"INSERT OR REPLACE INTO episodes VALUES ({', '.join('?' * (1 + len(FACTS)))})",
             [file, *asdict(facts).values()],
         )
-        self._close_tail(tail, file, problems)
+        self._close_tail(tail, file, problems + unusable)
 
     def _read_log(self, kind: str, path: Path) -> None:
         tail, file, problems = self._opened_tail(f"/{kind}", path)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from air.json_lines import load
 from air.view.index.facts import Place
-from air.view.index.index_file import IndexFile, Progress, no_progress
+from air.view.index.index_file import IndexFile
 from air.view.index.tables import (
     COLUMNS,
     JOINED,
@@ -30,40 +29,13 @@ from air.view.render.run_metrics import TIMES
 __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
 
 
-class RunIndex:
+class RunIndex(IndexFile):
     """The index of one training run, which answers queries about its episodes. Call `refresh` first."""
-
-    def __init__(self, folder: Path) -> None:
-        self._refresher = IndexFile(folder)
-        self._ask = self._refresher.ask
-
-    @property
-    def trajectories(self) -> Path:
-        """The folder that holds the run's trajectory files."""
-        return self._refresher.trajectories
-
-    def close(self) -> None:
-        """Closes the index file."""
-        self._refresher.close()
-
-    def refresh(self, progress: Progress = no_progress) -> bool:
-        """Reads new lines of the run's files into the index; returns whether the index has changed.
-
-        `progress` is called with the numbers of files that are done and of all changed files.
-        """
-        return self._refresher.refresh(progress)
-
-    def refresh_logs(self) -> bool:
-        """Reads new lines of `metrics.jsonl` and `groups.jsonl`, but not of trajectories, into the index.
-
-        Returns whether one of the two files had changed.
-        """
-        return self._refresher.refresh_logs()
 
     def count(self, wanted: Filter | None = None) -> int:
         """Returns the number of episodes that meet the filter `wanted`; None counts all episodes."""
         where, values = condition(wanted or Filter())
-        found = self._ask(f"SELECT count(*) FROM {JOINED} WHERE {where}", values)
+        found = self.ask(f"SELECT count(*) FROM {JOINED} WHERE {where}", values)
         return int(found[0][0])
 
     def episodes(
@@ -76,7 +48,7 @@ class RunIndex:
     ) -> list[Episode]:
         """Returns `limit` episodes from position `offset` of the filtered list, sorted by `SORTS[sort]`."""
         where, values = condition(wanted or Filter())
-        found = self._ask(
+        found = self.ask(
             f"SELECT {COLUMNS} FROM {JOINED} WHERE {where} ORDER BY {SORTS[sort]}, f.name "
             "LIMIT ? OFFSET ?",
             [*values, limit, offset],
@@ -86,13 +58,13 @@ class RunIndex:
     def episode(self, name: str) -> Episode | None:
         """Returns the episode with the id `name` or the file name `name` (without suffix), or None."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE f.name = ? OR e.episode = ? LIMIT 1"
-        found = self._ask(query, [name, name])
+        found = self.ask(query, [name, name])
         return episode_of(found[0]) if found else None
 
     def group(self, step: int, number: int) -> list[Episode]:
         """Returns the episodes of a training step's group `number` that have a trajectory file, in order."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE m.step = ? AND m.grp = ? ORDER BY m.rowid"
-        return [episode_of(row) for row in self._ask(query, [step, number])]
+        return [episode_of(row) for row in self.ask(query, [step, number])]
 
     def groups(self) -> list[dict[str, Any]]:
         """Returns the lines of the run's `groups.jsonl` as dicts, oldest first."""
@@ -105,7 +77,7 @@ class RunIndex:
     def tasks(self) -> list[str]:
         """Returns the ids of the tasks that the run's episodes played, sorted."""
         query = "SELECT DISTINCT task FROM episodes WHERE task IS NOT NULL ORDER BY task"
-        return [row[0] for row in self._ask(query)]
+        return [row[0] for row in self.ask(query)]
 
     def totals(self) -> dict[str, Any]:
         """Returns numbers about all episodes together.
@@ -120,7 +92,7 @@ class RunIndex:
             f"sum(how = 'unfinished') AS unfinished, avg(reward) AS reward, {sums}, "
             "min(started) AS started, max(ended) AS ended FROM episodes"
         )
-        return dict(self._ask(query)[0])
+        return dict(self.ask(query)[0])
 
     def by_task(self) -> list[dict[str, Any]]:
         """Returns each task's metric, baseline, number of episodes, and results.
@@ -133,16 +105,16 @@ class RunIndex:
             "CASE max(direction) WHEN 'lower' THEN min(best) ELSE max(best) END AS best "
             "FROM episodes WHERE task IS NOT NULL GROUP BY task ORDER BY task"
         )
-        return [dict(row) for row in self._ask(query)]
+        return [dict(row) for row in self.ask(query)]
 
     def problems(self) -> list[tuple[str, int]]:
         """Returns pairs (file name without suffix, number of unreadable lines) for files with such lines."""
-        found = self._ask("SELECT name, problems FROM files WHERE problems > 0 ORDER BY name")
+        found = self.ask("SELECT name, problems FROM files WHERE problems > 0 ORDER BY name")
         return [(row[0], row[1]) for row in found]
 
     def items(self, episode: Episode) -> int:
         """Returns the number of items of an episode; an item is a turn with its validates (gradings)."""
-        found = self._ask("SELECT max(item) FROM lines WHERE file = ?", [episode.file])
+        found = self.ask("SELECT max(item) FROM lines WHERE file = ?", [episode.file])
         return 0 if found[0][0] is None else int(found[0][0]) + 1
 
     def curve(self, episode: Episode) -> list[Place]:
@@ -166,7 +138,7 @@ class RunIndex:
         which = {"validate": "kind = 'validate'", "error": "bad = 1"}[what]
         compare, pick = ("<", "max") if back else (">", "min")
         query = f"SELECT {pick}(item) FROM lines WHERE file = ? AND item {compare} ? AND {which}"
-        found = self._ask(query, [episode.file, item])[0][0]
+        found = self.ask(query, [episode.file, item])[0][0]
         return None if found is None or found < 0 else int(found)
 
     def load(self, episode: Episode, places: Sequence[Place]) -> list[dict[str, Any]]:
@@ -179,9 +151,9 @@ class RunIndex:
             return load(path, ((place.offset, place.length) for place in places))
 
     def _log(self, kind: str) -> list[dict[str, Any]]:
-        found = self._ask("SELECT data FROM log WHERE kind = ? ORDER BY seq", [kind])
+        found = self.ask("SELECT data FROM log WHERE kind = ? ORDER BY seq", [kind])
         return [json.loads(row[0]) for row in found]
 
     def _places(self, where: str, values: Sequence[Any]) -> list[Place]:
         query = f"SELECT {', '.join(PLACES)} FROM lines WHERE {where} ORDER BY seq"
-        return [Place(*row) for row in self._ask(query, values)]
+        return [Place(*row) for row in self.ask(query, values)]

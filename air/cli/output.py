@@ -1,0 +1,25 @@
+"""Prints tables and untrusted text, and handles a closed standard output, for several commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+
+def safe(text: str) -> str:
+    """Replaces control characters by escapes such as `\\x1b`; newlines and tabs stay."""
+    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+
+
+def print_columns(rows: Sequence[Sequence[str]]) -> None:
+    """Prints rows of equal length as left-aligned columns with spaces between them."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
+def discard_output() -> None:
+    """Sends further output nowhere, after a BrokenPipeError: the reader has ended, as with `| head`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
