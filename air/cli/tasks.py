@@ -111,8 +111,8 @@ def _list(roots: Sequence[Path], mlgym_root: Path | None) -> int:
 def _needs(task: TaskSpec) -> str:
     from air.tasks.missing import missing
 
-    lacks = missing(task)
-    return f"{task.needs()}; missing: {', '.join(lacks)}" if lacks else task.needs()
+    resources = missing(task)
+    return f"{task.needs()}; missing: {', '.join(resources)}" if resources else task.needs()
 
 
 def _fetch(ids: Sequence[str], roots: Sequence[Path]) -> int:
@@ -199,8 +199,8 @@ def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | Non
     if gpus is None:
         return None, None
     most = max((spec.gpus for spec in specs), default=0)
-    kept = max((spec.grader.gpus for spec in specs), default=0)
-    return divided(plan(gpus), box=most, grader=kept, where="--gpus")
+    reserve = max((spec.grader.gpus for spec in specs), default=0)
+    return divided(plan(gpus), box=most, grader=reserve, where="--gpus")
 
 
 def _without_missing(specs: Sequence[TaskSpec], provider: Provider) -> list[TaskSpec]:

@@ -44,16 +44,16 @@ async def collect(task: TaskSpec, box: Box) -> Artefact:
     for name in task.artefacts:
         try:
             if name.endswith("/"):
-                found = await _folder(name.rstrip("/"), box, left)
+                contents = await _folder(name.rstrip("/"), box, left)
             else:
-                found = {name: await box.read(name, max_bytes=left)}
+                contents = {name: await box.read(name, max_bytes=left)}
         except BoxFileError as error:
             raise ArtefactError(
                 f"{name} cannot be graded ({error}); at most {task.limits.artefact_mb:g} MiB"
                 " of regular files"
             ) from error
-        left -= sum(map(len, found.values()))
-        files |= found
+        left -= sum(map(len, contents.values()))
+        files |= contents
     return Artefact(files)
 
 

@@ -58,24 +58,24 @@ def prepare(task: TaskSpec, split_seed: int = SPLIT_SEED) -> PreparedData:
     """
     key = hashlib.sha256(f"{task.hash} {split_seed}".encode()).hexdigest()[:24]
     root = paths.cache() / "data"
-    done = root / f"{task.id.replace(':', '-')}-{key}"
-    if not done.is_dir():
+    folder = root / f"{task.id.replace(':', '-')}-{key}"
+    if not folder.is_dir():
         root.mkdir(parents=True, exist_ok=True)
-        with paths.locked(root / f"{done.name}.lock"):
-            if not done.is_dir():
-                _make(task, split_seed, done)
-    agent = done / "agent"
+        with paths.locked(root / f"{folder.name}.lock"):
+            if not folder.is_dir():
+                _make(task, split_seed, folder)
+    agent = folder / "agent"
     protected = task.source.protected if task.source else ()
     return PreparedData(
         agent=agent,
-        grader=done / "grader",
-        digest=(done / "digest").read_text(encoding="ascii"),
+        grader=folder / "grader",
+        digest=(folder / "digest").read_text(encoding="ascii"),
         protected=tuple(path for path in protected if (agent / path).exists()),
     )
 
 
-def _make(task: TaskSpec, split_seed: int, done: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=done.parent, prefix=f".{done.name}-") as name:
+def _make(task: TaskSpec, split_seed: int, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as name:
         made = Path(name) / "made"
         for kind in ("agent", "grader"):
             (made / kind).mkdir(parents=True)
@@ -84,7 +84,7 @@ def _make(task: TaskSpec, split_seed: int, done: Path) -> None:
         else:
             task.source.fill(made / "agent", made / "grader", split_seed, usual_seed=SPLIT_SEED)
         (made / "digest").write_text(folder_hash(made / "grader"), encoding="ascii")
-        made.replace(done)
+        made.replace(folder)
 
 
 def _from_folder(task: TaskSpec, split_seed: int, made: Path) -> None:

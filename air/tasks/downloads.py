@@ -98,8 +98,8 @@ def _differs(download: Download, file: Path) -> str:
         if not kept.is_file():
             return f"no checksum of it was kept in {kept.name}"
         expected = kept.read_text(encoding="ascii")
-    found = _digest(file, kind)
-    return "" if found == expected else f"its {kind} is {found}, expected {expected}"
+    digest = _digest(file, kind)
+    return "" if digest == expected else f"its {kind} is {digest}, expected {expected}"
 
 
 def _kept(file: Path) -> Path:

@@ -17,9 +17,9 @@ def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
     from air.sandbox.pool import gpus
 
     lacks = []
-    wanted = max(task.gpus, task.grader.gpus)
-    if wanted and (found := len(gpus.inventory())) < wanted:
-        lacks.append(f"{wanted} gpu (here: {found})")
+    count = max(task.gpus, task.grader.gpus)
+    if count and (present := len(gpus.inventory())) < count:
+        lacks.append(f"{count} gpu (here: {present})")
     if provider == "docker" and task.image != _USUAL_IMAGE and images.unready(task.image):
         short = task.image.removeprefix("air-")
         lacks.append(f"image {task.image} (air images build {short})")

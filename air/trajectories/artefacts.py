@@ -66,8 +66,8 @@ class ArtefactStore:
         """Measures the stored archives at the first call; those of other processes are not counted later."""
         if self._total is None:
             assert self._folder is not None
-            found = (self._folder / FOLDER).glob("*/*.tar.gz")
-            self._total = sum(path.stat().st_size for path in found)
+            archives = (self._folder / FOLDER).glob("*/*.tar.gz")
+            self._total = sum(path.stat().st_size for path in archives)
         return self._total
 
 

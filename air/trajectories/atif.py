@@ -52,8 +52,8 @@ def to_atif(one: Trajectory, *, tokens: bool = False) -> Object:
         "total_steps": len(numbered),
     }
     if end is not None:
-        kept = ("ok", "why", "error", "reward", "terms", "metrics")
-        final["extra"] = end.model_dump(mode="json", include=set(kept))
+        fields = ("ok", "why", "error", "reward", "terms", "metrics")
+        final["extra"] = end.model_dump(mode="json", include=set(fields))
     return {
         "schema_version": SCHEMA,
         "session_id": start.trace or start.episode or one.path.stem,
@@ -79,40 +79,40 @@ def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
     """Converts one turn: reply, tool calls, observation, tokens and gradings."""
     calls = _calls(step)
     graded = [v.model_dump(mode="json", exclude={"t", "turn"}) for v in one.validations_of(step)]
-    known: Object = {"turn": step.turn, "code": step.code, "exec_seconds": step.exec_seconds}
-    known |= {"diff": step.diff.model_dump(mode="json")} if step.diff else {}
-    known |= {"validations": graded} if graded else {}
+    extra: Object = {"turn": step.turn, "code": step.code, "exec_seconds": step.exec_seconds}
+    extra |= {"diff": step.diff.model_dump(mode="json")} if step.diff else {}
+    extra |= {"validations": graded} if graded else {}
     result: Object = {"content": step.shown}
     if calls:
         result["source_call_id"] = calls[0]["tool_call_id"]
     if step.observation is not None and not step.shown.startswith(step.observation):
         result["extra"] = {"in_full": step.observation}
-    found: Object = {
+    atif_step: Object = {
         "source": "agent",
         "message": step.reply,
         "timestamp": _time(one, step.t),
         "llm_call_count": 1,
-        "extra": {"air": known},
+        "extra": {"air": extra},
     }
-    found |= {"tool_calls": calls} if calls else {}
-    found |= {"observation": {"results": [result]}} if step.shown or calls else {}
-    return found | {"metrics": _metrics(one, step, nodes)}
+    atif_step |= {"tool_calls": calls} if calls else {}
+    atif_step |= {"observation": {"results": [result]}} if step.shown or calls else {}
+    return atif_step | {"metrics": _metrics(one, step, nodes)}
 
 
 def _calls(step: Step) -> list[Object]:
     call = step.call
     if call is None:
         return [_call(step, 0, "action", {"text": step.action})] if step.action else []
-    made: list[tuple[str, Object]] = []
+    calls: list[tuple[str, Object]] = []
     if call.script:
-        made.append(("bash", {"script": call.script}))
+        calls.append(("bash", {"script": call.script}))
     if call.tool is not None:
-        given: Object = {"args": list(call.tool.args)}
-        given |= {} if call.tool.body is None else {"body": list(call.tool.body)}
-        made.append((call.tool.name, given))
+        arguments: Object = {"args": list(call.tool.args)}
+        arguments |= {} if call.tool.body is None else {"body": list(call.tool.body)}
+        calls.append((call.tool.name, arguments))
     if call.ending is not None:
-        made.append((call.ending, {}))
-    return [_call(step, n, name, given) for n, (name, given) in enumerate(made)]
+        calls.append((call.ending, {}))
+    return [_call(step, n, name, arguments) for n, (name, arguments) in enumerate(calls)]
 
 
 def _call(step: Step, number: int, name: str, arguments: Object) -> Object:
@@ -122,10 +122,10 @@ def _call(step: Step, number: int, name: str, arguments: Object) -> Object:
 
 def _metrics(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
     ref = step.tokens
-    found: Object = {"extra": {"model_seconds": step.model_seconds}}
+    metrics: Object = {"extra": {"model_seconds": step.model_seconds}}
     if ref is None:
-        return found
-    found |= {"prompt_tokens": ref.prompt, "completion_tokens": ref.completion}
+        return metrics
+    metrics |= {"prompt_tokens": ref.prompt, "completion_tokens": ref.completion}
     if nodes and ref.nodes is not None:
         first, end = ref.nodes
         if not 0 <= first < end <= len(nodes):
@@ -136,9 +136,9 @@ def _metrics(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
         node = nodes[end - 1]
         with boundary(ConfigError, f"{one.path}: step {step.turn}: odd trace", *_ODD):
             sampled = [n for n, mine in zip(node["token_ids"], node["mask"], strict=True) if mine]
-        found |= {"completion_token_ids": sampled, "completion_tokens": len(sampled)}
-        found |= {"logprobs": node["logprobs"]}
-    return found
+        metrics |= {"completion_token_ids": sampled, "completion_tokens": len(sampled)}
+        metrics |= {"logprobs": node["logprobs"]}
+    return metrics
 
 
 def _nodes(one: Trajectory) -> list[Object]:
@@ -180,74 +180,47 @@ class Rule:
     """Yields a text for each place where a document breaks the rule."""
 
 
-_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
+_FIELDS: dict[str, dict[tuple[type, ...], str]] = {
     "document": {
-        "schema_version": (str,),
-        "session_id": (str,),
-        "trajectory_id": (str,),
-        "agent": (dict,),
-        "steps": (list,),
-        "notes": (str,),
-        "final_metrics": (dict,),
-        "continued_trajectory_ref": (str,),
-        "extra": (dict,),
-        "subagent_trajectories": (list,),
+        (str,): "schema_version session_id trajectory_id notes continued_trajectory_ref",
+        (dict,): "agent final_metrics extra",
+        (list,): "steps subagent_trajectories",
     },
-    "agent": {
-        "name": (str,),
-        "version": (str,),
-        "model_name": (str,),
-        "tool_definitions": (list,),
-        "extra": (dict,),
-    },
+    "agent": {(str,): "name version model_name", (list,): "tool_definitions", (dict,): "extra"},
     "step": {
-        "step_id": (int,),
-        "timestamp": (str,),
-        "source": (str,),
-        "model_name": (str,),
-        "reasoning_effort": (str, float, int),
-        "message": (str, list),
-        "reasoning_content": (str,),
-        "tool_calls": (list,),
-        "observation": (dict,),
-        "metrics": (dict,),
-        "is_copied_context": (bool,),
-        "llm_call_count": (int,),
-        "extra": (dict,),
+        (int,): "step_id llm_call_count",
+        (str,): "timestamp source model_name reasoning_content",
+        (str, float, int): "reasoning_effort",
+        (str, list): "message",
+        (list,): "tool_calls",
+        (dict,): "observation metrics extra",
+        (bool,): "is_copied_context",
     },
-    "tool_call": {
-        "tool_call_id": (str,),
-        "function_name": (str,),
-        "arguments": (dict,),
-        "extra": (dict,),
-    },
-    "observation": {"results": (list,)},
+    "tool_call": {(str,): "tool_call_id function_name", (dict,): "arguments extra"},
+    "observation": {(list,): "results"},
     "result": {
-        "source_call_id": (str,),
-        "content": (str, list),
-        "subagent_trajectory_ref": (list,),
-        "extra": (dict,),
+        (str,): "source_call_id",
+        (str, list): "content",
+        (list,): "subagent_trajectory_ref",
+        (dict,): "extra",
     },
     "metrics": {
-        "prompt_tokens": (int,),
-        "completion_tokens": (int,),
-        "cached_tokens": (int,),
-        "cost_usd": (float, int),
-        "prompt_token_ids": (list,),
-        "completion_token_ids": (list,),
-        "logprobs": (list,),
-        "extra": (dict,),
+        (int,): "prompt_tokens completion_tokens cached_tokens",
+        (float, int): "cost_usd",
+        (list,): "prompt_token_ids completion_token_ids logprobs",
+        (dict,): "extra",
     },
     "final_metrics": {
-        "total_prompt_tokens": (int,),
-        "total_completion_tokens": (int,),
-        "total_cached_tokens": (int,),
-        "total_cost_usd": (float, int),
-        "total_steps": (int,),
-        "extra": (dict,),
+        (int,): "total_prompt_tokens total_completion_tokens total_cached_tokens total_steps",
+        (float, int): "total_cost_usd",
+        (dict,): "extra",
     },
 }
-"""The fields of each kind of ATIF object, and the Python types that each field may have."""
+"""The names of the fields of each kind of ATIF object, by the Python types that their values may have."""
+_TYPES = {
+    kind: {name: types for types, names in fields.items() for name in names.split()}
+    for kind, fields in _FIELDS.items()
+}
 _REQUIRED = {
     "document": ("schema_version", "agent", "steps"),
     "agent": ("name", "version"),
@@ -263,8 +236,8 @@ def problems(document: Object) -> list[str]:
     If fields are missing, unknown or of the wrong type, the other rules are not checked.
     """
     for rules in (RULES[:1], RULES[1:]):
-        if found := [f"{rule.name}: {one}" for rule in rules for one in rule.broken(document)]:
-            return found
+        if messages := [f"{rule.name}: {one}" for rule in rules for one in rule.broken(document)]:
+            return messages
     return []
 
 
@@ -282,8 +255,8 @@ def _objects(document: Object) -> Iterator[tuple[str, str, Any]]:
         for name in ("metrics", "observation"):
             if isinstance(step, dict) and step.get(name) is not None:
                 yield name, f"{where}.{name}", step[name]
-        seen = step.get("observation") if isinstance(step, dict) else None
-        for m, result in enumerate(_list(seen, "results")):
+        observation = step.get("observation") if isinstance(step, dict) else None
+        for m, result in enumerate(_list(observation, "results")):
             yield "result", f"{where}.observation.results[{m}]", result
 
 
@@ -301,18 +274,18 @@ def _shape(document: Object) -> Iterator[str]:
         for name in _REQUIRED.get(kind, ()):
             if value.get(name) is None:
                 yield f"{prefix}{name} is missing"
-        for name, given in value.items():
-            allowed = _FIELDS[kind].get(name)
-            if allowed is None:
+        for name, member in value.items():
+            types = _TYPES[kind].get(name)
+            if types is None:
                 yield f"{prefix}{name} is no field of {kind}"
-            elif given is not None and not _is(given, allowed):
+            elif member is not None and not _is(member, types):
                 yield f"{prefix}{name} is of the wrong type"
 
 
-def _is(value: Any, allowed: tuple[type, ...]) -> bool:
+def _is(value: Any, types: tuple[type, ...]) -> bool:
     if isinstance(value, bool):
-        return bool in allowed
-    return isinstance(value, allowed)
+        return bool in types
+    return isinstance(value, types)
 
 
 def _schema(document: Object) -> Iterator[str]:
@@ -378,9 +351,9 @@ def _lengths(document: Object) -> Iterator[str]:
             ("logprobs", "completion_tokens"),
             ("prompt_token_ids", "prompt_tokens"),
         ):
-            given = metrics.get(name)
-            if given is not None and metrics.get(count) not in (None, len(given)):
-                yield f"steps[{n}] has {len(given)} {name} and {metrics[count]} {count}"
+            values = metrics.get(name)
+            if values is not None and metrics.get(count) not in (None, len(values)):
+                yield f"steps[{n}] has {len(values)} {name} and {metrics[count]} {count}"
 
 
 def _subagents(document: Object) -> Iterator[str]:

@@ -72,7 +72,7 @@ def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
         first = [_content(m["content"]) for m in history if m["role"] != "assistant"][:2]
     except (KeyError, TypeError, AttributeError):
         raise ConfigError("is no trajectory of MLGym", where=str(path)) from None
-    known = about(f"mlgym:{path.stem}")
+    facts = about(f"mlgym:{path.stem}")
     name = hashlib.sha256(path.read_bytes()).hexdigest()[:32]
     with _whole(out, name, path) as recorder:
         recorder.write(
@@ -83,20 +83,20 @@ def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
             isolation="",
             task_hash="",
             task=f"mlgym:{path.stem}",
-            metric=known.metric,
-            direction=known.direction,
-            baseline=_baseline(turns, known, path),
-            scale=dict(known.scale or {}),
+            metric=facts.metric,
+            direction=facts.direction,
+            baseline=_baseline(turns, facts, path),
+            scale=dict(facts.scale or {}),
             system=first[0] if first else "",
             prompt=first[1] if len(first) > 1 else "",
             model=path.parent.name.split("__")[0] if "__" in path.parent.name else "unknown",
         )
-        scores = _mlgym_steps(recorder, turns, graded, known, path)
+        scores = _mlgym_steps(recorder, turns, graded, facts, path)
         status = str(info.get("exit_status") or "")
         # Scores are listed in the order of grading. Scores that belong to no step were given at the end.
         for metrics in graded[scores.seen :]:
             scores.write(recorder, len(turns), metrics, automatic=True)
-        reward = scores.reward if known.pay else None
+        reward = scores.reward if facts.pay else None
         recorder.write(
             "end",
             t=0.0,
@@ -113,7 +113,7 @@ def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
 class _Scores:
     """Writes the gradings of one imported episode and adds up their rewards."""
 
-    known: About
+    facts: About
     where: Path
     seen: int = 0
     """Number of scores written so far."""
@@ -129,27 +129,27 @@ class _Scores:
                 "validate", t=0.0, turn=turn, score=None, problem=metrics, automatic=automatic
             )
             return
-        score = _number(metrics, self.known.metric, self.where)
-        paid = None if self.known.pay is None else self.known.pay(score)
+        score = _number(metrics, self.facts.metric, self.where)
+        reward = None if self.facts.pay is None else self.facts.pay(score)
         self.seen += 1
-        self.reward += paid.delta if paid else 0.0
+        self.reward += reward.delta if reward else 0.0
         recorder.write(
             "validate",
             t=0.0,
             turn=turn,
             score=score,
-            phi=paid.phi if paid else None,
-            anchor=paid.anchor if paid else None,
-            delta=paid.delta if paid else 0.0,
+            phi=reward.phi if reward else None,
+            anchor=reward.anchor if reward else None,
+            delta=reward.delta if reward else 0.0,
             metrics=_finite(metrics),
             automatic=automatic,
         )
 
 
 def _mlgym_steps(
-    recorder: Recorder, turns: Sequence[Any], graded: list[Any], known: About, path: Path
+    recorder: Recorder, turns: Sequence[Any], graded: list[Any], facts: About, path: Path
 ) -> _Scores:
-    scores = _Scores(known, path)
+    scores = _Scores(facts, path)
     for number, turn in enumerate(turns, start=1):
         try:
             action, observation = str(turn["action"]), str(turn["observation"])
@@ -169,20 +169,20 @@ def _mlgym_steps(
         )
         word = action.strip()
         if word == "validate":
-            found = _SCORED.search(observation)
-            metrics = _literal(found[1], path) if found else observation or "no score"
+            match = _SCORED.search(observation)
+            metrics = _literal(match[1], path) if match else observation or "no score"
             scores.write(recorder, number, metrics, automatic=False)
         elif word == "submit" and scores.seen < len(graded):
             scores.write(recorder, number, graded[scores.seen], automatic=False)
     return scores
 
 
-def _baseline(turns: Sequence[Any], known: About, path: Path) -> float | None:
-    if known.baseline is not None:
-        return known.baseline
+def _baseline(turns: Sequence[Any], facts: About, path: Path) -> float | None:
+    if facts.baseline is not None:
+        return facts.baseline
     for turn in turns:
-        if found := _BASELINE.search(str(turn.get("observation", ""))):
-            return _number(_literal(found[1], path), known.metric, path)
+        if match := _BASELINE.search(str(turn.get("observation", ""))):
+            return _number(_literal(match[1], path), facts.metric, path)
     return None
 
 
@@ -269,7 +269,7 @@ def _write_trace(recorder: Recorder, trace: dict[str, Any], name: str, trace_fil
     line = _last_branch(nodes)
     sampled = [at for at, n in enumerate(line) if nodes[n].get("sampled")]
     before = line[: sampled[0]] if sampled else line
-    said = [_message(nodes[n]) for n in before]
+    messages = [_message(nodes[n]) for n in before]
     task, agent = trace.get("task") or {}, trace.get("agent") or {}
     data = task.get("data") or {}
     rewards = {k: v for k, v in (trace.get("rewards") or {}).items() if v is not None}
@@ -277,10 +277,10 @@ def _write_trace(recorder: Recorder, trace: dict[str, Any], name: str, trace_fil
     calls = {call.get("node"): call for call in trace.get("calls") or ()}
     errors = trace.get("errors") or [None]
     ok = bool(trace.get("ok"))
-    began = float((trace.get("timing") or {}).get("start") or 0.0)
+    start = float((trace.get("timing") or {}).get("start") or 0.0)
     recorder.write(
         "start",
-        t=began,
+        t=start,
         episode=name,
         trace=name,
         origin="verifiers",
@@ -290,17 +290,17 @@ def _write_trace(recorder: Recorder, trace: dict[str, Any], name: str, trace_fil
         task_hash=str(data.get("task_hash") or task.get("hash") or ""),
         seed=int(data.get("seed") or 0),
         versions={"verifiers": str((trace.get("verifiers") or {}).get("version", ""))},
-        system="\n\n".join(text for role, text in said if role == "system"),
-        prompt="\n\n".join(text for role, text in said if role != "system"),
+        system="\n\n".join(text for role, text in messages if role == "system"),
+        prompt="\n\n".join(text for role, text in messages if role != "system"),
         model=str((agent.get("config") or {}).get("model") or ""),
     )
     for turn, at in enumerate(sampled, start=1):
         until = sampled[turn] if turn < len(sampled) else len(line)
-        shown = [_message(nodes[n])[1] for n in line[at + 1 : until]]
-        _trace_step(recorder, turn, line, at, nodes, calls, "\n".join(shown))
+        observation = [_message(nodes[n])[1] for n in line[at + 1 : until]]
+        _trace_step(recorder, turn, line, at, nodes, calls, "\n".join(observation))
     recorder.write(
         "end",
-        t=began,
+        t=start,
         ok=ok,
         why=str(trace.get("stop_condition") or ""),
         error=None if errors[-1] is None else f"{errors[-1]['type']}: {errors[-1]['message']}",
@@ -318,7 +318,7 @@ def _trace_step(
     at: int,
     nodes: list[dict[str, Any]],
     calls: Mapping[Any, Any],
-    shown: str,
+    observation: str,
 ) -> None:
     node = nodes[line[at]]
     message, call = node.get("message") or {}, calls.get(line[at]) or {}
@@ -334,7 +334,7 @@ def _trace_step(
         reply=_content(message.get("content")),
         action=json.dumps(tools, ensure_ascii=False) if tools else None,
         observation=None,
-        shown=shown,
+        shown=observation,
         model_seconds=max(0.0, float(span.get("end") or 0.0) - float(span.get("start") or 0.0)),
         tokens={
             "nodes": [first, nodes.index(node) + 1],

@@ -87,15 +87,15 @@ def ratios(task: TaskScores, methods: Sequence[str]) -> Ratios | None:
     if not usable:
         return None
     best = (max if task.direction == "higher" else min)(usable.values())
-    found = {
+    finite = {
         method: value
         for method, score in usable.items()
         if math.isfinite(value := _ratio(score, best, task.direction))
     }
-    worst = max(found.values())
+    worst = max(finite.values())
     return Ratios(
-        by_method={method: found.get(method, worst * MARGIN) for method in scores},
-        infeasible=frozenset(scores) - frozenset(found),
+        by_method={method: finite.get(method, worst * MARGIN) for method in scores},
+        infeasible=frozenset(scores) - frozenset(finite),
         worst=worst,
     )
 
@@ -130,15 +130,15 @@ def profiles(tasks: Mapping[str, TaskScores], methods: Sequence[str]) -> Profile
     if BASELINE in methods:
         raise ValueError(f"a method cannot be called {BASELINE!r}")
     by_task = {name: ratios(task, methods) for name, task in tasks.items()}
-    found = {name: one for name, one in by_task.items() if one is not None}
+    by_name = {name: one for name, one in by_task.items() if one is not None}
     left_out = [name for name, one in by_task.items() if one is None]
-    if not found:
+    if not by_name:
         return Profiles(taus=[], rho={}, aup={}, ratios={}, left_out=left_out)
-    end = tau_max([one.worst for one in found.values()])
+    end = tau_max([one.worst for one in by_name.values()])
     taus = [end * i / (POINTS - 1) for i in range(POINTS)]
     rho = {
-        method: [share([one.by_method[method] for one in found.values()], tau) for tau in taus]
+        method: [share([one.by_method[method] for one in by_name.values()], tau) for tau in taus]
         for method in (BASELINE, *methods)
     }
     aup = {method: area(values, taus) for method, values in rho.items()}
-    return Profiles(taus=taus, rho=rho, aup=aup, ratios=found, left_out=left_out)
+    return Profiles(taus=taus, rho=rho, aup=aup, ratios=by_name, left_out=left_out)

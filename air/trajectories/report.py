@@ -107,9 +107,9 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
     if not path.is_dir():
         raise MissingError("no such run", where=str(path), remedy="name a folder of outputs/")
     inner, files = path / "trajectories", trajectory_files(path)
-    found = sorted(map(outcome, files), key=lambda one: one.ended or math.inf)
+    outcomes = sorted(map(outcome, files), key=lambda one: one.ended or math.inf)
     steps = _steps(path / "metrics.jsonl") if inner.is_dir() else ()
-    return Run(path, tuple(found if last is None else _latest(found, last)), steps)
+    return Run(path, tuple(outcomes if last is None else _latest(outcomes, last)), steps)
 
 
 def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
@@ -154,10 +154,10 @@ def compare(runs: Sequence[Run]) -> Report:
         view: _rows(played, sorted(tasks), tasks, score, last=view == "last_submission")
         for view, score in VIEWS.items()
     }
-    found = {view: profiles(_scores(tasks, rows), list(methods)) for view, rows in views.items()}
-    for task in next(iter(found.values())).left_out:
+    by_view = {view: profiles(_scores(tasks, rows), list(methods)) for view, rows in views.items()}
+    for task in next(iter(by_view.values())).left_out:
         notes.append(f"{task}: no score is feasible, so it is left out of the profiles")
-    return Report(tasks, methods, views, found, notes)
+    return Report(tasks, methods, views, by_view, notes)
 
 
 Played = dict[str, list[tuple[Outcome, str]]]
@@ -216,8 +216,8 @@ def _note_methods(played: Played, tasks: Iterable[str], notes: list[str]) -> Non
     for method, group in played.items():
         ids = [one.start.task for one, _ in group if one.start]
         counts |= {ids.count(task) for task in ids}
-        if lacking := sorted(set(tasks) - set(ids)):
-            notes.append(f"{method}: has no episode of {', '.join(lacking)}: infeasible there")
+        if absent := sorted(set(tasks) - set(ids)):
+            notes.append(f"{method}: has no episode of {', '.join(absent)}: infeasible there")
         plain = sum(1 for one, _ in group if one.start and one.start.isolation == "process")
         if plain:
             notes.append(f"{method}: {plain} of {len(group)} episodes in process boxes")
@@ -239,15 +239,15 @@ def _rows(
     rows = []
     for task in ids:
         for method, group in played.items():
-            mine = [one for one, _ in group if one.start and one.start.task == task]
-            scores = [value for one in mine if (value := score(one)) is not None]
-            tests = [one.test for one in mine if one.test is not None] if last else []
+            outcomes = [one for one, _ in group if one.start and one.start.task == task]
+            scores = [value for one in outcomes if (value := score(one)) is not None]
+            tests = [one.test for one in outcomes if one.test is not None] if last else []
             better = max if tasks[task].direction == "higher" else min
             rows.append(
                 Row(
                     task=task,
                     method=method,
-                    n=len(mine),
+                    n=len(outcomes),
                     scored=len(scores),
                     mean=fmean(scores) if scores else None,
                     best=better(scores) if scores else None,

@@ -119,9 +119,9 @@ def _table(episodes: Sequence[Episode], of: int) -> str:
     options = "".join(f'<option value="{text(name)}">{line(name, 80)}</option>' for name in names)
     heads = "".join(f"<th>{name}</th>" for name in _HEADS)
     rows = "".join(_row(one, f"e{number}") for number, one in enumerate(episodes))
-    shown = f"{len(episodes)} of {of} episodes" if len(episodes) < of else f"{of} episodes"
+    heading = f"{len(episodes)} of {of} episodes" if len(episodes) < of else f"{of} episodes"
     return (
-        f'<h2>{shown}</h2><div class="filters"><select id="task"><option value="">all tasks</option>'
+        f'<h2>{heading}</h2><div class="filters"><select id="task"><option value="">all tasks</option>'
         f'{options}</select><input id="words" placeholder="search">'
         '<label><input type="checkbox" id="errors"> errors</label><span class="note" id="count"></span>'
         '<span class="note">click a head to sort, a row to open</span></div>'
@@ -142,12 +142,12 @@ def _row(one: Episode, name: str) -> str:
         (_ended(facts), line(_ended(facts), 80)),
         (one.name, line(one.name, 60)),
     ]
-    shown = "".join(
+    row = "".join(
         f'<td data-value="{"" if value is None else text(str(value))}">{cell}</td>'
         for value, cell in cells
     )
     data = f'data-open="{name}" data-task="{text(facts.task or "")}" data-errors="{facts.errors}"'
-    return f"<tr {data}>{shown}</tr>"
+    return f"<tr {data}>{row}</tr>"
 
 
 def _ended(facts: Facts) -> str:

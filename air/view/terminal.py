@@ -36,10 +36,10 @@ def console() -> Console:
 
     Its width is the terminal's; without a terminal, that of the variable `COLUMNS`, or else `PIPED_WIDTH`.
     """
-    found = Console(highlight=False, markup=False, emoji=False)
-    if not found.is_terminal and "COLUMNS" not in os.environ:
-        found.width = PIPED_WIDTH
-    return found
+    result = Console(highlight=False, markup=False, emoji=False)
+    if not result.is_terminal and "COLUMNS" not in os.environ:
+        result.width = PIPED_WIDTH
+    return result
 
 
 def show_run(
@@ -55,9 +55,9 @@ def show_run(
     )
     model = one_line(str(look_up(config, "model", "name") or ""), 60)
     lost = (totals["failed"] or 0) + (totals["unfinished"] or 0)
-    ended = f", {lost} failed or unfinished" if lost else ""
+    losses = f", {lost} failed or unfinished" if lost else ""
     out.print(Text(one_line(str(run.folder), 200), "bold"))
-    out.print(Text(f"{steps}{totals['episodes']} episodes{ended}  {model}"))
+    out.print(Text(f"{steps}{totals['episodes']} episodes{losses}  {model}"))
     if rewards := [value for _, value in run_metrics.series(metrics, "reward")]:
         first, last = run_metrics.quarters(metrics, "reward")
         line = Text(f"reward {figure(first, '+.3f')} → {figure(last, '+.3f')}  ")
@@ -77,9 +77,9 @@ def show_run(
 
 
 def show_episode(
-    out: Console, single: Single, wanted: Sequence[Item], *, full: bool, everything: bool
+    out: Console, single: Single, items: Sequence[Item], *, full: bool, everything: bool
 ) -> None:
-    """Prints an episode's facts, then the items (turns with their validates) `wanted`.
+    """Prints an episode's facts, then the items (turns with their validates) `items`.
 
     Each item is one line; with `full` it is printed whole, and with `everything` even very long texts are not
     cut.
@@ -87,14 +87,14 @@ def show_episode(
     _facts(out, single)
     out.print()
     if full:
-        for item in wanted:
+        for item in items:
             show_item(out, item, everything=everything)
         return
-    out.print(_turns(wanted))
-    if wanted:
+    out.print(_turns(items))
+    if items:
         out.print()
-        said = f"in full: air show {_quoted(single.path)} --step N, or --full for all"
-        out.print(Text(said, "bright_black"), soft_wrap=True)
+        hint = f"in full: air show {_quoted(single.path)} --step N, or --full for all"
+        out.print(Text(hint, "bright_black"), soft_wrap=True)
 
 
 def show_item(out: Console, item: Item, *, everything: bool) -> None:
@@ -106,10 +106,10 @@ def show_item(out: Console, item: Item, *, everything: bool) -> None:
     _part(out, "", before, "italic", limit)
     _part(out, "action", step.get("action"), "cyan", limit)
     _part(out, "after the action", after, "italic", limit)
-    world, shown = outputs(step)
+    world, received = outputs(step)
     _part(out, "output", world, "", limit)
-    _part(out, "as the model was shown it", shown, "bright_black", limit)
-    files, diff, said = diff_of(item.step)
+    _part(out, "as the model was shown it", received, "bright_black", limit)
+    files, diff, problem = diff_of(item.step)
     if files:
         names = ", ".join(f"{one.get('status')} {one.get('path')}" for one in files)
         _part(out, "workspace", names, "", limit)
@@ -117,7 +117,7 @@ def show_item(out: Console, item: Item, *, everything: bool) -> None:
         out.print(
             _coloured(cut(clean(diff), limit if everything else SHOWN_DIFF)[0]), soft_wrap=True
         )
-    _part(out, "", said, "bright_black", limit)
+    _part(out, "", problem, "bright_black", limit)
     for graded in item.validates:
         _graded(out, graded)
     out.print()
@@ -143,9 +143,9 @@ def _facts(out: Console, single: Single) -> None:
     start, end = head["start"], head["end"]
     arrow = "↓" if facts.direction == "lower" else "↑"
     kind = {"well": "green", "failed": "red"}.get(facts.how, "yellow")
-    ended = facts.why or facts.how if facts.how == "well" else facts.how
+    ending = facts.why or facts.how if facts.how == "well" else facts.how
     line = Text.assemble(
-        (one_line(facts.task or "?", 60), "bold"), "  ", (one_line(ended, 60), kind)
+        (one_line(facts.task or "?", 60), "bold"), "  ", (one_line(ending, 60), kind)
     )
     for key in ("isolation", "image", "format", "seed"):
         if start.get(key) not in (None, ""):
@@ -156,7 +156,7 @@ def _facts(out: Console, single: Single) -> None:
     )
     terms = end.get("terms")
     terms = terms if isinstance(terms, dict) else {}
-    made = " ".join(
+    terms_text = " ".join(
         f"{one_line(name, 20)} {figure(number(value), '+.4g')}"
         for name, value in terms.items()
         if value
@@ -165,7 +165,7 @@ def _facts(out: Console, single: Single) -> None:
         Text.assemble(
             ("reward ", ""),
             (figure(facts.reward, "+.4f"), "bold"),
-            (f" = {made}" if made else "", "bright_black"),
+            (f" = {terms_text}" if terms_text else "", "bright_black"),
             f"   {one_line(facts.metric or 'score', 30)} {arrow} last {figure(facts.score)} "
             f"best {figure(facts.best)} test {figure(facts.test)} baseline {figure(facts.baseline)}",
         )
@@ -244,7 +244,7 @@ def _ended(facts: Facts) -> str:
     )
 
 
-def _turns(wanted: Sequence[Item]) -> Table:
+def _turns(items: Sequence[Item]) -> Table:
     table = _table(
         ("turn", "right"),
         ("action", "wide"),
@@ -253,16 +253,16 @@ def _turns(wanted: Sequence[Item]) -> Table:
         ("Δ", "right"),
         ("s", "right"),
     )
-    for item in wanted:
+    for item in items:
         step = item.step or {}
         graded = item.validates[-1] if item.validates else {}
         delta = number(graded.get("delta"))
         colour = "green" if (delta or 0) > 0 else "red" if (delta or 0) < 0 else ""
         action = step.get("action")
-        said = one_line(action, 300) if isinstance(action, str) else _no_action(step)
+        text = one_line(action, 300) if isinstance(action, str) else _no_action(step)
         table.add_row(
             _number(item),
-            Text(said, "red" if item.bad else ""),
+            Text(text, "red" if item.bad else ""),
             "" if step.get("code") is None else one_line(str(step["code"]), 12),
             figure(number(graded.get("score"))) if graded else "",
             Text(figure(delta, "+.3g") if graded else "", colour),

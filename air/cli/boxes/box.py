@@ -68,11 +68,11 @@ def _gc(_: argparse.Namespace) -> int:
 def _ls(_: argparse.Namespace) -> int:
     from air.sandbox.ops import listing
 
-    boxes, missing = listing.folders(), ""
+    boxes, message = listing.folders(), ""
     try:
         boxes = listing.containers() + boxes
     except MissingError as error:
-        missing = f"containers cannot be listed: {error}"
+        message = f"containers cannot be listed: {error}"
     print(f"{'BOX':<18} {'PROVIDER':<8} {'STATE':<9} {'RUN':<20} {'EXPIRES':>9}  OWNER")
     for box in boxes:
         expires = "?" if box.seconds_left is None else f"{box.seconds_left / 60:.0f} min"
@@ -80,8 +80,8 @@ def _ls(_: argparse.Namespace) -> int:
         print(
             f"{box.name:<18} {box.provider:<8} {box.state:<9} {box.run:<20} {expires:>9}  {owner}"
         )
-    if missing:
-        print(missing, file=sys.stderr)
+    if message:
+        print(message, file=sys.stderr)
     return 0
 
 

@@ -39,11 +39,11 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
     """Returns a GPU's table rows: one for each process that leased it or container that uses it."""
     from air.sandbox.pool import gpu_leases
 
-    held = gpu_leases.holders(gpu)
-    slots = "free" if not held else "whole" if 0 in held else f"{len(held)} shared"
+    holders = gpu_leases.holders(gpu)
+    slots = "free" if not holders else "whole" if 0 in holders else f"{len(holders)} shared"
     memory = f"{gpu.memory_mb} MiB" if gpu.memory_mb else "-"
     first = (str(gpu.index), gpu.uuid, gpu.name or "-", memory, slots)
-    who = [str(holder) for holder in held.values()]
+    who = [str(holder) for holder in holders.values()]
     count = max(1, len(who), len(containers))
     return [
         (

@@ -141,14 +141,14 @@ def _start_directly(run_folder: Path, log: Path) -> str:
     if version := _await_engine(_START_SECONDS, daemon):
         daemon.returncode = 0  # dockerd stays on purpose; prevents a warning about a live child
         return version
-    ended = daemon.poll()
-    if ended is None:
+    status = daemon.poll()
+    if status is None:
         daemon.kill()
         daemon.wait()
     text = log.read_bytes()[offset:].decode("utf-8", "replace")
     lines = [line for line in text.splitlines() if line.strip()]
     last = lines[-1].split("msg=")[-1][:300] if lines else "it printed nothing"
-    state = "does not answer" if ended is None else f"ended with status {ended}"
+    state = "does not answer" if status is None else f"ended with status {status}"
     raise BoxStartError(f"Docker was started but {state}: {last} — see {log}")
 
 
@@ -182,8 +182,8 @@ def _await_engine(seconds: float, daemon: subprocess.Popen[bytes] | None = None)
         try:
             return _version()
         except AirError:
-            ended = daemon is not None and daemon.poll() is not None
-            if ended or time.monotonic() > deadline:
+            dead = daemon is not None and daemon.poll() is not None
+            if dead or time.monotonic() > deadline:
                 return ""
         time.sleep(0.2)
 

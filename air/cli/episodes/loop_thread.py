@@ -40,12 +40,12 @@ class Loop:
         None, Ctrl-C cancels `work`; after `work` has ended, `run` raises KeyboardInterrupt.
         """
         task = asyncio.run_coroutine_threadsafe(_task(work), self._loop).result()
-        done = threading.Event()
-        self._loop.call_soon_threadsafe(task.add_done_callback, lambda _: done.set())
+        end = threading.Event()
+        self._loop.call_soon_threadsafe(task.add_done_callback, lambda _: end.set())
         interrupted = False
-        while not done.is_set():
+        while not end.is_set():
             try:
-                done.wait()
+                end.wait()
             except KeyboardInterrupt:
                 interrupted = on_interrupt is None
                 self._loop.call_soon_threadsafe(on_interrupt or task.cancel)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from air.cli import flags
 from air.cli.episodes import shell_attach, shell_input
 from air.cli.episodes.loop_thread import Loop
+from air.cli.episodes.shell_attach import Attachment
 from air.cli.episodes.shell_output import Screen
 from air.errors import AirError, ConfigError, UsageError, boundary
 
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     if entries is None and not sys.stdin.isatty():
         raise ConfigError("standard input is not a terminal", remedy="pass a script: --exec -")
     if args.attach is not None:
-        return _turns(shell_attach.Attachment(args.attach, screen), screen, entries, args.script)
+        return _turns(Attachment(args.attach, screen), screen, entries, args.script)
     with Loop() as loop:
         session = _session(args)
         loop.run(session.__aenter__())
@@ -182,15 +183,15 @@ def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -
 
     harness, then = config.agent.harness, recorded.agent.harness
     pay = RewardSettings.model_fields
-    changed = [name for name in pay if getattr(config, name) != getattr(recorded, name)]
-    changed += [
+    names = [name for name in pay if getattr(config, name) != getattr(recorded, name)]
+    names += [
         f"agent.harness.{name}"
         for name in ("id", "format", *sorted(AirHarnessConfig.own_fields()))
         if getattr(harness, name, None) != getattr(then, name, None)
     ]
-    if changed:
+    if names:
         raise ConfigError(
-            f"{changed[0]} cannot be changed in a recorded episode", where="--env with --from"
+            f"{names[0]} cannot be changed in a recorded episode", where="--env with --from"
         )
 
 
@@ -294,7 +295,10 @@ class _Shell:
 
 
 def _turns(
-    shell: Any, screen: Screen, entries: list[shell_input.Entry] | None, where: str | None
+    shell: _Shell | Attachment,
+    screen: Screen,
+    entries: list[shell_input.Entry] | None,
+    where: str | None,
 ) -> int:
     """Carries out all entries of the script `where` or, if `entries` is None, of a person; returns 0."""
     if entries is None:
@@ -311,7 +315,7 @@ def _turns(
     return 0
 
 
-def _do(shell: Any, screen: Screen, one: shell_input.Entry, seconds: float) -> None:
+def _do(shell: _Shell | Attachment, screen: Screen, one: shell_input.Entry, seconds: float) -> None:
     if one.command == "expect":
         screen.expect(one.rest)
         return
@@ -322,13 +326,13 @@ def _do(shell: Any, screen: Screen, one: shell_input.Entry, seconds: float) -> N
         getattr(shell, one.command)(one.rest)
 
 
-def _prompt_loop(shell: Any, screen: Screen) -> int:
+def _prompt_loop(shell: _Shell | Attachment, screen: Screen) -> int:
     """Carries out what a person types until the person leaves; returns the exit code 0."""
-    commands = shell_attach.COMMANDS if isinstance(shell, shell_attach.Attachment) else COMMANDS
+    commands = shell_attach.COMMANDS if isinstance(shell, Attachment) else COMMANDS
     with _history():
         screen.note("help", ":help lists the commands")
         while True:
-            began = time.monotonic()
+            start = time.monotonic()
             try:
                 one = shell_input.entry(lambda first: input(shell.ready if first else "... "))
             except EOFError:
@@ -349,7 +353,7 @@ def _prompt_loop(shell: Any, screen: Screen) -> int:
                     raise UsageError(
                         f"there is no command :{one.command}", remedy=":help lists the commands"
                     )
-                _do(shell, screen, one, time.monotonic() - began)
+                _do(shell, screen, one, time.monotonic() - start)
 
 
 @contextlib.contextmanager

@@ -90,20 +90,20 @@ def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
         return lines[at - 1]
 
     while at < len(lines):
-        began = at + 1
+        first = at + 1
         try:
             one = entry(next_line)
         except EOFError:
             raise ConfigError(
-                "the entry that begins here has no end", where=f"{where}:{began}"
+                "the entry that begins here has no end", where=f"{where}:{first}"
             ) from None
         if one is None:
             continue
         if one.command is not None and one.command not in commands:
             raise ConfigError(
                 f"there is no command :{one.command}",
-                where=f"{where}:{began}",
+                where=f"{where}:{first}",
                 remedy=f"use one of: {', '.join(commands)}",
             )
-        entries.append(Entry(one.reply, one.command, one.rest, began))
+        entries.append(Entry(one.reply, one.command, one.rest, first))
     return entries

@@ -108,5 +108,5 @@ def _graded(line: Mapping[str, Any]) -> str:
 
 def _ended(line: Mapping[str, Any]) -> str:
     test = line["test"]["score"]
-    scored = "not scored" if test is None else f"{test:.4f}"
-    return f"the episode is over ({line['why']}); {_reward(line['terms'])}; test split: {scored}"
+    score = "not scored" if test is None else f"{test:.4f}"
+    return f"the episode is over ({line['why']}); {_reward(line['terms'])}; test split: {score}"

@@ -69,9 +69,11 @@ def _run(args: argparse.Namespace) -> None:
     for run in runs:
         index = RunIndex(run.folder)
         index.refresh()
-        wanted = Filter(task=args.task)
-        episodes = index.episodes(wanted, sort=args.sort, limit=args.last if len(runs) == 1 else 3)
-        terminal.show_run(terminal.console(), run, index, episodes, count=index.count(wanted))
+        conditions = Filter(task=args.task)
+        episodes = index.episodes(
+            conditions, sort=args.sort, limit=args.last if len(runs) == 1 else 3
+        )
+        terminal.show_run(terminal.console(), run, index, episodes, count=index.count(conditions))
         index.close()
 
 

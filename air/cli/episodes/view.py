@@ -93,12 +93,12 @@ def _serve(host: str, port: int, folders: Sequence[Path]) -> int:
     os.execv(sys.executable, argv)  # Ctrl-C must reach Streamlit itself
 
 
-def _port(host: str, wanted: int | None) -> int:
-    """Returns the port `wanted` or, if it is None, the first free port from `PORT` on."""
+def _port(host: str, number: int | None) -> int:
+    """Returns the port `number` or, if it is None, the first free port from `PORT` on."""
     from air.errors import ConfigError
 
     last: OSError | None = None
-    for port in [wanted] if wanted is not None else range(PORT, PORT + PORTS_TRIED):
+    for port in [number] if number is not None else range(PORT, PORT + PORTS_TRIED):
         try:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -108,6 +108,6 @@ def _port(host: str, wanted: int | None) -> int:
             last = error if isinstance(error, OSError) else OSError(str(error))
     raise ConfigError(
         f"cannot listen: {last}",
-        where=f"--host {host} --port {wanted or PORT}",
+        where=f"--host {host} --port {number or PORT}",
         remedy="give another --port",
     )

@@ -48,11 +48,11 @@ def write(out: Path, tasks: list[str], episodes: int, *, seed: int, runtime: str
 
     if out.exists() and any(out.iterdir()):
         raise UsageError("is not empty", where=str(out), remedy="name an empty or new folder")
-    played = asyncio.run(
+    rollouts = asyncio.run(
         demonstrate(tasks, episodes, out / "trajectories", seed=seed, runtime=runtime)
     )
     count = to_sft(sorted((out / "trajectories").glob("*.jsonl")), out / "demos.jsonl")
-    reward = mean(r.reward for r in played if r.ok)
+    reward = mean(r.reward for r in rollouts if r.ok)
     Console().print(
         f"{count} demonstrations in {out}, mean reward {reward or 0:+.3f}",
         highlight=False,

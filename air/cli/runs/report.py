@@ -116,14 +116,14 @@ def _print_runs(console: Console, runs: Sequence[Run]) -> None:
         made_of = {name: value for name, value in run.terms().items() if value}
         first, last = run.rewards()
         mean = f"{number(sum(run.terms().values()) if counts['well'] else None, '+.3f')}"
-        moved = f" ({number(first, '+.2f')} → {number(last, '+.2f')})" if run.steps else ""
+        change = f" ({number(first, '+.2f')} → {number(last, '+.2f')})" if run.steps else ""
         table.add_row(
             str(run.path),
             ", ".join(models),
             ", ".join(f"{name} {value:+.3f}" for name, value in made_of.items()) or "–",
             f"{counts['well']}/{sum(counts.values())}",
             str(len(run.steps)) if run.steps else "–",
-            mean + moved,
+            mean + change,
         )
     console.print(table)
 

@@ -47,8 +47,8 @@ def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = 
 
 def available(roots: Sequence[Path] = ()) -> list[str]:
     """Returns the sorted ids of all tasks in the folders `roots`, by default of those that ship with air."""
-    found = {file.parent.name for root in _roots(roots) for file in root.glob("*/task.toml")}
-    return sorted(found)
+    names = {file.parent.name for root in _roots(roots) for file in root.glob("*/task.toml")}
+    return sorted(names)
 
 
 def mlgym(root: Path | None = None) -> Checkout | None:
@@ -102,8 +102,8 @@ def _read(file: Path) -> TaskSpec:
 def _shared_files(task: TaskSpec, file: Path) -> tuple[Path, ...]:
     """Returns the paths of the files that `grader.shared` names in a task's declaration, `file`."""
     files: list[Path] = []
-    for named in task.grader.shared:
-        folder, _, name = named.rpartition("/")
+    for entry in task.grader.shared:
+        folder, _, name = entry.rpartition("/")
         if folder == "starter":
             places = [file.parent / "starter"]
         elif folder == _SHARED:
@@ -113,13 +113,13 @@ def _shared_files(task: TaskSpec, file: Path) -> tuple[Path, ...]:
         path = next((place / name for place in places if (place / name).is_file()), None)
         if path is None:
             raise ConfigError(
-                f"`grader.shared`: there is no file {named!r}",
+                f"`grader.shared`: there is no file {entry!r}",
                 where=str(file),
                 remedy=f"name a file as starter/NAME or {_SHARED}/NAME{_choices(places)}",
             )
         if name in [other.name for other in files] or (file.parent / "grader" / name).exists():
             raise ConfigError(
-                f"`grader.shared`: {named!r} would overwrite another {name} of the grader",
+                f"`grader.shared`: {entry!r} would overwrite another {name} of the grader",
                 where=str(file),
                 remedy="rename one of them",
             )
@@ -134,11 +134,11 @@ def _choices(places: Sequence[Path]) -> str:
 
 def _task_hash(folder: Path, shared: Sequence[Path]) -> str:
     """Hashes a task's folder and the files in `_shared` that its grader uses."""
-    own = folder_hash(folder)
+    own_hash = folder_hash(folder)
     others = [path for path in shared if path.parent.name == _SHARED]
     if not others:
-        return own
-    digest = hashlib.sha256(own.encode())
+        return own_hash
+    digest = hashlib.sha256(own_hash.encode())
     for path in others:
         digest.update(f"\n{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())
     return digest.hexdigest()

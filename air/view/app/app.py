@@ -37,30 +37,30 @@ def main(argv: Sequence[str]) -> None:
     look = (path.read_text(encoding="utf-8") for path in (CSS, Path(__file__).with_name("app.css")))
     st.html(f"<style>{''.join(look)}</style>")
     try:
-        found = discover([Path(path) for path in argv])
-        _show(found)
+        all_runs = discover([Path(path) for path in argv])
+        _show(all_runs)
     except AirError as error:
         st.html(f'<div class="air error">{text(str(error))}</div>')
 
 
-def _show(found: Sequence[Run]) -> None:
-    chosen = _bar(found)
-    index = url_state.index_of(str(chosen.folder))
+def _show(all_runs: Sequence[Run]) -> None:
+    chosen_run = _bar(all_runs)
+    index = url_state.index_of(str(chosen_run.folder))
     _refresh(index)
     if st.session_state.get("live"):
         _watch(index)
     for name, count in index.problems()[:3]:
         st.html(f'<div class="air note">{text(name)}.jsonl: {count} lines could not be read</div>')
-    SHOW[url_state.page()](found, chosen, index)
+    SHOW[url_state.page()](all_runs, chosen_run, index)
 
 
-def _bar(found: Sequence[Run]) -> Run:
+def _bar(all_runs: Sequence[Run]) -> Run:
     """Shows the bar with the choice of run, page and live updates; returns the chosen run."""
-    names = [run.name for run in found]
-    wanted = url_state.get("run")
-    at = names.index(wanted) if wanted in names else 0
-    if wanted and wanted not in names:
-        st.html(f'<div class="air error">no run {text(wanted)} here</div>')
+    names = [run.name for run in all_runs]
+    name = url_state.get("run")
+    at = names.index(name) if name in names else 0
+    if name and name not in names:
+        st.html(f'<div class="air error">no run {text(name)} here</div>')
     left, middle, right = st.columns([3, 6, 1.4], vertical_alignment="center")
     left.selectbox(
         "Run",
@@ -83,9 +83,9 @@ def _bar(found: Sequence[Run]) -> Run:
         on_change=lambda: url_state.go(page=st.session_state[url_state.PAGE_WIDGET]),
     )
     if "live" not in st.session_state:
-        st.session_state["live"] = time.time() - found[at].changed() < LIVE_FOR
+        st.session_state["live"] = time.time() - all_runs[at].changed() < LIVE_FOR
     right.toggle("Live", key="live", help="reads what the run adds every two seconds")
-    return found[at]
+    return all_runs[at]
 
 
 def _refresh(index: RunIndex) -> None:

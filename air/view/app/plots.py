@@ -22,14 +22,14 @@ _ORDER = alt.EncodingSortField("order", op="min", order="ascending")
 """The setting with which a chart keeps its curves in the given order instead of sorting them by name."""
 
 
-def lines(named: Mapping[str, Points], *, height: int = HEIGHT, smoothed: bool = True) -> Any:
+def lines(curves: Mapping[str, Points], *, height: int = HEIGHT, smoothed: bool = True) -> Any:
     """Returns a line chart of points (step, value) by curve name, `height` pixels high.
 
     `smoothed` draws long curves faint, with their running mean on top.
     """
-    long = smoothed and max((len(points) for points in named.values()), default=0) > 8
-    strong = {name: smooth(points) if long else points for name, points in named.items()}
-    legend = alt.Legend(orient="top", labelLimit=340) if len(named) > 1 else None
+    long = smoothed and max((len(points) for points in curves.values()), default=0) > 8
+    strong = {name: smooth(points) if long else points for name, points in curves.items()}
+    legend = alt.Legend(orient="top", labelLimit=340) if len(curves) > 1 else None
     x = alt.X("step:Q", title=None, axis=alt.Axis(tickMinStep=1, grid=False, format="d"))
     label = alt.Axis(format="~g", tickCount=4)
     base = alt.Chart(_data(strong)).encode(
@@ -39,13 +39,13 @@ def lines(named: Mapping[str, Points], *, height: int = HEIGHT, smoothed: bool =
         tooltip=["name:N", "step:Q", alt.Tooltip("value:Q", format=".4~g", title="value")],
     )
     dots = base.mark_circle(size=12 if long else 36, opacity=1)
-    shown = base.mark_line(strokeWidth=2, interpolate="monotone") + dots
+    chart = base.mark_line(strokeWidth=2, interpolate="monotone") + dots
     if long:
-        faint = alt.Chart(_data(named)).mark_line(strokeWidth=1, opacity=0.22)
+        faint = alt.Chart(_data(curves)).mark_line(strokeWidth=1, opacity=0.22)
         colour = alt.Color("name:N", sort=_ORDER, legend=None)
-        shown = faint.encode(x=x, y="value:Q", color=colour) + shown
-        shown = shown.resolve_legend(color="independent").resolve_scale(color="shared")
-    return shown.properties(height=height)
+        chart = faint.encode(x=x, y="value:Q", color=colour) + chart
+        chart = chart.resolve_legend(color="independent").resolve_scale(color="shared")
+    return chart.properties(height=height)
 
 
 def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> Any:
@@ -141,11 +141,11 @@ def _sign() -> Any:
     )
 
 
-def _data(named: Mapping[str, Points]) -> Any:
+def _data(curves: Mapping[str, Points]) -> Any:
     return alt.Data(
         values=[
             {"name": one_line(name, 80), "order": order, "step": step, "value": value}
-            for order, (name, points) in enumerate(named.items())
+            for order, (name, points) in enumerate(curves.items())
             for step, value in points
         ]
     )

@@ -40,8 +40,8 @@ def go(**parts: Any) -> None:
 
 def page() -> str:
     """Returns the name of the viewer's page that the address (URL) selects, or `Run` if it selects none."""
-    given = get("page", "Run")
-    return given if given in PAGES else "Run"
+    name = get("page", "Run")
+    return name if name in PAGES else "Run"
 
 
 @st.cache_resource(show_spinner=False)

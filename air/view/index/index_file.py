@@ -69,9 +69,9 @@ class IndexFile:
         """
         with self._lock, translated(self.folder):
             marks = self.marks()
-            there = self._files()
-            new = [Path(one.path) for name, one in there.items() if changed(one, marks.get(name))]
-            gone = self._forget(marks, there.keys())
+            files = self._files()
+            new = [Path(one.path) for name, one in files.items() if changed(one, marks.get(name))]
+            deleted = self._forget(marks, files.keys())
             read = False
             for start in range(0, len(new), BATCH_FILES):
                 with self._writing():
@@ -79,7 +79,7 @@ class IndexFile:
                         read |= self._read_or_mark(path)
                 progress(min(start + BATCH_FILES, len(new)), len(new))
             logs = self.refresh_logs()
-            return bool(read or logs or gone)
+            return bool(read or logs or deleted)
 
     def refresh_logs(self) -> bool:
         """Like `refresh`, but reads only `metrics.jsonl` and `groups.jsonl`, not the trajectories."""
@@ -126,13 +126,13 @@ class IndexFile:
         if row is not None:
             self._drop(name, row["id"])
             self._db.execute("DELETE FROM files WHERE id = ?", [row["id"]])
-        made = self._db.execute(
+        cursor = self._db.execute(
             "INSERT INTO files (name, size, mtime_ns, offset, seal, problems) VALUES (?, -1, 0, 0, ?, 1)",
             [name, b""],
         )
         self._db.execute(
             f"INSERT INTO episodes VALUES ({', '.join('?' * (1 + len(FACTS)))})",
-            [made.lastrowid, *asdict(Facts()).values()],
+            [cursor.lastrowid, *asdict(Facts()).values()],
         )
         return True
 
@@ -144,17 +144,17 @@ class IndexFile:
         rows = self.ask("SELECT name, size, mtime_ns, offset, seal FROM files")
         return {row[0]: Mark(*row[1:]) for row in rows}
 
-    def _forget(self, marks: Mapping[str, Mark], there: Collection[str]) -> bool:
-        """Removes deleted files of the run from the index; returns whether there were any.
+    def _forget(self, marks: Mapping[str, Mark], files: Collection[str]) -> bool:
+        """Removes deleted files of the run from the index; returns whether files were any.
 
-        `marks` has the indexed files, and `there` the trajectory files that exist.
+        `marks` has the indexed files, and `files` the trajectory files that exist.
         """
         logs = {f"/{kind}" for kind in LOGS if (self.folder / f"{kind}.jsonl").is_file()}
-        gone = [name for name in marks if name not in there and name not in logs]
-        if not gone:
+        deleted = [name for name in marks if name not in files and name not in logs]
+        if not deleted:
             return False
         with self._writing():
-            for name in gone:
+            for name in deleted:
                 (file,) = self._db.execute("SELECT id FROM files WHERE name = ?", [name]).fetchone()
                 self._drop(name, file)
                 self._db.execute("DELETE FROM files WHERE id = ?", [file])
@@ -177,8 +177,8 @@ class IndexFile:
         mark = Mark(*row[2:6]) if row else Mark()
         tail = Tail(path, mark)
         if row is None:
-            made = self._db.execute("INSERT INTO files (name) VALUES (?)", [name])
-            return tail, int(made.lastrowid or 0), 0
+            cursor = self._db.execute("INSERT INTO files (name) VALUES (?)", [name])
+            return tail, int(cursor.lastrowid or 0), 0
         if tail.anew:
             self._drop(name, row["id"])
         return tail, row["id"], 0 if tail.anew else row["problems"]

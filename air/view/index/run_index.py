@@ -32,34 +32,34 @@ __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
 class RunIndex(IndexFile):
     """The index of one training run, which answers queries about its episodes. Call `refresh` first."""
 
-    def count(self, wanted: Filter | None = None) -> int:
-        """Returns the number of episodes that meet the filter `wanted`; None counts all episodes."""
-        where, values = condition(wanted or Filter())
-        found = self.ask(f"SELECT count(*) FROM {JOINED} WHERE {where}", values)
-        return int(found[0][0])
+    def count(self, conditions: Filter | None = None) -> int:
+        """Returns the number of episodes that meet the filter `conditions`; None counts all episodes."""
+        where, values = condition(conditions or Filter())
+        rows = self.ask(f"SELECT count(*) FROM {JOINED} WHERE {where}", values)
+        return int(rows[0][0])
 
     def episodes(
         self,
-        wanted: Filter | None = None,
+        conditions: Filter | None = None,
         *,
         sort: str = "newest",
         offset: int = 0,
         limit: int = 100,
     ) -> list[Episode]:
         """Returns `limit` episodes from position `offset` of the filtered list, sorted by `SORTS[sort]`."""
-        where, values = condition(wanted or Filter())
-        found = self.ask(
+        where, values = condition(conditions or Filter())
+        rows = self.ask(
             f"SELECT {COLUMNS} FROM {JOINED} WHERE {where} ORDER BY {SORTS[sort]}, f.name "
             "LIMIT ? OFFSET ?",
             [*values, limit, offset],
         )
-        return [episode_of(row) for row in found]
+        return [episode_of(row) for row in rows]
 
     def episode(self, name: str) -> Episode | None:
         """Returns the episode with the id `name` or the file name `name` (without suffix), or None."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE f.name = ? OR e.episode = ? LIMIT 1"
-        found = self.ask(query, [name, name])
-        return episode_of(found[0]) if found else None
+        rows = self.ask(query, [name, name])
+        return episode_of(rows[0]) if rows else None
 
     def group(self, step: int, number: int) -> list[Episode]:
         """Returns the episodes of a training step's group `number` that have a trajectory file, in order."""
@@ -109,13 +109,13 @@ class RunIndex(IndexFile):
 
     def problems(self) -> list[tuple[str, int]]:
         """Returns pairs (file name without suffix, number of unreadable lines) for files with such lines."""
-        found = self.ask("SELECT name, problems FROM files WHERE problems > 0 ORDER BY name")
-        return [(row[0], row[1]) for row in found]
+        rows = self.ask("SELECT name, problems FROM files WHERE problems > 0 ORDER BY name")
+        return [(row[0], row[1]) for row in rows]
 
     def items(self, episode: Episode) -> int:
         """Returns the number of items of an episode; an item is a turn with its validates (gradings)."""
-        found = self.ask("SELECT max(item) FROM lines WHERE file = ?", [episode.file])
-        return 0 if found[0][0] is None else int(found[0][0]) + 1
+        rows = self.ask("SELECT max(item) FROM lines WHERE file = ?", [episode.file])
+        return 0 if rows[0][0] is None else int(rows[0][0]) + 1
 
     def curve(self, episode: Episode) -> list[Place]:
         """Returns the `Place` (position and facts) of each `validate` line in an episode's trajectory."""
@@ -138,8 +138,8 @@ class RunIndex(IndexFile):
         which = {"validate": "kind = 'validate'", "error": "bad = 1"}[what]
         compare, pick = ("<", "max") if back else (">", "min")
         query = f"SELECT {pick}(item) FROM lines WHERE file = ? AND item {compare} ? AND {which}"
-        found = self.ask(query, [episode.file, item])[0][0]
-        return None if found is None or found < 0 else int(found)
+        number = self.ask(query, [episode.file, item])[0][0]
+        return None if number is None or number < 0 else int(number)
 
     def load(self, episode: Episode, places: Sequence[Place]) -> list[dict[str, Any]]:
         """Reads the lines at the positions `places` from the episode's trajectory file.
@@ -151,8 +151,8 @@ class RunIndex(IndexFile):
             return load(path, ((place.offset, place.length) for place in places))
 
     def _log(self, kind: str) -> list[dict[str, Any]]:
-        found = self.ask("SELECT data FROM log WHERE kind = ? ORDER BY seq", [kind])
-        return [json.loads(row[0]) for row in found]
+        rows = self.ask("SELECT data FROM log WHERE kind = ? ORDER BY seq", [kind])
+        return [json.loads(row[0]) for row in rows]
 
     def _places(self, where: str, values: Sequence[Any]) -> list[Place]:
         query = f"SELECT {', '.join(PLACES)} FROM lines WHERE {where} ORDER BY seq"

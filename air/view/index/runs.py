@@ -60,12 +60,14 @@ def discover(paths: Sequence[Path]) -> list[Run]:
     for path in paths:
         if not path.is_dir():
             raise MissingError("no such folder", where=str(path), remedy="name a run's folder")
-        found = [path] if is_run(path) else [p for p in path.iterdir() if p.is_dir() and is_run(p)]
-        if not found:
+        run_folders = (
+            [path] if is_run(path) else [p for p in path.iterdir() if p.is_dir() and is_run(p)]
+        )
+        if not run_folders:
             raise MissingError(
                 "there is no run in it", where=str(path), remedy="name outputs/ or a run's folder"
             )
-        folders += found
+        folders += run_folders
     unique = list(dict.fromkeys(folder.resolve() for folder in folders))
     short = [folder.name for folder in unique]
     runs = [
@@ -91,10 +93,10 @@ def flat(config: object, prefix: str = "") -> dict[str, str]:
         pairs = [(str(number), value) for number, value in enumerate(config)]
     else:
         return {prefix: json.dumps(config, ensure_ascii=False)}
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for key, value in pairs:
-        found |= flat(value, f"{prefix}.{key}" if prefix else key)
-    return found
+        values |= flat(value, f"{prefix}.{key}" if prefix else key)
+    return values
 
 
 def _begins_like_a_trajectory(path: Path) -> bool:

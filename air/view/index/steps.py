@@ -27,9 +27,9 @@ class Item:
 
 def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
     """Groups trajectory lines into turns with their validates; `places[i]` is the `Place` of `lines[i]`."""
-    found: dict[int, Item] = {}
+    by_number: dict[int, Item] = {}
     for place, line in zip(places, lines, strict=True):
-        item = found.setdefault(place.item, Item(place.item))
+        item = by_number.setdefault(place.item, Item(place.item))
         item.bad |= bool(place.bad)
         if place.kind == "step":
             item.step = line
@@ -37,7 +37,7 @@ def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
             item.validates.append(line)
         else:
             item.others.append(line)
-    return list(found.values())
+    return list(by_number.values())
 
 
 def thought(step: Mapping[str, Any]) -> tuple[str, str]:
@@ -60,11 +60,11 @@ def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
 
     Trajectories of version 1 record only what the model saw, so there this is the first text.
     """
-    world, shown = step.get("observation"), step.get("shown")
-    world, shown = world or "", shown or ""
-    if not isinstance(world, str) or not isinstance(shown, str):
-        return str(world or shown), ""
-    return (world, "" if shown == world else shown) if world else (shown, "")
+    world, received = step.get("observation"), step.get("shown")
+    world, received = world or "", received or ""
+    if not isinstance(world, str) or not isinstance(received, str):
+        return str(world or received), ""
+    return (world, "" if received == world else received) if world else (received, "")
 
 
 def diff_of(step: Mapping[str, Any] | None) -> tuple[list[Line], str, str]:
@@ -74,8 +74,8 @@ def diff_of(step: Mapping[str, Any] | None) -> tuple[list[Line], str, str]:
         return [], "", ""
     files = diff.get("files")
     files = [one for one in files if isinstance(one, dict)] if isinstance(files, list) else []
-    said = str(diff.get("problem") or "") or (
+    problem = str(diff.get("problem") or "") or (
         "further changes were not recorded" if diff.get("cut") else ""
     )
     text = diff.get("text")
-    return files, text if isinstance(text, str) else "", said
+    return files, text if isinstance(text, str) else "", problem

@@ -101,25 +101,29 @@ def check_sort(name: str) -> None:
         raise ConfigError(f"unknown: {name}", where="--sort", remedy=f"one of {known}")
 
 
-def where(wanted: Filter) -> tuple[str, list[Any]]:
+def where(conditions: Filter) -> tuple[str, list[Any]]:
     """Returns a filter of episodes as an SQL condition, and the values for its placeholders (`?`)."""
     parts: list[str] = ["1"]
     values: list[Any] = []
-    for column, value in (("e.task", wanted.task), ("e.how", wanted.how), ("m.step", wanted.step)):
+    for column, value in (
+        ("e.task", conditions.task),
+        ("e.how", conditions.how),
+        ("m.step", conditions.step),
+    ):
         if value is not None:
             parts.append(f"{column} = ?")
             values.append(value)
-    for column, between in (("e.reward", wanted.reward), ("e.turns", wanted.turns)):
+    for column, between in (("e.reward", conditions.reward), ("e.turns", conditions.turns)):
         if between is not None:
             parts.append(f"{column} BETWEEN ? AND ?")
             values += between
-    if wanted.errors:
+    if conditions.errors:
         parts.append("e.errors > 0")
-    if wanted.text:
+    if conditions.text:
         parts.append(
             "instr(lower(f.name || ' ' || ifnull(e.model, '') || ' ' || ifnull(e.error, '')), ?)"
         )
-        values.append(wanted.text.lower())
+        values.append(conditions.text.lower())
     return " AND ".join(parts), values
 
 

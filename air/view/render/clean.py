@@ -64,8 +64,8 @@ def clean_cut(text: str, limit: int) -> str:
     return f"{head}\n[… {gone} characters left out …]\n{tail}"
 
 
-def _named(found: re.Match[str]) -> str:
-    return _NAMES.get(found[0], f"<U+{ord(found[0]):04X}>")
+def _named(match: re.Match[str]) -> str:
+    return _NAMES.get(match[0], f"<U+{ord(match[0]):04X}>")
 
 
 def _overwritten(line: str) -> str:
@@ -73,15 +73,15 @@ def _overwritten(line: str) -> str:
     if not _MOVES.search(line):
         return line
     cells: list[str] = []
-    at = done = 0
-    line = _ESCAPES.sub(lambda found: found[0] if found["erase"] else "", line)
+    at = start = 0
+    line = _ESCAPES.sub(lambda match: match[0] if match["erase"] else "", line)
     for move in [*_MOVES.finditer(line), None]:
-        part = line[done : move.start() if move else len(line)]
+        part = line[start : move.start() if move else len(line)]
         cells[at : at + len(part)] = part
         at += len(part)
         if move is None:
             break
-        done = move.end()
+        start = move.end()
         if move[0] == "\r":
             at = 0
         elif move[0] == "\b":

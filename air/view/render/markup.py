@@ -144,8 +144,8 @@ def _said(one: Item) -> str:
         parts.append(f'<pre class="action">{text(step["action"])}</pre>')
     if after:
         parts.append(_folded("after the action", after, "thought", is_open=False))
-    world, shown = outputs(step)
-    for name, content in (("output", world), ("as the model was shown it", shown)):
+    world, received = outputs(step)
+    for name, content in (("output", world), ("as the model was shown it", received)):
         if content:
             content = clean(content)
             count = content.count("\n") + 1
@@ -164,24 +164,24 @@ def _folded(name: str, content: str, kind: str, *, is_open: bool) -> str:
 
 
 def _diff(one: Item) -> str:
-    files, diff, said = diff_of(one.step)
-    if not (files or diff or said):
+    files, diff, problem = diff_of(one.step)
+    if not (files or diff or problem):
         return ""
-    listed = "".join(f'<div class="file">{_file(change)}</div>' for change in files)
+    names = "".join(f'<div class="file">{_file(change)}</div>' for change in files)
     rows = cut(diff, SHOWN_CHARACTERS)[0].split("\n") if diff else []
     lines = "".join(f'<span class="{_diff_class(row)}">{text(row, 2000)}</span>\n' for row in rows)
-    shown = f"<pre>{lines}</pre>" if lines else ""
-    note = f'<div class="note">{text(said, 400)}</div>' if said else ""
+    code = f"<pre>{lines}</pre>" if lines else ""
+    note = f'<div class="note">{text(problem, 400)}</div>' if problem else ""
     name = f"workspace · {len(files)} file{'s' * (len(files) != 1)} changed"
-    return f'<details class="fold diff"><summary>{line(name, 80)}</summary>{listed}{shown}{note}</details>'
+    return f'<details class="fold diff"><summary>{line(name, 80)}</summary>{names}{code}{note}</details>'
 
 
 def _file(change: Mapping[str, Any]) -> str:
     """Returns the HTML of a changed file; `change` is its entry in the trajectory's `step` line."""
     added, removed = number(change.get("added")) or 0, number(change.get("removed")) or 0
     counts = f"+{added:.0f} −{removed:.0f}" if added or removed else ""
-    said = " ".join(str(change.get(key) or "") for key in ("status", "note"))
-    chips = "".join(chip(each, "quiet") for each in (said.strip(), counts) if each)
+    words = " ".join(str(change.get(key) or "") for key in ("status", "note"))
+    chips = "".join(chip(each, "quiet") for each in (words.strip(), counts) if each)
     return f"{line(change.get('path') or '?', 200)} {chips}"
 
 
@@ -193,7 +193,7 @@ def _diff_class(row: str) -> str:
 
 def _grade(graded: Mapping[str, Any]) -> str:
     problem = graded.get("problem")
-    shown = {
+    numbers = {
         "score": figure(number(graded.get("score")), ".6g"),
         "φ": figure(number(graded.get("phi"))),
         "Δ": figure(number(graded.get("delta")), "+.4g"),
@@ -202,16 +202,18 @@ def _grade(graded: Mapping[str, Any]) -> str:
     }
     metrics = graded.get("metrics")
     if isinstance(metrics, dict):
-        shown |= {str(name): figure(number(value), ".6g") for name, value in metrics.items()}
+        numbers |= {str(name): figure(number(value), ".6g") for name, value in metrics.items()}
     notes = [name for name in ("automatic", "remembered") if graded.get(name)]
     cells = "".join(
         f"<span><b>{line(name, 40)}</b> {line(value, 40)}</span>"
-        for name, value in shown.items()
+        for name, value in numbers.items()
         if value != "–"
     )
-    said = f'<div class="problem">{text(problem)}</div>' if problem else ""
+    problem_html = f'<div class="problem">{text(problem)}</div>' if problem else ""
     chips = "".join(chip(note, "quiet") for note in notes)
-    return f'<div class="grade"><span class="head">validate</span>{cells}{chips}{said}</div>'
+    return (
+        f'<div class="grade"><span class="head">validate</span>{cells}{chips}{problem_html}</div>'
+    )
 
 
 def _rest(one: Item) -> str:
@@ -254,7 +256,7 @@ def _cell(value: object) -> str:
 def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns the HTML of a table with the results of each task, from `RunIndex.by_task`."""
     heads = ("task", "metric", "episodes", "reward", "baseline", "mean last", "best", "mean test")
-    shown = [
+    cells = [
         (
             row["task"],
             f"{row['metric'] or ''} {'↓' if row['direction'] == 'lower' else '↑'}",
@@ -264,7 +266,7 @@ def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
         )
         for row in rows
     ]
-    return table(heads, shown, left=2)
+    return table(heads, cells, left=2)
 
 
 def opening(start: Mapping[str, Any]) -> str:

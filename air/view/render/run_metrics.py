@@ -38,22 +38,22 @@ def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None
 
 def names(rows: Sequence[Row]) -> list[str]:
     """Returns the names of the numeric metrics in lines of `metrics.jsonl`, in order of appearance."""
-    found: dict[str, None] = {}
+    columns: dict[str, None] = {}
     for row in rows:
-        found |= dict.fromkeys(name for name, v in row.items() if number(v) is not None)
-    return [name for name in found if name != "step"]
+        columns |= dict.fromkeys(name for name, v in row.items() if number(v) is not None)
+    return [name for name in columns if name != "step"]
 
 
 def task_series(rows: Sequence[Row], name: str = "reward") -> dict[str, list[tuple[int, float]]]:
     """Returns the pairs (step, value) of a metric for each task id in lines of `metrics.jsonl`."""
-    found: dict[str, list[tuple[int, float]]] = {}
+    points: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         tasks = row.get("tasks")
         for task, values in tasks.items() if isinstance(tasks, Mapping) else ():
             value = number(values.get(name)) if isinstance(values, Mapping) else None
             if value is not None:
-                found.setdefault(str(task), []).append((int(row["step"]), value))
-    return found
+                points.setdefault(str(task), []).append((int(row["step"]), value))
+    return points
 
 
 def times(row: Row) -> dict[str, float | None]:

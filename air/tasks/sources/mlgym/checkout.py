@@ -53,8 +53,8 @@ def find_checkout(root: Path | None = None) -> Checkout | None:
     """
     if root is not None:
         return Checkout(root)
-    named = os.environ.get(ROOT_VARIABLE)
-    return Checkout(Path(named), said_by=ROOT_VARIABLE) if named else None
+    variable = os.environ.get(ROOT_VARIABLE)
+    return Checkout(Path(variable), said_by=ROOT_VARIABLE) if variable else None
 
 
 class Checkout:
@@ -137,8 +137,8 @@ class Checkout:
         if not config.evaluation_paths:
             raise Unusable("its config names no evaluation script")
         script = config.evaluation_paths[0]
-        laid = [Path(item).name for item in config.starter_code]
-        if Path(script).is_absolute() or Path(script).parts[0] not in laid:
+        names = [Path(item).name for item in config.starter_code]
+        if Path(script).is_absolute() or Path(script).parts[0] not in names:
             raise Unusable(f"its evaluation script {script} is not among its starter code")
         return script
 
@@ -225,8 +225,8 @@ def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> d
 
 def _baseline(config: TaskConfig, entry: Entry) -> float:
     """Returns the baseline score in MLGym's config (its metric in any letter case), or `entry.baseline`."""
-    stated = config.baseline_scores[0] if config.baseline_scores else {}
-    scores = {name.lower(): score for name, score in stated.items()}
+    scores_by_name = config.baseline_scores[0] if config.baseline_scores else {}
+    scores = {name.lower(): score for name, score in scores_by_name.items()}
     if entry.own_baseline:
         return entry.baseline
     return scores.get(entry.metric.lower(), entry.baseline)

@@ -113,12 +113,12 @@ def _read(kind: type[ForeignT], root: Path, name: str) -> ForeignT:
     import yaml
 
     try:
-        found: Any = yaml.safe_load((root / name).read_text(encoding="utf-8"))
+        data: Any = yaml.safe_load((root / name).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Unusable(f"there is no {name}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Unusable(f"{name} cannot be read: {' '.join(str(error).split())}") from None
     try:
-        return kind.model_validate(found)
+        return kind.model_validate(data)
     except ValidationError as error:
-        raise Unusable(f"{name}: {first_bad_key(error, found).message}") from None
+        raise Unusable(f"{name}: {first_bad_key(error, data).message}") from None

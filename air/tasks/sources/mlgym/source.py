@@ -77,8 +77,8 @@ class CheckoutSource:
                 _copy(file, agent / DATA / name)
         for name, file in _below(PROGRAMS):
             _copy(file, grader / name)
-        told = self.how | {"seed": split_seed}
-        (grader / "how.json").write_text(json.dumps(told), encoding="utf-8")
+        settings = self.how | {"seed": split_seed}
+        (grader / "how.json").write_text(json.dumps(settings), encoding="utf-8")
 
     def _files(self) -> Iterator[tuple[str, Path]]:
         for source in self.starter:

@@ -61,8 +61,8 @@ def house_prices(table: Path, dest: Path, state: int = STATE) -> None:
     rest, test = _cut(rows, 0.2, state)
     train, validation = _cut(rest, 0.125, state)
     for name, part in (("train", train), ("validation", validation)):
-        moved = [[*_without(row, label), row[label]] for row in part]
-        _write(dest / f"{name}.csv", [*_without(header, label), _LABEL], moved)
+        reordered = [[*_without(row, label), row[label]] for row in part]
+        _write(dest / f"{name}.csv", [*_without(header, label), _LABEL], reordered)
     _write(dest / "test.csv", _without(header, label), [_without(row, label) for row in test])
     _write(dest / "answer.csv", [_ID, _LABEL], [[row[key], row[label]] for row in test])
 

@@ -72,19 +72,19 @@ def _entries(file: Path) -> dict[str, Entry]:
     """Reads the entries of one file; one with `like = "other"` inherits the keys of `other`."""
     raw = read_toml(file)
     entries = {}
-    for name, given in raw.items():
+    for name, fields in raw.items():
         where = f"{file}: {name}"
-        if not isinstance(given, dict):
+        if not isinstance(fields, dict):
             raise ConfigError("is no table", where=where)
-        entries[name] = validate(Entry, _inherited(raw, given, where), where=where)
+        entries[name] = validate(Entry, _inherited(raw, fields, where), where=where)
     return entries
 
 
-def _inherited(raw: dict[str, Any], given: dict[str, Any], where: str) -> dict[str, Any]:
-    given = dict(given)
-    like = given.pop("like", None)
+def _inherited(raw: dict[str, Any], fields: dict[str, Any], where: str) -> dict[str, Any]:
+    fields = dict(fields)
+    like = fields.pop("like", None)
     if like is None:
-        return given
+        return fields
     if not isinstance(raw.get(like), dict) or "like" in raw[like]:
         raise ConfigError(f"`like`: there is no full entry {like!r} in this file", where=where)
-    return dict(raw[like]) | given
+    return dict(raw[like]) | fields

@@ -31,10 +31,10 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     metrics = {name: one.metrics() for name, one in pair.items()}
     both = run_metrics.names([row for rows in metrics.values() for row in rows])
     if both:
-        wanted = right_column.selectbox(
+        metric = right_column.selectbox(
             "Metric", both, index=both.index("reward") if "reward" in both else 0
         )
-        curves = {name: run_metrics.series(rows, wanted) for name, rows in metrics.items()}
+        curves = {name: run_metrics.series(rows, metric) for name, rows in metrics.items()}
         st.altair_chart(plots.lines(curves, height=280))
     left, right = st.columns(2)
     with left:
@@ -54,11 +54,11 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
 def _chosen(others: Sequence[Run]) -> Run:
     names = [one.name for one in others]
-    wanted = url_state.get("other")
+    name = url_state.get("other")
     chosen = st.selectbox(
         "Compare with",
         names,
-        index=names.index(wanted) if wanted in names else 0,
+        index=names.index(name) if name in names else 0,
         key="other-widget",
         on_change=lambda: url_state.go(other=st.session_state["other-widget"]),
     )
@@ -66,10 +66,10 @@ def _chosen(others: Sequence[Run]) -> Run:
 
 
 def _tasks(pair: Mapping[str, RunIndex]) -> str:
-    found = {name: {row["task"]: row for row in one.by_task()} for name, one in pair.items()}
+    results = {name: {row["task"]: row for row in one.by_task()} for name, one in pair.items()}
     rows: list[list[object]] = []
-    for task in sorted({task for tasks in found.values() for task in tasks}):
-        for name, tasks in found.items():
+    for task in sorted({task for tasks in results.values() for task in tasks}):
+        for name, tasks in results.items():
             row = tasks.get(task, {})
             figures_ = (
                 figure(row.get("reward"), "+.3f"),

@@ -52,8 +52,8 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 def _facts(episode: Episode, start: Mapping[str, Any]) -> None:
     facts = episode.facts
     kind = {"well": "green", "failed": "red"}.get(facts.how, "blue")
-    ended = facts.why or facts.how if facts.how == "well" else facts.how
-    chips = [chip(ended, kind)]
+    ending = facts.why or facts.how if facts.how == "well" else facts.how
+    chips = [chip(ending, kind)]
     chips += [chip(str(start[key])) for key in ("isolation", "format") if start.get(key)]
     chips += [chip(f"seed {start['seed']}")] if "seed" in start else []
     if episode.step is not None:

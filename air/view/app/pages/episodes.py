@@ -22,16 +22,16 @@ HOW = {"any end": None, "ended well": "well", "failed": "failed", "unfinished": 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     """Renders the page with the table of episodes of the chosen run."""
     del runs, run
-    wanted, sort = _filters(index)
-    count = index.count(wanted)
+    conditions, sort = _filters(index)
+    count = index.count(conditions)
     first = min(url_state.whole("first") or 0, max(0, (count - 1) // PAGE * PAGE))
-    found = index.episodes(wanted, sort=sort, offset=first, limit=PAGE)
+    episodes = index.episodes(conditions, sort=sort, offset=first, limit=PAGE)
     _pages(count, first)
-    if found:
+    if episodes:
         widgets.grid(
-            _columns(found),
+            _columns(episodes),
             "episodes-grid",
-            lambda row: url_state.go(page="Episode", episode=found[row].name, item=None),
+            lambda row: url_state.go(page="Episode", episode=episodes[row].name, item=None),
             config=_CONFIG,
         )
 
@@ -77,8 +77,8 @@ def _pages(count: int, first: int) -> None:
     left, back, forth = st.columns([10, 1, 1], vertical_alignment="center")
     with left:
         last = min(count, first + PAGE)
-        shown = f"{first + 1}–{last} of {count} episodes" if count else "no such episode"
-        widgets.note(f"{shown} · click one to open it")
+        message = f"{first + 1}–{last} of {count} episodes" if count else "no such episode"
+        widgets.note(f"{message} · click one to open it")
     if count > PAGE:
         back.button(
             "‹ Page", disabled=first == 0, on_click=url_state.go, kwargs={"first": first - PAGE}
@@ -91,8 +91,8 @@ def _pages(count: int, first: int) -> None:
         )
 
 
-def _columns(found: Sequence[Episode]) -> dict[str, list[Any]]:
-    facts = [one.facts for one in found]
+def _columns(episodes: Sequence[Episode]) -> dict[str, list[Any]]:
+    facts = [one.facts for one in episodes]
     columns: dict[str, list[Any]] = {
         "task": [f.task for f in facts],
         "reward": [f.reward for f in facts],
@@ -108,9 +108,9 @@ def _columns(found: Sequence[Episode]) -> dict[str, list[Any]]:
         "started": [
             None if f.started is None else datetime.fromtimestamp(f.started) for f in facts
         ],
-        "step": [one.step for one in found],
-        "advantage": [one.advantage for one in found],
-        "episode": [one.name for one in found],
+        "step": [one.step for one in episodes],
+        "advantage": [one.advantage for one in episodes],
+        "episode": [one.name for one in episodes],
     }
     return {
         name: values

@@ -42,16 +42,16 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
 def _table(groups: Sequence[Mapping[str, Any]]) -> int:
     """Shows a table of the groups; returns the position of the group that the user chose."""
-    shown = groups[:PAGE]
-    keys = [f"{group['step']}.{group['group']}" for group in shown]
-    rewards = [[number(one.get("reward")) for one in group["episodes"]] for group in shown]
-    there = [[r for r in row if r is not None] for row in rewards]
+    latest = groups[:PAGE]
+    keys = [f"{group['step']}.{group['group']}" for group in latest]
+    rewards = [[number(one.get("reward")) for one in group["episodes"]] for group in latest]
+    known_rewards = [[r for r in row if r is not None] for row in rewards]
     columns = {
-        "step": [group["step"] for group in shown],
-        "task": [str(group.get("task")) for group in shown],
+        "step": [group["step"] for group in latest],
+        "task": [str(group.get("task")) for group in latest],
         "n": [len(row) for row in rewards],
-        "mean": [sum(row) / len(row) if row else None for row in there],
-        "spread": [max(row) - min(row) if row else None for row in there],
+        "mean": [sum(row) / len(row) if row else None for row in known_rewards],
+        "spread": [max(row) - min(row) if row else None for row in known_rewards],
     }
     form = st.column_config.NumberColumn(format="%.3f", width=64)
     small = st.column_config.NumberColumn(width=44)
@@ -63,17 +63,17 @@ def _table(groups: Sequence[Mapping[str, Any]]) -> int:
     )
     if len(groups) > PAGE:
         widgets.note(f"the latest {PAGE} of {len(groups)} groups")
-    wanted = url_state.get("group")
-    return keys.index(wanted) if wanted in keys else 0
+    key = url_state.get("group")
+    return keys.index(key) if key in keys else 0
 
 
 def _beside(index: RunIndex, group: Mapping[str, Any], members: Mapping[str, Episode]) -> None:
-    recorded = group["episodes"]
+    entries = group["episodes"]
     widgets.heading(f"step {group['step']} · group {group['group']} · {group.get('task')}")
-    widest = max((abs(number(one.get("advantage")) or 0) for one in recorded), default=0) or 1
-    for start in range(0, len(recorded), BESIDE):
+    widest = max((abs(number(one.get("advantage")) or 0) for one in entries), default=0) or 1
+    for start in range(0, len(entries), BESIDE):
         for column, one in zip(
-            st.columns(BESIDE, gap="small"), recorded[start : start + BESIDE], strict=False
+            st.columns(BESIDE, gap="small"), entries[start : start + BESIDE], strict=False
         ):
             with column:
                 episode = members.get(str(one.get("episode")))
@@ -101,9 +101,9 @@ def _member(index: RunIndex, one: Mapping[str, Any], episode: Episode | None, wi
         if (left := facts.items - TURNS) > 0:
             body += f'<div class="note">{left} turns more</div>'
     error = one.get("error")
-    said = f'<div class="air error">{text(error)}</div>' if error else ""
+    message = f'<div class="air error">{text(error)}</div>' if error else ""
     return (
         f'<div class="air column"><b>advantage {figure(advantage, "+.3f")}</b>'
         f'<div class="adv"><i class="{side}" style="width:{share:.1f}%"></i></div>'
-        f'<div class="facts air">{"".join(chips)}</div>{said}<div class="stack">{body}</div></div>'
+        f'<div class="facts air">{"".join(chips)}</div>{message}<div class="stack">{body}</div></div>'
     )

@@ -88,11 +88,13 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> None:
 
 def _small(metrics: Sequence[Mapping[str, Any]]) -> None:
     terms = [name for name in run_metrics.names(metrics) if name.startswith("reward/")]
-    moved = [name for name in terms if any(value for _, value in run_metrics.series(metrics, name))]
-    extra = moved if len(moved) > 1 else []  # one term alone is the reward itself
-    there = [name for name in (*extra, *SMALL) if run_metrics.series(metrics, name)]
-    for start in range(0, len(there), 3):
-        for column, name in zip(st.columns(3), there[start : start + 3], strict=False):
+    nonzero = [
+        name for name in terms if any(value for _, value in run_metrics.series(metrics, name))
+    ]
+    extra = nonzero if len(nonzero) > 1 else []  # one term alone is the reward itself
+    metric_names = [name for name in (*extra, *SMALL) if run_metrics.series(metrics, name)]
+    for start in range(0, len(metric_names), 3):
+        for column, name in zip(st.columns(3), metric_names[start : start + 3], strict=False):
             with column:
                 widgets.heading(name)
                 points = {name: run_metrics.series(metrics, name)}
