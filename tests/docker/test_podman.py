@@ -209,7 +209,7 @@ async def main():
     logging.basicConfig(format="said: %(message)s")
     for _ in range(2):
         async with await open_box(BoxSpec()) as box:
-            print(json.dumps(held.unheld(daemon.client().inspect_container(box.id))))
+            print(json.dumps(held.ignored_limits(daemon.client().inspect_container(box.id))))
 
 asyncio.run(main())
 """

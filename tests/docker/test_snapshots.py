@@ -193,7 +193,7 @@ async def _workspace(box: Box) -> tuple[int, set[str]]:
     return int(files), set(options.split(","))
 
 
-async def _mounts(kept: snapshot_service.Keeper) -> list[str]:
+async def _mounts(kept: snapshot_service.SnapshotHelper) -> list[str]:
     """What is mounted in the keeper's own folder, that folder included."""
     pid = await kept._attached.pid()
     with open(f"/proc/{pid}/mounts") as table:  # noqa: ASYNC230, PTH123

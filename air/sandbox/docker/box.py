@@ -30,7 +30,7 @@ class DockerBox(GuestBox):
         self._gpus = gpus or GpuLease()
         self._run = run
         self._attached = Attached(self.id)
-        self._keeper: snapshot_service.Keeper | None = None
+        self._snapshot_helper: snapshot_service.SnapshotHelper | None = None
 
     @classmethod
     async def start(
@@ -60,7 +60,7 @@ class DockerBox(GuestBox):
         box = cls(spec, run, gpus)
         try:
             await box._start(python)
-            await limit_check.say_once(box._attached.container)
+            await limit_check.warn_once(box._attached.container)
         except BaseException as error:  # cancellation too: leave no container
             await abandon(box)
             if isinstance(error, engine.FOREIGN) and not isinstance(error, TimeoutError):
@@ -91,20 +91,20 @@ class DockerBox(GuestBox):
         """Ends this box and returns its frozen workspace; see `Box.snapshot`. Copies no file."""
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
-            keeper = await snapshot_service.hold(self._run)
+            helper = await snapshot_service.hold(self._run)
             try:
-                return await keeper.take(await self._tenant())
-            except BaseException:  # cancellation too: nobody else releases the keeper
-                await keeper.release()
+                return await helper.take(await self._tenant())
+            except BaseException:  # cancellation too: nobody else releases the helper
+                await helper.release()
                 raise
 
     async def restore(self, snapshot: Snapshot) -> None:
         """Mounts a copy of the snapshot's workspace over the workspace of this box; see `Box.restore`."""
-        if not isinstance(snapshot, snapshot_service.KeptSnapshot):
+        if not isinstance(snapshot, snapshot_service.ContainerSnapshot):
             raise ConfigError("a container starts only from a snapshot of a container")
-        self._keeper = snapshot.keeper.again()
+        self._snapshot_helper = snapshot.helper.again()
         disk_mb = self.spec.limits.disk_mb
-        await self._keeper.fork(await self._tenant(), snapshot, disk_mb=disk_mb)
+        await self._snapshot_helper.fork(await self._tenant(), snapshot, disk_mb=disk_mb)
         await self._guest.request({"op": "reroot"})
 
     async def _tenant(self) -> snapshot_service.Tenant:
@@ -115,6 +115,6 @@ class DockerBox(GuestBox):
         try:
             await self._attached.close()
         finally:
-            if self._keeper is not None:
-                await self._keeper.drop(self.id)
-                await self._keeper.release()
+            if self._snapshot_helper is not None:
+                await self._snapshot_helper.drop(self.id)
+                await self._snapshot_helper.release()

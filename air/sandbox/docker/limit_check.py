@@ -13,7 +13,7 @@ _CHECKED: set[tuple[int, str]] = set()
 _LOG = logging.getLogger(__name__)
 
 
-def unheld(container: Mapping[str, Any]) -> list[str]:
+def ignored_limits(container: Mapping[str, Any]) -> list[str]:
     """Returns which limits (`memory`, `processes`, `CPU`) of a container the container engine ignored.
 
     `container` is the container engine's description of a container that was created with all three.
@@ -27,7 +27,7 @@ def unheld(container: Mapping[str, Any]) -> list[str]:
     return [name for name, most in limits.items() if not most or most < 0]
 
 
-async def say_once(container: str) -> None:
+async def warn_once(container: str) -> None:
     """Logs a warning if the container engine ignores a limit of this box, the process's first on the engine.
 
     Raises BoxDiedError if the box is gone.
@@ -36,7 +36,7 @@ async def say_once(container: str) -> None:
     if key in _CHECKED:
         return
     _CHECKED.add(key)
-    if missing := unheld(await engine.inspected(container)):
+    if missing := ignored_limits(await engine.inspected(container)):
         _LOG.warning(
             "WARNING: this engine holds no box to its limit of %s — let its user have the controllers "
             "cpu, memory and pids of cgroup v2 (under systemd: `Delegate=cpu memory pids`)",

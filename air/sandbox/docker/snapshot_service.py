@@ -1,6 +1,6 @@
-"""Takes and restores snapshots of containers' workspaces with a helper container, the keeper.
+"""Takes and restores snapshots of containers' workspaces with a helper container (`air-keeper-…`).
 
-The keeper mounts copies of frozen workspaces into boxes (`air.sandbox.guest.snapshots`), so it has the
+The helper mounts copies of frozen workspaces into boxes (`air.sandbox.guest.snapshots`), so it has the
 capability SYS_ADMIN and sees the host's processes. It never runs or reads an agent's files. Each event loop
 has at most one, which lives as long as a snapshot or a box needs it.
 """
@@ -52,11 +52,10 @@ class Tenant(NamedTuple):
         return {"pid": self.pid, "container": self.container, "path": WORKSPACE}
 
 
-class Keeper:
+class SnapshotHelper:
     """The helper container that stores frozen workspaces and mounts copies of them into boxes.
 
-    It counts its users: `hold` and `again` add one, `release` removes one. The last release ends the
-    container.
+    It counts its users: `hold` and `again` add one, `release` removes one.
     """
 
     def __init__(self, attached: Attached, connection: Connection) -> None:
@@ -68,7 +67,7 @@ class Keeper:
         """Whether the connection to the helper container is open."""
         return not self._connection.reason
 
-    def again(self) -> Keeper:
+    def again(self) -> SnapshotHelper:
         """Adds one user and returns itself. The new user must call `release` later."""
         self._holders += 1
         return self
@@ -79,7 +78,7 @@ class Keeper:
         if not self._holders:
             await self._attached.close()
 
-    async def take(self, box: Tenant) -> KeptSnapshot:
+    async def take(self, box: Tenant) -> ContainerSnapshot:
         """Stores the workspace of a frozen box and returns it as a snapshot.
 
         The snapshot takes over the caller's duty to `release` the helper container, when it is closed.
@@ -90,9 +89,9 @@ class Keeper:
         except BaseException:  # cancellation too: the snapshot may have been taken all the same
             await self.drop(name)
             raise
-        return KeptSnapshot(name, self)
+        return ContainerSnapshot(name, self)
 
-    async def fork(self, box: Tenant, snapshot: KeptSnapshot, *, disk_mb: int) -> None:
+    async def fork(self, box: Tenant, snapshot: ContainerSnapshot, *, disk_mb: int) -> None:
         """Mounts a writable copy of a snapshot over the workspace of a box, until it is dropped (`drop`).
 
         The box may write `disk_mb` MiB to the copy.
@@ -113,22 +112,22 @@ class Keeper:
             raise BoxDiedError(f"a snapshot failed: {error}") from error
 
 
-class KeptSnapshot(Snapshot):
+class ContainerSnapshot(Snapshot):
     """A frozen workspace of a container, stored by the helper container for snapshots."""
 
-    def __init__(self, name: str, keeper: Keeper) -> None:
-        self.id, self.keeper = name, keeper
+    def __init__(self, name: str, helper: SnapshotHelper) -> None:
+        self.id, self.helper = name, helper
         self._closed = False
 
     async def close(self) -> None:
         """Releases the frozen workspace and the helper container; see `Snapshot.close`."""
         if not self._closed:
             self._closed = True
-            await self.keeper.drop(self.id)
-            await self.keeper.release()
+            await self.helper.drop(self.id)
+            await self.helper.release()
 
 
-async def hold(run: str) -> Keeper:
+async def hold(run: str) -> SnapshotHelper:
     """Returns this event loop's helper container for snapshots, and starts it if there is none.
 
     The caller must `release` it later. Raises BoxStartError if it does not start, for example because the
@@ -137,18 +136,20 @@ async def hold(run: str) -> Keeper:
     loop = asyncio.get_running_loop()
     lock = _LOCKS.setdefault(loop, asyncio.Lock())
     async with lock:
-        keeper = _KEEPERS.get(loop)
-        if keeper is None or not keeper.alive:
-            keeper = _KEEPERS[loop] = await _start(run)
-        return keeper.again()
+        service = _HELPERS.get(loop)
+        if service is None or not service.alive:
+            service = _HELPERS[loop] = await _start(run)
+        return service.again()
 
 
-_KEEPERS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Keeper] = weakref.WeakKeyDictionary()
+_HELPERS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, SnapshotHelper] = (
+    weakref.WeakKeyDictionary()
+)
 _LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
 _LOCKS = weakref.WeakKeyDictionary()
 
 
-async def _start(run: str) -> Keeper:
+async def _start(run: str) -> SnapshotHelper:
     name = f"air-keeper-{secrets.token_hex(4)}"
     host: dict[str, Any] = {
         "cap_add": CAPABILITIES,
@@ -159,4 +160,4 @@ async def _start(run: str) -> Keeper:
     attached, connection = await helper.start(
         name, run, PROGRAM, ready=START_SECONDS, life=_LIFE_SECONDS, **host
     )
-    return Keeper(attached, connection)
+    return SnapshotHelper(attached, connection)

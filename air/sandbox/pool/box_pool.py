@@ -23,7 +23,7 @@ from air.sandbox.contract.box import Box, BoxSpec, BoxStats, Snapshot
 from air.sandbox.ops import cleanup
 from air.sandbox.pool.gpu_leases import GpuPool
 from air.sandbox.pool.host_slots import HostShare, HostSlots
-from air.sandbox.pool.start_retry import Digests, patiently
+from air.sandbox.pool.start_retry import Digests, retry
 from air.sandbox.wire.guest_box import GuestBox
 
 if TYPE_CHECKING:
@@ -35,23 +35,23 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class _Shelf:
+class _SubPool:
     """The boxes of one spec and one image that no caller has yet. They are ready or starting."""
 
     spec: BoxSpec
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
-    wanted: bool = True
+    refill: bool = True
     """Whether the pool starts spare boxes. False after a failed start until a caller requests such a box."""
-    resting: bool = False
+    paused: bool = False
     """Whether the pool starts no spare boxes, because other boxes hold or need the GPUs or slots."""
-    old: bool = False
+    outdated: bool = False
     """Whether these boxes are outdated, because the tag of their image now means another image."""
 
 
 @dataclass
 class _Waiter:
-    shelf: _Shelf
+    subpool: _SubPool
     box: asyncio.Future[GuestBox]
 
 
@@ -89,27 +89,27 @@ class Pool:
         self._slots = HostSlots(gpus, nested=nested, run=run)
         self._held: dict[GuestBox, HostShare] = {}
         self._digests = Digests()
-        self._shelves: dict[str, _Shelf] = {}
+        self._subpools: dict[str, _SubPool] = {}
         self._waiters: list[_Waiter] = []
         self._lent: set[GuestBox] = set()
         self._starts: set[asyncio.Task[None]] = set()
         self._closes: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
         self._snapshots = snapshots
-        self._keeper: snapshot_service.Keeper | None = None
+        self._snapshot_helper: snapshot_service.SnapshotHelper | None = None
         self._open = False
 
     async def __aenter__(self) -> Pool:
         if self._snapshots:
             from air.sandbox.docker import snapshot_service
 
-            self._keeper = await snapshot_service.hold(self._run)
+            self._snapshot_helper = await snapshot_service.hold(self._run)
         try:
             await to_the_end(asyncio.to_thread(cleanup.collect))
         except InfrastructureError as error:
             _LOG.warning("boxes of earlier runs could not be removed: %s", error)
-        except BaseException:  # cancellation too: nobody else would release the keeper
-            await self._release_keeper()
+        except BaseException:  # cancellation too: nobody else would release the helper
+            await self._release_snapshot_helper()
             raise
         self._open = True
         self._spawn(self._starts, self._give_way())
@@ -123,16 +123,19 @@ class Pool:
         self._waiters.clear()
         for task in self._starts:
             task.cancel()
-        for box in [*self._lent, *(b for shelf in self._shelves.values() for b in shelf.ready)]:
+        for box in [
+            *self._lent,
+            *(b for subpool in self._subpools.values() for b in subpool.ready),
+        ]:
             self._retire(box)
-        self._shelves.clear()
+        self._subpools.clear()
         await to_the_end(self._drain())
-        await self._release_keeper()
+        await self._release_snapshot_helper()
 
-    async def _release_keeper(self) -> None:
-        if self._keeper is not None:
-            await to_the_end(self._keeper.release())
-            self._keeper = None
+    async def _release_snapshot_helper(self) -> None:
+        if self._snapshot_helper is not None:
+            await to_the_end(self._snapshot_helper.release())
+            self._snapshot_helper = None
 
     def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> Lease:
         """Returns a lease of one box. `async with` waits for a box of `spec`, yields it, and gives it back.
@@ -159,13 +162,13 @@ class Pool:
         self._slots.check(spec)
         since = time.monotonic()
         try:
-            shelf = await self._shelf(spec)
+            subpool = await self._subpool_of(spec)
         except AirError:
             self.stats.failed += 1
             raise
         if not self._open:
             raise BoxStartError("the pool was closed meanwhile")
-        waiter = _Waiter(shelf, asyncio.get_running_loop().create_future())
+        waiter = _Waiter(subpool, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         self._balance()
         try:
@@ -175,7 +178,7 @@ class Pool:
                 self._waiters.remove(waiter)
             elif waiter.box.done() and not waiter.box.cancelled() and not waiter.box.exception():
                 self._lent.discard(waiter.box.result())
-                waiter.shelf.ready.appendleft(waiter.box.result())  # nobody has used this box
+                waiter.subpool.ready.appendleft(waiter.box.result())  # nobody has used this box
             self._balance()
             raise
         box.queue_seconds = time.monotonic() - since
@@ -189,20 +192,20 @@ class Pool:
         if box in self._lent:
             self._retire(box)
 
-    async def _shelf(self, spec: BoxSpec) -> _Shelf:
-        """Returns the `_Shelf` for a spec and its current image. Marks those for its other images as old."""
+    async def _subpool_of(self, spec: BoxSpec) -> _SubPool:
+        """Returns the `_SubPool` of a spec and its current image, and marks the others of the spec outdated."""
         digest = await self._digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
-        shelf = self._shelves.setdefault(key, _Shelf(spec))
-        for other in self._shelves.values():
+        subpool = self._subpools.setdefault(key, _SubPool(spec))
+        for other in self._subpools.values():
             if other.spec == spec:
-                other.old = other is not shelf
-        shelf.wanted = True
-        return shelf
+                other.outdated = other is not subpool
+        subpool.refill = True
+        return subpool
 
     async def _prepared(self, spec: BoxSpec) -> None:
         try:
-            await self._shelf(spec)
+            await self._subpool_of(spec)
         except AirError as error:
             _LOG.warning("a spare box did not start: %s", error)
         self._balance()
@@ -211,13 +214,13 @@ class Pool:
         """Removes spare boxes, checking once a second, while any process here waits for GPUs or slots."""
         while True:
             await asyncio.sleep(GIVE_WAY_SECONDS)
-            for shelf in self._shelves.values():
+            for subpool in self._subpools.values():
                 try:
-                    shelf.resting = self._slots.wanted(shelf.spec)
+                    subpool.paused = self._slots.wanted(subpool.spec)
                 except ConfigError as error:
                     _LOG.warning("%s", error)
-                while shelf.resting and shelf.ready:
-                    self._retire(shelf.ready.popleft())
+                while subpool.paused and subpool.ready:
+                    self._retire(subpool.ready.popleft())
             self._balance()
 
     def _balance(self) -> None:
@@ -225,33 +228,33 @@ class Pool:
         if not self._open:
             return
         for waiter in list(self._waiters):
-            if box := self._next(waiter.shelf):
+            if box := self._next(waiter.subpool):
                 self._waiters.remove(waiter)
                 self._lent.add(box)
                 waiter.box.set_result(box)
-        missing = Counter(waiter.shelf for waiter in self._waiters)
-        missing.subtract({shelf: shelf.starting for shelf in missing})
+        missing = Counter(waiter.subpool for waiter in self._waiters)
+        missing.subtract({subpool: subpool.starting for subpool in missing})
         for waiter in self._waiters:
-            if missing[waiter.shelf] > 0 and self.stats.live < self._max:
-                missing[waiter.shelf] -= 1
-                self._start(waiter.shelf)
+            if missing[waiter.subpool] > 0 and self.stats.live < self._max:
+                missing[waiter.subpool] -= 1
+                self._start(waiter.subpool)
         self._make_room()
-        for shelf in self._shelves.values():
-            most = 0 if shelf.old else self._warm if shelf.spec.gpus else len(shelf.ready)
-            while len(shelf.ready) > most:
-                self._retire(shelf.ready.popleft())
+        for subpool in self._subpools.values():
+            limit = self._warm if subpool.spec.gpus else len(subpool.ready)
+            while len(subpool.ready) > (0 if subpool.outdated else limit):
+                self._retire(subpool.ready.popleft())
         if self._waiters:
             return
-        for shelf in self._shelves.values():
-            wanted = shelf.wanted and not shelf.resting and not shelf.old
-            short = self._warm - len(shelf.ready) - shelf.starting if wanted else 0
-            for _ in range(min(short, self._max - self.stats.live)):
-                self._start(shelf, spare=True)
+        for subpool in self._subpools.values():
+            if subpool.refill and not subpool.paused and not subpool.outdated:
+                missing_spares = self._warm - len(subpool.ready) - subpool.starting
+                for _ in range(min(missing_spares, self._max - self.stats.live)):
+                    self._start(subpool, spare=True)
 
-    def _next(self, shelf: _Shelf) -> GuestBox | None:
-        """Takes a usable box from `shelf`, or returns None. Removes ready boxes that are dead or too old."""
-        while shelf.ready:
-            box = shelf.ready.popleft()
+    def _next(self, subpool: _SubPool) -> GuestBox | None:
+        """Returns a usable box of `subpool`, or None. Removes ready boxes that are dead or too old."""
+        while subpool.ready:
+            box = subpool.ready.popleft()
             if box.alive and time.monotonic() - box.born < ownership.WARM_SECONDS / 2:
                 return box
             self._retire(box)
@@ -259,36 +262,36 @@ class Pool:
 
     def _make_room(self) -> None:
         """Removes ready boxes if the pool is full and callers wait for boxes of another spec or image."""
-        short = len(self._waiters) - len(self._closes)
-        short -= sum(shelf.starting for shelf in self._shelves.values())
-        for shelf in self._shelves.values():
-            while short > 0 and shelf.ready and self.stats.live >= self._max:
-                self._retire(shelf.ready.popleft())
-                short -= 1
+        removals = len(self._waiters) - len(self._closes)
+        removals -= sum(subpool.starting for subpool in self._subpools.values())
+        for subpool in self._subpools.values():
+            while removals > 0 and subpool.ready and self.stats.live >= self._max:
+                self._retire(subpool.ready.popleft())
+                removals -= 1
 
-    def _start(self, shelf: _Shelf, *, spare: bool = False) -> None:
-        shelf.starting += 1
+    def _start(self, subpool: _SubPool, *, spare: bool = False) -> None:
+        subpool.starting += 1
         self.stats.live += 1
-        self._spawn(self._starts, self._started(shelf, spare))
+        self._spawn(self._starts, self._started(subpool, spare))
 
-    async def _started(self, shelf: _Shelf, spare: bool) -> None:
+    async def _started(self, subpool: _SubPool, spare: bool) -> None:
         try:
-            box = await self._box_with_slot(shelf.spec, spare)
+            box = await self._box_with_slot(subpool.spec, spare)
         except BaseException as error:  # cancellation too: the waiter must learn of it
             self.stats.live -= 1
             if isinstance(error, AirError):
-                self._failed(shelf, error)
+                self._failed(subpool, error)
             else:
-                self._failed(shelf, BoxStartError(f"a box did not start: {error!r}"))
+                self._failed(subpool, BoxStartError(f"a box did not start: {error!r}"))
                 raise
         else:
             if box is None:
                 self.stats.live -= 1
-                shelf.resting = True
+                subpool.paused = True
             else:
-                self._stock(shelf, box)
+                self._stock(subpool, box)
         finally:
-            shelf.starting -= 1
+            subpool.starting -= 1
             self._balance()
 
     async def _box_with_slot(self, spec: BoxSpec, spare: bool) -> GuestBox | None:
@@ -298,30 +301,30 @@ class Pool:
             return None
         try:
             async with self._gate:
-                box = await patiently(lambda: start_box(spec, run=self._run, gpus=share.gpus))
+                box = await retry(lambda: start_box(spec, run=self._run, gpus=share.gpus))
         except BaseException:  # cancellation too; a half-started box is gone by now
             share.release()
             raise
         self._held[box] = share
         return box
 
-    def _stock(self, shelf: _Shelf, box: GuestBox) -> None:
+    def _stock(self, subpool: _SubPool, box: GuestBox) -> None:
         self.stats.started += 1
-        image = shelf.spec.image
+        image = subpool.spec.image
         self.stats.by_image[image] = self.stats.by_image.get(image, 0) + 1
         if self._open:
-            shelf.ready.append(box)
+            subpool.ready.append(box)
         else:
             self._retire(box)
 
-    def _failed(self, shelf: _Shelf, error: AirError) -> None:
-        """Raises `error` in the first caller that waits for a box of `shelf`; stops spare starts there."""
+    def _failed(self, subpool: _SubPool, error: AirError) -> None:
+        """Raises `error` in the first caller that waits for a box of `subpool`; stops spare starts there."""
         if not self._open:
             return
         self.stats.failed += 1
-        shelf.wanted = False
+        subpool.refill = False
         for waiter in self._waiters:
-            if waiter.shelf is shelf:
+            if waiter.subpool is subpool:
                 self._waiters.remove(waiter)
                 if not waiter.box.done():
                     waiter.box.set_exception(error)

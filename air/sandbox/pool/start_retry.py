@@ -24,7 +24,7 @@ DIGEST_SECONDS = 1.0
 T = TypeVar("T")
 
 
-async def patiently(work: Callable[[], Awaitable[T]]) -> T:
+async def retry(work: Callable[[], Awaitable[T]]) -> T:
     """Calls `work` until it raises no `TransientStartError` or its attempts are used up; returns its result.
 
     Raises the last TransientStartError, and any other error at once.
@@ -32,7 +32,7 @@ async def patiently(work: Callable[[], Awaitable[T]]) -> T:
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(TransientStartError),
         wait=wait_random_exponential(multiplier=0.2, max=5),
-        stop=_hopeless,
+        stop=_should_stop,
         reraise=True,
     ):
         with attempt:
@@ -40,7 +40,7 @@ async def patiently(work: Callable[[], Awaitable[T]]) -> T:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _hopeless(state: RetryCallState) -> bool:
+def _should_stop(state: RetryCallState) -> bool:
     if state.outcome and isinstance(state.outcome.exception(), EngineAwayError):
         return (state.seconds_since_start or 0.0) > AWAY_SECONDS
     return state.attempt_number >= ATTEMPTS
@@ -67,6 +67,6 @@ class Digests:
                 from air.sandbox.docker import engine
 
                 asked_at = time.monotonic()
-                digest = await patiently(lambda: engine.image_id(spec.image))
+                digest = await retry(lambda: engine.image_id(spec.image))
                 self._known[spec.image] = (asked_at, digest)
             return digest

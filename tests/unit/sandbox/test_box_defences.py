@@ -260,7 +260,7 @@ async def test_a_spare_that_has_waited_too_long_is_not_handed_out() -> None:
     async with Pool(2, warm=1) as boxes:
         boxes.prepare(SPEC)
         for _ in range(2000):
-            if spares := [box for shelf in boxes._shelves.values() for box in shelf.ready]:
+            if spares := [box for subpool in boxes._subpools.values() for box in subpool.ready]:
                 break
             await asyncio.sleep(0.01)
         spares[0].born -= ownership.WARM_SECONDS
