@@ -117,7 +117,7 @@ async def test_a_start_that_fails_leaves_the_gpu_free_and_no_container() -> None
         if not any("nvidia" in name for name in runtimes):
             assert str(caught.value) == (
                 "the Docker engine cannot give GPUs to containers — "
-                "install the NVIDIA Container Toolkit and restart the engine"
+                "install the NVIDIA Container Toolkit and restart the Docker engine"
             )
         assert [gpu_leases.holders(gpu) for gpu in GPUS] == [{}, {}]
         assert not [c for c in daemon.boxes() if c["Labels"].get(ownership.RUN_LABEL) == RUN]

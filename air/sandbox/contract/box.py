@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -256,14 +256,11 @@ class Box(ABC):
 
 @dataclass
 class BoxStats:
-    """Counts the boxes that a box pool started (in total and by image), failed to start, closed, and has now.
-
-    `queue_seconds` adds up the seconds that callers waited for a box.
-    """
+    """Counts the boxes that a box pool started, failed to start, closed and has now (`live`)."""
 
     started: int = 0
     failed: int = 0
     closed: int = 0
     live: int = 0
     queue_seconds: float = 0.0
-    by_image: dict[str, int] = field(default_factory=dict)
+    """The sum of the seconds that callers waited for a box."""

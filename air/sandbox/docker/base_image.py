@@ -111,7 +111,7 @@ def _pull(tag: str) -> str:
                 return _short(event["error"])
     except engine.FOREIGN as error:
         return _short(engine.reason(error))
-    return "" if _here(tag) else "the engine sent nothing"
+    return "" if _here(tag) else "the Docker engine sent nothing"
 
 
 def _short(text: str) -> str:
@@ -127,30 +127,27 @@ def _bootstrap(failure: str) -> None:
         )
     if shutil.which("debootstrap") is None:
         apt_install("debootstrap")
-    # In the cache folder, since /tmp is often small, or mounted noexec or nodev.
-    with (
-        boundary(BoxStartError, "bootstrapping the base image", OSError),
-        tempfile.TemporaryDirectory(prefix="bootstrap-", dir=_made(paths.cache())) as name,
-    ):
-        if (free := shutil.disk_usage(name).free) < _NEEDED_BYTES:
-            raise BoxStartError(
-                f"bootstrapping needs {_NEEDED_BYTES / 1e9:.1f} GB in {paths.cache()}, which has "
-                f"{free / 1e9:.1f} GB — free some, or set AIR_CACHE"
-            )
-        root = Path(name) / "root"
-        argv = ["debootstrap", "--variant=minbase", *_keyring(), SUITE, str(root), *_mirror()]
-        run(argv, "debootstrap")
-        for excluded in _EXCLUDED:
-            for child in (root / excluded).iterdir():
-                shutil.rmtree(
-                    child
-                ) if child.is_dir() and not child.is_symlink() else child.unlink()
-        _import(root)
+    cache = paths.cache()  # not /tmp, which is often small, or mounted noexec or nodev
+    with boundary(BoxStartError, "bootstrapping the base image", OSError):
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="bootstrap-", dir=cache) as name:
+            _bootstrap_in(Path(name))
 
 
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def _bootstrap_in(folder: Path) -> None:
+    if (free := shutil.disk_usage(folder).free) < _NEEDED_BYTES:
+        raise BoxStartError(
+            f"bootstrapping needs {_NEEDED_BYTES / 1e9:.1f} GB in {folder.parent}, which has "
+            f"{free / 1e9:.1f} GB — free some, or set AIR_CACHE"
+        )
+    root = folder / "root"
+    argv = ["debootstrap", "--variant=minbase", *_keyring(), SUITE, str(root), *_mirror()]
+    run(argv, "debootstrap")
+    for excluded in _EXCLUDED:
+        for child in (root / excluded).iterdir():
+            remove = shutil.rmtree if child.is_dir() and not child.is_symlink() else Path.unlink
+            remove(child)
+    _import(root)
 
 
 def _keyring() -> list[str]:

@@ -34,11 +34,7 @@ class Python(NamedTuple):
 
 
 def container(
-    spec: BoxSpec,
-    name: str,
-    run: str,
-    gpus: GpuLease | None = None,
-    python: Python | None = None,
+    spec: BoxSpec, name: str, run: str, gpus: GpuLease | None = None, python: Python | None = None
 ) -> dict[str, Any]:
     """Returns the arguments of the Docker SDK's `create_container` for a box called `name`.
 

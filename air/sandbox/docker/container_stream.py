@@ -6,11 +6,12 @@ import asyncio
 import logging
 import os
 import socket
-from typing import Any, Protocol
+from typing import Any
 
 import requests
 
 from air.errors import BoxDiedError, BoxStartError
+from air.sandbox.contract.box import Box
 from air.sandbox.docker import engine, podman
 from air.sandbox.docker.engine_errors import engine_missing
 from air.sandbox.wire.connection import Connection
@@ -20,21 +21,13 @@ _MIB = 1 << 20
 _LOG = logging.getLogger(__name__)
 
 
-class Closable(Protocol):
-    """An object with an asynchronous method `close`, such as a box."""
-
-    async def close(self) -> None:
-        """Removes the box or container of this object. Raises BoxDiedError if a part of it remains."""
-
-
 class Attached:
     """A container whose first process runs one of air's programs, and the stream to that program."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.container = ""
-        """The id or the name by which the container engine knows the container. Empty as long as there is
-        certainly no container."""
+        """The container's id or name. Empty as long as there is certainly no container."""
         self._socket: socket.socket | None = None
         self._connection: Connection | None = None
         self._pid = 0
@@ -89,7 +82,7 @@ class Attached:
                 raise BoxDiedError(f"box {self.name} could not be removed: {error}") from error
 
 
-async def abandon(what: Closable) -> None:
+async def abandon(what: Attached | Box) -> None:
     """Closes a box or container whose start has failed; logs an error instead of hiding the start's error."""
     try:
         await what.close()
@@ -105,8 +98,8 @@ def detach_socket(stream: Any) -> socket.socket:
     try:
         if type(getattr(stream, "_sock", stream)) is not socket.socket:
             raise BoxStartError(
-                "the connection to the engine (DOCKER_HOST) is encrypted, which boxes cannot use: run air "
-                "on the engine's machine, or forward the engine's socket with `ssh -L`"
+                "the connection to the Docker engine (DOCKER_HOST) is encrypted, which boxes cannot use: run "
+                "air on the Docker engine's machine, or forward its socket with `ssh -L`"
             )
         return socket.socket(fileno=os.dup(stream.fileno()))
     finally:

@@ -143,7 +143,7 @@ async def inspected(container: str) -> dict[str, Any]:
         return dict(await in_thread(lambda: client().inspect_container(container)))
     except FOREIGN as error:
         raise BoxDiedError(
-            f"container {container[:12]}: its engine failed: {reason(error)}"
+            f"container {container[:12]}: the Docker engine failed: {reason(error)}"
         ) from error
 
 

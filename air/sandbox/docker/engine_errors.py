@@ -9,31 +9,17 @@ from air.errors import AirError, BoxStartError, MissingError
 
 Kind = Literal["missing-engine", "missing-image", "missing-gpus", "transient", "final"]
 
-_NO_ENGINE = (
-    ("permission denied", "permission denied on the engine's socket"),
-    ("permissionerror", "permission denied on the engine's socket"),
-    ("no such file or directory", "its socket is not there"),
-    ("filenotfounderror", "its socket is not there"),
-    ("connection refused", "connection refused"),
-    ("connectionrefusederror", "connection refused"),
-    ("name or service not known", "its host is not known"),
-    ("invalid bind address", "DOCKER_HOST is not an address"),
+_NO_ENGINE = {
+    "permission denied|permissionerror": "permission denied on its socket",
+    "no such file or directory|filenotfounderror": "its socket is not there",
+    "connection refused|connectionrefusederror": "connection refused",
+    "name or service not known": "its host is not known",
+    "invalid bind address": "DOCKER_HOST is not an address",
+}
+_FINAL = re.compile(
+    r"no space left|executable file not found|not found in \$path|exec format error|invalid"
+    r"|minimum memory limit|unknown runtime|not supported|range of cpus|cannot be empty|cgroup controller"
 )
-_FINAL = (
-    "no space left",
-    "executable file not found",
-    "not found in $path",
-    "exec format error",
-    "minimum memory limit",
-    "invalid",
-    "unknown runtime",
-    "not supported",
-    "range of cpus",
-    "cannot be empty",
-    "cgroup controller",
-)
-
-
 _NO_PYTHON = re.compile(
     r"""["`]python3["`](: executable file)? not found in \$PATH|"python3": permission denied"""
     r"|python3: error while loading shared libraries|<no Python frame>"
@@ -61,7 +47,7 @@ def classify(status: int | None, text: str) -> Kind:
         return "missing-image"
     if "could not select device driver" in low:
         return "missing-gpus"
-    if any(sign in low for sign in _FINAL) or status in (400, 401, 403):
+    if _FINAL.search(low) or status in (400, 401, 403):
         return "final"
     return "transient"
 
@@ -69,7 +55,7 @@ def classify(status: int | None, text: str) -> Kind:
 def engine_missing(text: str) -> str:
     """Returns why no container engine can be reached, or "" if the error text has another cause."""
     low = text.lower()
-    return next((why for sign, why in _NO_ENGINE if sign in low), "")
+    return next((why for sign, why in _NO_ENGINE.items() if re.search(sign, low)), "")
 
 
 def no_engine(text: str) -> MissingError:
@@ -99,10 +85,12 @@ def start_error(status: int | None, text: str, image: str, *, doing: str = "") -
     if kind == "missing-gpus":
         return MissingError(
             "the Docker engine cannot give GPUs to containers",
-            remedy="install the NVIDIA Container Toolkit and restart the engine",
+            remedy="install the NVIDIA Container Toolkit and restart the Docker engine",
         )
     if "cgroup controller" in text:
-        line += " — let the engine's user have the controllers cpu, memory and pids of cgroup v2"
+        line += (
+            " — let the Docker engine's user have the controllers cpu, memory and pids of cgroup v2"
+        )
     error = TransientStartError if kind == "transient" else BoxStartError
     failed = f"a box of image `{image}` did not start" if image else f"Docker failed, {doing}"
     return error(f"{failed}: {line}")

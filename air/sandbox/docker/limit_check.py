@@ -38,7 +38,7 @@ async def warn_once(container: str) -> None:
     _CHECKED.add(key)
     if missing := ignored_limits(await engine.inspected(container)):
         _LOG.warning(
-            "WARNING: this engine holds no box to its limit of %s — let its user have the controllers "
+            "WARNING: the Docker engine holds no box to its limit of %s — let its user have the controllers "
             "cpu, memory and pids of cgroup v2 (under systemd: `Delegate=cpu memory pids`)",
             ", ".join(missing),
         )

@@ -105,7 +105,7 @@ def _code(client: Any, ident: str, name: str) -> int:
     except NotFound:
         raise BoxDiedError(f"box {name} ended meanwhile") from None
     if ended["Running"] or ended["ExitCode"] is None:
-        raise BoxDiedError(f"box {name}: the engine went away while a command ran")
+        raise BoxDiedError(f"box {name}: the Docker engine went away while a command ran")
     return int(ended["ExitCode"])
 
 

@@ -172,7 +172,7 @@ def _boxes() -> Finding:
     if stale:
         seen = f"{len(stale)} of {len(boxes)} have a dead owner or are expired: {_some(stale)}"
         return Finding("boxes", "warn", seen, "air box gc")
-    return Finding("boxes", "ok", f"{len(boxes)} containers of ours, none left behind")
+    return Finding("boxes", "ok", f"{len(boxes)} containers of air, none left behind")
 
 
 def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
@@ -187,7 +187,7 @@ def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
     if stale:
         seen = f"{len(stale)} of {len(volumes)} have a dead owner or are expired"
         return Finding("volumes", "warn", seen, f"docker volume rm {' '.join(stale)}")
-    return Finding("volumes", "ok", f"{len(volumes)} of ours, none left behind")
+    return Finding("volumes", "ok", f"{len(volumes)} of air, none left behind")
 
 
 def _folders() -> Finding:
@@ -236,9 +236,11 @@ def _processes() -> Finding:
     if processes := orphans.processes():
         numbers = " ".join(str(process.pid) for process in processes)
         command = " ".join(processes[0].command.split())[:120]
-        seen = f"{len(processes)} outlived the process of ours that started them: {command}"
+        seen = (
+            f"{len(processes)} still run after the air process that started them ended: {command}"
+        )
         return Finding("processes", "warn", seen, f"kill -9 {numbers}")
-    return Finding("processes", "ok", "none of ours outlived its owner")
+    return Finding("processes", "ok", "none outlived the air process that started it")
 
 
 def _locks() -> Iterator[Finding]:
@@ -290,11 +292,10 @@ def judge_gpu_runtime(seen: str, info: Mapping[str, Any] | None) -> Finding:
     specs = [Path(folder) for folder in info.get("CDISpecDirs") or []]
     cdi = any(file for folder in specs if folder.is_dir() for file in folder.glob("nvidia*"))
     if "nvidia" in (info.get("Runtimes") or {}) or cdi:
-        return Finding(
-            "gpus", "ok", f"{seen}; the engine has NVIDIA's {'CDI' if cdi else 'runtime'}"
-        )
+        runtime = "CDI" if cdi else "runtime"
+        return Finding("gpus", "ok", f"{seen}; the Docker engine has NVIDIA's {runtime}")
     remedy = "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
-    return Finding("gpus", "warn", f"{seen}; the engine has no NVIDIA runtime", remedy)
+    return Finding("gpus", "warn", f"{seen}; the Docker engine has no NVIDIA runtime", remedy)
 
 
 _READ_LIMITS = """
@@ -349,10 +350,7 @@ def judge_limits(text: str, most_memory: int, most_pids: int, info: Mapping[str,
         return Finding("limits", "warn", seen, f"docker run --rm {_BASE} ls /sys/fs/cgroup")
     loose = [
         name
-        for name, value, most in (
-            ("memory", memory, most_memory),
-            ("pids", pids, most_pids),
-        )
+        for name, value, most in (("memory", memory, most_memory), ("pids", pids, most_pids))
         if not value.isdigit() or int(value) > most
     ]
     if loose:

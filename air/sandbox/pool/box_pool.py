@@ -193,7 +193,7 @@ class Pool:
             self._retire(box)
 
     async def _subpool_of(self, spec: BoxSpec) -> _SubPool:
-        """Returns the `_SubPool` of a spec and its current image, and marks the others of the spec outdated."""
+        """Returns the `_SubPool` of a spec and its current image; its other ones become outdated."""
         digest = await self._digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
         subpool = self._subpools.setdefault(key, _SubPool(spec))
@@ -310,8 +310,6 @@ class Pool:
 
     def _stock(self, subpool: _SubPool, box: GuestBox) -> None:
         self.stats.started += 1
-        image = subpool.spec.image
-        self.stats.by_image[image] = self.stats.by_image.get(image, 0) + 1
         if self._open:
             subpool.ready.append(box)
         else:

@@ -86,13 +86,11 @@ def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
                 fcntl.flock(fd, kind | fcntl.LOCK_NB)
                 if not shared:
                     _sign(fd, run)
-            except BlockingIOError:
-                os.close(fd)
-            except BaseException:  # cancellation too: an open file would hold the lock
-                os.close(fd)
-                raise
-            else:
                 return Lock(name, fd)
+            except BaseException as error:  # cancellation too: an open file would hold the lock
+                os.close(fd)
+                if not isinstance(error, BlockingIOError):
+                    raise
     return None
 
 

@@ -72,4 +72,6 @@ def test_an_engine_that_never_answered_is_the_users_to_mend() -> None:
 
 def test_a_runtime_without_controllers_has_a_remedy() -> None:
     text = "crun: the requested cgroup controller `cpu` is not available: OCI runtime error"
-    assert "let the engine's user have the controllers" in str(start_error(500, text, "air-base"))
+    assert "let the Docker engine's user have the controllers" in str(
+        start_error(500, text, "air-base")
+    )
