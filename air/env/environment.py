@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import verifiers.v1 as vf
 
@@ -23,7 +23,7 @@ from air.errors import ConfigError, MissingError
 from air.rewards.delta import DeltaReward
 from air.sandbox.contract.box import Box, BoxSpec
 from air.sandbox.docker import images
-from air.sandbox.pool.box_pool import Lease, Pool
+from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.gpu_leases import GpuPool, divided
 from air.sandbox.pool.gpus import plan
 from air.tasks.grading import Grader
@@ -136,7 +136,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         if self.config.credit == "segment":
             episode.traces[:] = [part for trace in episode.traces for part in split(trace)]
 
-    def lease(self, spec: TaskSpec) -> Lease:
+    def lease(self, spec: TaskSpec) -> AbstractAsyncContextManager[Box]:
         """Returns an async context manager that yields a box for an agent, as `Pool.lease` describes."""
         if self._agents is None:
             raise RuntimeError("the environment is not serving: enter `env.serving()` first")

@@ -57,8 +57,8 @@ class Rule:
 
     def allows(self, host: str, port: int) -> bool:
         """Whether this rule allows connections to `port` of `host`, a host name in the form of `normal`."""
-        named = host.endswith(f".{self.name}") if self.below else host == self.name
-        return named and port in self.ports
+        matches = host.endswith(f".{self.name}") if self.below else host == self.name
+        return matches and port in self.ports
 
 
 def rule(entry: str) -> Rule:
@@ -116,5 +116,5 @@ def permits(address: str, *, private: bool) -> bool:
             target = ipaddress.IPv4Address(int(target) & 0xFFFFFFFF)
         elif target.ipv4_mapped is not None:
             target = target.ipv4_mapped
-    refused = _NEVER if private else _NEVER + _NOT_PUBLIC
-    return not any(target in network for network in refused)
+    networks = _NEVER if private else _NEVER + _NOT_PUBLIC
+    return not any(target in network for network in networks)

@@ -94,8 +94,8 @@ def folder_owner(name: str) -> str:
     The name contains the pid namespace, because processes of several namespaces may share the parent folder.
     """
     namespace, pid, start, *rest = [*name.removeprefix(FOLDER_PREFIX).split("-", 3), "", "", ""]
-    ours = name.startswith(FOLDER_PREFIX) and all(map(str.isdigit, (namespace, pid, start)))
-    return f"{_machine()}/{namespace}:{pid}:{start}" if ours and rest[0] else ""
+    is_box = name.startswith(FOLDER_PREFIX) and all(map(str.isdigit, (namespace, pid, start)))
+    return f"{_machine()}/{namespace}:{pid}:{start}" if is_box and rest[0] else ""
 
 
 def folder_prefix() -> str:

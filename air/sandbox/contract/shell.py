@@ -38,9 +38,9 @@ class Shell:
 
         The path of the new workspace replaces that of the old one in them.
         """
-        other, here, there = Shell(box), self._box.workspace, box.workspace
-        other.cwd = self.cwd.replace(here, there)
-        other._env = {name: value.replace(here, there) for name, value in self._env.items()}
+        other, old, new = Shell(box), self._box.workspace, box.workspace
+        other.cwd = self.cwd.replace(old, new)
+        other._env = {name: value.replace(old, new) for name, value in self._env.items()}
         return other
 
     async def exec(

@@ -63,7 +63,7 @@ def run(argv: list[str], doing: str) -> None:
     Raises BoxStartError if the program cannot be started or fails; the error quotes the line with the reason.
     """
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -73,9 +73,9 @@ def run(argv: list[str], doing: str) -> None:
         )
     except OSError as error:
         raise BoxStartError(f"{doing}: {error.strerror or error}") from error
-    if done.returncode:
-        tail = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines()]
-        what = blame(tail[-60:], f"failed with status {done.returncode}")
+    if process.returncode:
+        tail = [line.strip() for line in process.stdout.decode("utf-8", "replace").splitlines()]
+        what = blame(tail[-60:], f"failed with status {process.returncode}")
         raise BoxStartError(f"{doing} {what}")
 
 
@@ -161,10 +161,10 @@ def _mirror() -> list[str]:
     argv = ["apt-get", "indextargets", "--format", "$(SITE)"]
     argv += ["Created-By: Packages", f"Codename: {SUITE}", "Component: main"]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        process = subprocess.run(argv, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return []
-    return done.stdout.split()[:1]
+    return process.stdout.split()[:1]
 
 
 def _import(root: Path) -> None:

@@ -92,5 +92,5 @@ def start_error(status: int | None, text: str, image: str, *, doing: str = "") -
             " — let the Docker engine's user have the controllers cpu, memory and pids of cgroup v2"
         )
     error = TransientStartError if kind == "transient" else BoxStartError
-    failed = f"a box of image `{image}` did not start" if image else f"Docker failed, {doing}"
-    return error(f"{failed}: {line}")
+    failure = f"a box of image `{image}` did not start" if image else f"Docker failed, {doing}"
+    return error(f"{failure}: {line}")

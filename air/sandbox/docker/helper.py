@@ -32,8 +32,8 @@ async def start(
     """
     attached = Attached(name)
     try:
-        made = await engine.in_thread(lambda: _arguments(name, run, modules, life, host))
-        connection = await attached.start(made, opening({}, modules))
+        arguments = await engine.in_thread(lambda: _arguments(name, run, modules, life, host))
+        connection = await attached.start(arguments, opening({}, modules))
         await connection.ready(seconds=ready)
     except BaseException as error:  # cancellation too: leave no container
         await abandon(attached)
@@ -49,10 +49,10 @@ def _failure(error: Exception) -> type[BoxStartError]:
     """Returns the class of the error to raise if the start of a helper failed with `error`."""
     if isinstance(error, (TimeoutError, BoxDiedError)):
         return TransientStartError
-    meant = (
+    cause = (
         engine.translated(error, image=BASE_IMAGE) if isinstance(error, engine.FOREIGN) else error
     )
-    return type(meant) if isinstance(meant, TransientStartError) else BoxStartError
+    return type(cause) if isinstance(cause, TransientStartError) else BoxStartError
 
 
 def _arguments(

@@ -66,12 +66,12 @@ def look(name: str) -> Image:
     """Returns a description of the image `name`, which need not be built."""
     from air.sandbox.docker import engine
 
-    tag, wanted = _tag(name), recipe(name)
+    tag, digest = _tag(name), recipe(name)
     image = engine.image(tag)
     if image is None:
         return Image(tag, "", 0, False)
     labels = image["Config"].get("Labels") or {}
-    return Image(tag, str(image["Id"]), int(image["Size"]), labels.get(RECIPE_LABEL) == wanted)
+    return Image(tag, str(image["Id"]), int(image["Size"]), labels.get(RECIPE_LABEL) == digest)
 
 
 def ls() -> list[Image]:
@@ -131,8 +131,8 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
             decode=True,
         )
         _follow(stream, f"building {tag}")
-        for ours in (STAGE_LABEL, RECIPE_LABEL):  # the build's stage, and the image it replaced
-            client.prune_images(filters={"dangling": True, "label": ours})
+        for label in (STAGE_LABEL, RECIPE_LABEL):  # the build's stage, and the image it replaced
+            client.prune_images(filters={"dangling": True, "label": label})
         return str(client.inspect_image(tag)["Id"])
 
 
@@ -165,8 +165,8 @@ def trusted() -> Path | None:
     """
     if bundle := os.environ.get("AIR_CA_BUNDLE"):
         return Path(bundle).expanduser()
-    own = [os.environ.get("SSL_CERT_FILE", ""), *_SYSTEM_BUNDLES]
-    return next((Path(name) for name in own if name and Path(name).is_file()), None)
+    candidates = [os.environ.get("SSL_CERT_FILE", ""), *_SYSTEM_BUNDLES]
+    return next((Path(name) for name in candidates if name and Path(name).is_file()), None)
 
 
 def _proxies() -> dict[str, str]:
@@ -193,9 +193,9 @@ def _tag(name: str) -> str:
 
 def _folder(name: str) -> Path:
     tag = _tag(name)
-    own = paths.shipped("images") / tag.removeprefix(_PREFIX)
-    folder = Path(name) if "/" in name else own
-    if folder != own and (own / "Dockerfile").is_file():
+    shipped_folder = paths.shipped("images") / tag.removeprefix(_PREFIX)
+    folder = Path(name) if "/" in name else shipped_folder
+    if folder != shipped_folder and (shipped_folder / "Dockerfile").is_file():
         raise UsageError(f"{tag} is an image of air's own", where=name, remedy="rename the folder")
     if not (folder / "Dockerfile").is_file():
         raise MissingError("no Dockerfile there", where=str(folder), remedy="see `air images ls`")

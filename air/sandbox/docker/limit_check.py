@@ -24,7 +24,7 @@ def ignored_limits(container: Mapping[str, Any]) -> list[str]:
         "processes": host.get("PidsLimit"),
         "CPU": host.get("NanoCpus") or host.get("CpuQuota"),
     }
-    return [name for name, most in limits.items() if not most or most < 0]
+    return [name for name, limit in limits.items() if not limit or limit < 0]
 
 
 async def warn_once(container: str) -> None:

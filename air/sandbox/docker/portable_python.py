@@ -54,8 +54,8 @@ async def mounted(run: str) -> Python:
     if the base image is not built, BoxStartError if the copy cannot be made.
     """
     base = await engine.image_id(helper.BASE_IMAGE)
-    made = hashlib.sha256(base.encode() + program(PROGRAM)).hexdigest()
-    volume, key = f"air-python-{made[:12]}", (os.environ.get("DOCKER_HOST", ""), made)
+    digest = hashlib.sha256(base.encode() + program(PROGRAM)).hexdigest()
+    volume, key = f"air-python-{digest[:12]}", (os.environ.get("DOCKER_HOST", ""), digest)
     async with _LOCKS.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
         if key not in _READY:
             await _copy(volume, base, run)
@@ -90,10 +90,10 @@ async def _copy(volume: str, base: str, run: str) -> None:
         await engine.in_thread(lambda: engine.client().create_volume(volume, labels={LABEL: base}))
     except engine.FOREIGN as error:
         raise engine.translated(error, image=helper.BASE_IMAGE) from error
-    copying, _ = await helper.start(
+    helper_container, _ = await helper.start(
         name, run, PROGRAM, ready=_COPY_SECONDS, life=_COPY_SECONDS, mounts=[mount]
     )
-    await copying.close()
+    await helper_container.close()
 
 
 def _remove_others(volume: str) -> None:

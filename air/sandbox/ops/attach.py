@@ -67,27 +67,27 @@ def run(
         if not description["State"]["Running"]:
             state = description["State"]["Status"]
             raise UsageError(f"box {name} does not run ({state})", remedy="see `air box ls`")
-        created = client.exec_create(
+        exec_id = client.exec_create(
             container,
             ["sh", "-c", _BECOME, "air", *argv],
             stdin=interactive,
             tty=terminal,
             workdir=WORKSPACE,
             environment=_env(description) | {_MARK: mark},
-        )
-        attached = client.exec_start(created["Id"], tty=terminal, socket=True)
+        )["Id"]
+        stream = client.exec_start(exec_id, tty=terminal, socket=True)
         try:
             show = show or _show
-            with _raw(client, created["Id"]) if terminal else nullcontext():
-                _talk(attached, show, interactive=interactive, terminal=terminal)
+            with _raw(client, exec_id) if terminal else nullcontext():
+                _talk(stream, show, interactive=interactive, terminal=terminal)
         except BaseException:  # an interrupt above all: otherwise the command continues
             end = ["sh", "-c", _END, "air", f"{_MARK}={mark}"]
             client.exec_start(client.exec_create(container, end)["Id"], detach=True)
             raise
         finally:
-            attached._response.close()
-            attached.close()
-        return _code(client, created["Id"], name)
+            stream._response.close()
+            stream.close()
+        return _code(client, exec_id, name)
 
 
 def _env(description: dict[str, Any]) -> dict[str, str]:
@@ -100,33 +100,33 @@ def _code(client: Any, ident: str, name: str) -> int:
     from docker.errors import NotFound
 
     try:
-        ended = client.exec_inspect(ident)
-        client.inspect_container(ended["ContainerID"])
+        state = client.exec_inspect(ident)
+        client.inspect_container(state["ContainerID"])
     except NotFound:
         raise BoxDiedError(f"box {name} ended meanwhile") from None
-    if ended["Running"] or ended["ExitCode"] is None:
+    if state["Running"] or state["ExitCode"] is None:
         raise BoxDiedError(f"box {name}: the Docker engine went away while a command ran")
-    return int(ended["ExitCode"])
+    return int(state["ExitCode"])
 
 
 def _talk(
-    attached: Any, show: Callable[[int, bytes], None], *, interactive: bool, terminal: bool
+    stream: Any, show: Callable[[int, bytes], None], *, interactive: bool, terminal: bool
 ) -> None:
     """Passes output to `show` until it ends and, if `interactive`, standard input to the command.
 
     It reads from the Docker client's buffer, where the first output may have come with the HTTP head.
     """
-    attached._sock.settimeout(None)  # a command may be silent for hours
-    output = attached._response.raw._fp.fp
-    with _fed(attached._sock) if interactive else nullcontext():
+    stream._sock.settimeout(None)  # a command may be silent for hours
+    output = stream._response.raw._fp.fp
+    with _fed(stream._sock) if interactive else nullcontext():
         if terminal:
             while data := output.read1(1 << 16):
                 show(STDOUT, data)
             return
         demultiplexer = Demultiplexer()
         while data := output.read1(1 << 16):
-            for stream, part in demultiplexer.feed(data):
-                show(STDERR if stream == STDERR else STDOUT, part)
+            for number, part in demultiplexer.feed(data):
+                show(STDERR if number == STDERR else STDOUT, part)
 
 
 def _show(number: int, data: bytes) -> None:

@@ -55,14 +55,9 @@ class Events:
         except (OSError, MissingError) as error:
             _say(error)
             return
-        fields: dict[str, Any] = {
-            "box": self._box,
-            "provider": spec.provider,
-            "image": spec.image,
-            "run": run,
-        }
-        fields |= {"owner": owner, "workspace": workspace, "limits": spec.limits.model_dump()}
-        self._write("start", fields)
+        names = {"box": self._box, "provider": spec.provider, "image": spec.image, "run": run}
+        limits = spec.limits.model_dump()
+        self._write("start", names | {"owner": owner, "workspace": workspace, "limits": limits})
 
     def run(self, command: Command) -> int:
         """Records that a command begins. Returns the number to pass to `done` or `failed` later."""
@@ -173,8 +168,8 @@ def find(name: str) -> list[Path]:
     """Returns the log files of boxes whose name, with or without `air-`, begins with `name`, newest first."""
     short = name.removeprefix("air-")
     files = folder().glob("air-*.jsonl")
-    matching = [f for f in files if f.stem.removeprefix("air-").startswith(short)]
-    return [file for _, file in sorted(_aged(matching), reverse=True)]
+    logs = [f for f in files if f.stem.removeprefix("air-").startswith(short)]
+    return [file for _, file in sorted(_aged(logs), reverse=True)]
 
 
 def collect(*, now: float | None = None) -> list[str]:
@@ -189,8 +184,8 @@ def collect(*, now: float | None = None) -> list[str]:
     except MissingError:
         return []
     newest_first = sorted(_aged(files), reverse=True)
-    for index, (changed, file) in enumerate(newest_first):
-        if index >= KEEP_FILES or now - changed > KEEP_SECONDS:
+    for index, (modified_at, file) in enumerate(newest_first):
+        if index >= KEEP_FILES or now - modified_at > KEEP_SECONDS:
             _remove(file)
             removed.append(str(file))
     return removed

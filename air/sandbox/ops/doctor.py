@@ -76,7 +76,7 @@ def examine() -> Iterator[Finding]:
     yield _folders()
     yield from _disks(info)
     yield _processes()
-    yield from _locks()
+    yield _locks()
     yield _gpus(info)
     if info is not None:
         yield from _one_box(info)
@@ -170,19 +170,19 @@ def _boxes() -> Finding:
         )
     stale = [box for box in boxes if box.dead or (box.seconds_left or 1) < 0]
     if stale:
-        seen = f"{len(stale)} of {len(boxes)} have a dead owner or are expired: {_some(stale)}"
+        names = ", ".join(box.name for box in stale[:3]) + (" …" if len(stale) > 3 else "")
+        seen = f"{len(stale)} of {len(boxes)} have a dead owner or are expired: {names}"
         return Finding("boxes", "warn", seen, "air box gc")
     return Finding("boxes", "ok", f"{len(boxes)} containers of air, none left behind")
 
 
 def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
     """Checks the engine's list of air's volumes for those that expired or whose owner process is dead."""
-    now, stale = time.time(), []
+    stale = []
     for volume in volumes:
         labels = volume.get("Labels") or {}
-        if ownership.is_dead(labels.get(ownership.OWNER_LABEL, "")) or ownership.is_left_behind(
-            labels, now=now
-        ):
+        dead = ownership.is_dead(labels.get(ownership.OWNER_LABEL, ""))
+        if dead or ownership.is_left_behind(labels, now=time.time()):
             stale.append(str(volume["Name"]))
     if stale:
         seen = f"{len(stale)} of {len(volumes)} have a dead owner or are expired"
@@ -219,13 +219,13 @@ def judge_disk(name: str, folder: Path, few: float, least: float, remedy: str) -
     A missing folder stands for its nearest existing parent. Less than `few` GB free is a warning, less than
     `least` a failure. `remedy` is a shell command that shows or frees the used space.
     """
-    there = next(place for place in (folder, *folder.parents) if os.access(place, os.F_OK))
-    disk = os.statvfs(there)
+    existing = next(place for place in (folder, *folder.parents) if os.access(place, os.F_OK))
+    disk = os.statvfs(existing)
     free, total = disk.f_bavail * disk.f_frsize / _GB, disk.f_blocks * disk.f_frsize / _GB
     seen, check = f"{free:.1f} of {total:.0f} GB free at {folder}", f"disk {name}"
-    if name != "docker" and not os.access(there, os.W_OK | os.X_OK):
-        remedy = f"sudo chown -R {os.getuid()}:{os.getgid()} {there}"
-        return Finding(check, "fail", f"{there} cannot be written by this user", remedy)
+    if name != "docker" and not os.access(existing, os.W_OK | os.X_OK):
+        remedy = f"sudo chown -R {os.getuid()}:{os.getgid()} {existing}"
+        return Finding(check, "fail", f"{existing} cannot be written by this user", remedy)
     if disk.f_files and disk.f_favail < disk.f_files / 100:
         return Finding(check, "fail", f"{seen}, but room for only {disk.f_favail} files", remedy)
     state: State = "fail" if free < least else "warn" if free < few else "ok"
@@ -243,23 +243,21 @@ def _processes() -> Finding:
     return Finding("processes", "ok", "none outlived the air process that started it")
 
 
-def _locks() -> Iterator[Finding]:
+def _locks() -> Finding:
     folder = file_locks.folder()
-    closed = [file for file in folder.glob("*") if not os.access(file, os.R_OK | os.W_OK)]
-    if closed:
-        seen = f"{len(closed)} cannot be opened by this user, the first {closed[0]}"
-        yield Finding("locks", "fail", seen, f"sudo chmod 0666 {folder}/*")
-        return
+    files = [file for file in folder.glob("*") if not os.access(file, os.R_OK | os.W_OK)]
+    if files:
+        seen = f"{len(files)} cannot be opened by this user, the first {files[0]}"
+        return Finding("locks", "fail", seen, f"sudo chmod 0666 {folder}/*")
     folders = [folder]
     with contextlib.suppress(MissingError):  # no home folder: `_disks` reports that
         folders.append(paths.cache())
-    held = orphans.locks(*folders)
-    if stale := [lock for lock in held if lock.orphaned]:
+    locks = orphans.locks(*folders)
+    if stale := [lock for lock in locks if lock.orphaned]:
         numbers = " ".join(dict.fromkeys(str(lock.pid) for lock in stale))
         seen = f"{stale[0].file} is held by a child of a dead process"
-        yield Finding("locks", "warn", seen, f"kill -9 {numbers}")
-        return
-    yield Finding("locks", "ok", f"{len(held)} held, by live processes" if held else "none held")
+        return Finding("locks", "warn", seen, f"kill -9 {numbers}")
+    return Finding("locks", "ok", f"{len(locks)} held, by live processes" if locks else "none held")
 
 
 def _gpus(info: Mapping[str, Any] | None) -> Finding:
@@ -350,18 +348,13 @@ def judge_limits(text: str, most_memory: int, most_pids: int, info: Mapping[str,
         return Finding("limits", "warn", seen, f"docker run --rm {_BASE} ls /sys/fs/cgroup")
     loose = [
         name
-        for name, value, most in (("memory", memory, most_memory), ("pids", pids, most_pids))
-        if not value.isdigit() or int(value) > most
+        for name, value, limit in (("memory", memory, most_memory), ("pids", pids, most_pids))
+        if not value.isdigit() or int(value) > limit
     ]
     if loose:
         seen = f"set, but not enforced by the kernel: {', '.join(loose)}"
         return Finding("limits", "fail", seen, _limits(info))
     return Finding("limits", "ok", f"enforced: {int(memory) >> 20} MiB, {pids} processes")
-
-
-def _some(boxes: Sequence[listing.Live]) -> str:
-    names = [box.name for box in boxes[:3]]
-    return ", ".join(names) + (" …" if len(boxes) > 3 else "")
 
 
 def _without_remedy(error: AirError) -> str:

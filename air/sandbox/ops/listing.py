@@ -73,9 +73,9 @@ def folders() -> list[Live]:
         if not re.fullmatch("[0-9a-f]{12}", token):
             continue  # a folder with our prefix that is no box, such as a snapshot
         name = f"air-{token}"
-        run, left, workspace = _recorded(name)
+        run, seconds_left, workspace = _recorded(name)
         where = workspace or str(folder / "workspace")
-        live.append(Live(name, "process", "running", run, owner, left, where))
+        live.append(Live(name, "process", "running", run, owner, seconds_left, where))
     return sorted(live, key=lambda box: box.name)
 
 

@@ -44,10 +44,10 @@ def processes() -> list[Process]:
 
 def _processes() -> Iterator[Path]:
     """Yields the `/proc` folders of all other processes in this pid namespace."""
-    here = Path("/proc/self/ns/pid").readlink()
+    namespace = Path("/proc/self/ns/pid").readlink()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if entry.name != str(os.getpid()) and (entry / "ns" / "pid").readlink() == here:
+            if entry.name != str(os.getpid()) and (entry / "ns" / "pid").readlink() == namespace:
                 yield entry
         except OSError:  # it has ended, or is another user's
             continue
@@ -90,7 +90,7 @@ class Lock:
 def locks(*folders: Path) -> list[Lock]:
     """Returns the locks on files below `folders` that processes of this user hold."""
     roots = [str(folder.resolve()) + "/" for folder in folders]
-    held = []
+    rows = []
     for entry in _processes():
         try:
             descriptors = list((entry / "fd").iterdir())
@@ -107,5 +107,5 @@ def locks(*folders: Path) -> list[Lock]:
             if lock := re.search(r"^lock:.*\bFLOCK\b.* (-?\d+) \S+:\d+ ", info, re.MULTILINE):
                 locker, pid = int(lock[1]), int(entry.name)
                 dead = locker != pid and not Path(f"/proc/{locker}").exists()
-                held.append(Lock(file, pid, dead or locker <= 0))
-    return sorted(held, key=lambda lock: (lock.file, lock.pid))
+                rows.append(Lock(file, pid, dead or locker <= 0))
+    return sorted(rows, key=lambda lock: (lock.file, lock.pid))

@@ -11,7 +11,8 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -137,12 +138,19 @@ class Pool:
             await to_the_end(self._snapshot_helper.release())
             self._snapshot_helper = None
 
-    def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> Lease:
-        """Returns a lease of one box. `async with` waits for a box of `spec`, yields it, and gives it back.
+    @asynccontextmanager
+    async def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> AsyncIterator[Box]:
+        """Async context manager: waits for a box of `spec` as `take` does, yields it, and gives it back.
 
         The box's workspace is a copy of `snapshot`, or empty.
         """
-        return Lease(self, spec, snapshot)
+        box = await self.take(spec)
+        try:
+            if snapshot is not None:
+                await box.restore(snapshot)
+            yield box
+        finally:
+            self.give_back(box)
 
     def prepare(self, spec: BoxSpec) -> None:
         """Starts spare boxes of `spec` in the background; returns at once. Raises ConfigError like `take`."""
@@ -353,32 +361,3 @@ class Pool:
     async def _drain(self) -> None:
         while tasks := [*self._starts, *self._closes]:
             await asyncio.wait(tasks)
-
-
-class Lease:
-    """The right to use one box of a pool. Use it once, with `async with`, which yields the box."""
-
-    def __init__(self, pool: Pool, spec: BoxSpec, snapshot: Snapshot | None = None) -> None:
-        self._pool, self._spec, self._snapshot = pool, spec, snapshot
-        self._box: GuestBox | None = None
-
-    @property
-    def queue_seconds(self) -> float:
-        """Seconds that the caller waited for the box; 0 before the caller has the box."""
-        return 0.0 if self._box is None else self._box.queue_seconds
-
-    async def __aenter__(self) -> Box:
-        if self._box is not None:
-            raise RuntimeError("a lease is used once")
-        self._box = await self._pool.take(self._spec)
-        if self._snapshot is not None:
-            try:
-                await self._box.restore(self._snapshot)
-            except BaseException:  # cancellation too: the caller will not get the box
-                self._pool.give_back(self._box)
-                raise
-        return self._box
-
-    async def __aexit__(self, *exc: object) -> None:
-        assert self._box is not None
-        self._pool.give_back(self._box)

@@ -46,8 +46,8 @@ class Holder:
     run: str
 
     def __str__(self) -> str:
-        ours = ", this process" if self.pid == os.getpid() else ""
-        return f"pid {self.pid} ({self.user}, run {self.run}{ours})"
+        suffix = ", this process" if self.pid == os.getpid() else ""
+        return f"pid {self.pid} ({self.user}, run {self.run}{suffix})"
 
 
 class Lock:
@@ -128,13 +128,13 @@ async def until(
     try:
         if wanted(marker):  # others wait already: let them go first
             await asyncio.sleep(random.uniform(*POLL_SECONDS))
-        while (got := await attempt()) is None:
+        while (result := await attempt()) is None:
             mark = mark or acquire(marker, shared=True)
             if time.monotonic() - since > say_after:
                 _LOG.warning("waiting for %s", what())
                 say_after *= 2
             await asyncio.sleep(random.uniform(*POLL_SECONDS))
-        return got
+        return result
     finally:
         if mark is not None:
             mark.release()
@@ -143,12 +143,8 @@ async def until(
 def _look(name: str, kind: int) -> Holder | None:
     """Returns who prevents a shared (`kind` LOCK_SH) or exclusive (LOCK_EX) lock `name`, or None."""
     with _folder() as at:
-        try:
-            fd = _checked(name, os.open(name, os.O_RDONLY | _FILE, dir_fd=at))
-        except FileNotFoundError:
+        if (fd := _existing(name, at, os.O_RDONLY)) is None:
             return None
-        except OSError as error:
-            raise _unusable(name, error.strerror) from error
         try:
             fcntl.flock(fd, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -185,13 +181,13 @@ def _folder() -> Iterator[int]:
 
 def _make(path: Path) -> None:
     """Makes the folder of locks: permissions first, then the name, so no process sees wrong permissions."""
-    made = Path(tempfile.mkdtemp(prefix=".air-", dir=path.parent))
+    draft = Path(tempfile.mkdtemp(prefix=".air-", dir=path.parent))
     try:
-        made.chmod(0o1777)  # whatever the umask is
-        (made / ".air").touch()  # rename would replace an empty folder
-        made.rename(path)
+        draft.chmod(0o1777)  # whatever the umask is
+        (draft / ".air").touch()  # rename would replace an empty folder
+        draft.rename(path)
     except OSError:
-        shutil.rmtree(made)
+        shutil.rmtree(draft)
         if not path.is_dir():  # otherwise another process was first
             raise
 
@@ -202,13 +198,23 @@ def _open(name: str, at: int) -> int:
     An existing file is opened without O_CREAT, which the kernel may refuse for another user's file in a
     folder with the sticky bit.
     """
-    while True:
-        try:
-            return _checked(name, os.open(name, os.O_RDWR | _FILE, dir_fd=at))
-        except FileNotFoundError:
-            _create(name, at)
-        except OSError as error:
-            raise _unusable(name, error.strerror) from error
+    while (fd := _existing(name, at, os.O_RDWR)) is None:
+        _create(name, at)
+    return fd
+
+
+def _existing(name: str, at: int, mode: int) -> int | None:
+    """Opens the file of the lock `name` in the folder `at`, if it exists; returns its descriptor."""
+    try:
+        fd = os.open(name, mode | _FILE, dir_fd=at)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unusable(name, error.strerror) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _unusable(name, "it is not a regular file")
+    return fd
 
 
 def _create(name: str, at: int) -> None:
@@ -225,13 +231,6 @@ def _create(name: str, at: int) -> None:
         os.unlink(draft, dir_fd=at)
 
 
-def _checked(name: str, fd: int) -> int:
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
-    raise _unusable(name, "it is not a regular file")
-
-
 def _unusable(name: str, reason: str | None) -> ConfigError:
     where = str(folder() / name)
     return ConfigError(f"this lock cannot be used: {reason}", where=where, remedy="remove it")
@@ -240,10 +239,10 @@ def _unusable(name: str, reason: str | None) -> ConfigError:
 def _sign(fd: int, run: str) -> None:
     user = os.geteuid()
     try:
-        named = pwd.getpwuid(user).pw_name
+        name = pwd.getpwuid(user).pw_name
     except KeyError:
-        named = str(user)
-    fields = {"pid": os.getpid(), "user": named, "run": run or ownership.run_id()}
+        name = str(user)
+    fields = {"pid": os.getpid(), "user": name, "run": run or ownership.run_id()}
     line = json.dumps(fields).encode() + b"\n"
     os.pwrite(fd, line, 0)
     os.ftruncate(fd, len(line))

@@ -49,9 +49,9 @@ class GpuLease:
         """The file descriptors of the locks. A process that inherits them also holds the GPUs."""
         return tuple(lock.fd for held in self._held.values() for lock in held)
 
-    def add(self, gpu: Gpu, held: tuple[file_locks.Lock, ...]) -> None:
+    def add(self, gpu: Gpu, locks: tuple[file_locks.Lock, ...]) -> None:
         """Adds a GPU to the lease, with the file locks that were taken for the GPU."""
-        self._held[gpu] = held
+        self._held[gpu] = locks
 
     def release(self, uuids: Iterable[str] | None = None) -> None:
         """Gives back the GPUs with these UUIDs, or all GPUs if `uuids` is None."""
@@ -167,8 +167,8 @@ class GpuPool:
         for slot in self._slots:  # boxes share a GPU only after each GPU has one box
             for gpu in sorted(self.gpus, key=lambda gpu: gpu.uuid in self._occupied):
                 missing = len(lease.gpus) < count and gpu not in lease.gpus
-                if missing and (held := self._lock(gpu, slot)):
-                    lease.add(gpu, held)
+                if missing and (locks := self._lock(gpu, slot)):
+                    lease.add(gpu, locks)
         if len(lease.gpus) == count:
             try:
                 self._occupied = await asyncio.to_thread(occupied, lease.label)
@@ -185,20 +185,20 @@ class GpuPool:
 
     def _lock(self, gpu: Gpu, slot: int) -> tuple[file_locks.Lock, ...]:
         if slot == 0:
-            alone = file_locks.acquire(f"{gpu.uuid}.0", run=self._run)
-            return (alone,) if alone else ()
-        together = file_locks.acquire(f"{gpu.uuid}.0", shared=True)
-        if together is None:
+            lock = file_locks.acquire(f"{gpu.uuid}.0", run=self._run)
+            return (lock,) if lock else ()
+        shared_lock = file_locks.acquire(f"{gpu.uuid}.0", shared=True)
+        if shared_lock is None:
             return ()
-        if mine := file_locks.acquire(f"{gpu.uuid}.{slot}", run=self._run):
-            return (mine, together)
-        together.release()
+        if slot_lock := file_locks.acquire(f"{gpu.uuid}.{slot}", run=self._run):
+            return (slot_lock, shared_lock)
+        shared_lock.release()
         return ()
 
     def _held_by(self) -> str:
-        who = [f"{gpu.index} by {holder}" for gpu in self.gpus for holder in holders(gpu).values()]
-        who += [f"{uuid} by {text}" for uuid, text in self._occupied.items()]
-        return "; ".join(who) or "held by nobody now"
+        rows = [f"{gpu.index} by {holder}" for gpu in self.gpus for holder in holders(gpu).values()]
+        rows += [f"{uuid} by {text}" for uuid, text in self._occupied.items()]
+        return "; ".join(rows) or "held by nobody now"
 
 
 def divided(
@@ -234,13 +234,13 @@ def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
     Containers in different slots of a GPU do not conflict; slot 0 (the whole GPU) conflicts with all. `label`
     is the `GpuLease.label` of the lease, `containers` what `engine.boxes` lists.
     """
-    wanted = [_slot(part) for part in label.split(",")]
+    slots = [_slot(part) for part in label.split(",")]
     conflicts: dict[str, str] = {}
     for container in containers:
         labels = container["Labels"]
         for part in labels.get(ownership.GPU_LABEL, "").split(","):
             uuid, slot = _slot(part)
-            if any(u == uuid and (s == slot or "0" in (s, slot)) for u, s in wanted):
+            if any(u == uuid and (s == slot or "0" in (s, slot)) for u, s in slots):
                 name = container["Names"][0].lstrip("/")
                 conflicts[uuid] = (
                     f"container {name} of {labels.get(ownership.OWNER_LABEL, 'nobody')}"

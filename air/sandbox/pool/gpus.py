@@ -45,18 +45,18 @@ def inventory() -> list[Gpu]:
     The environment variable `AIR_GPU_INVENTORY` may declare them instead, as `0=GPU-aaaa,1=GPU-bbbb` or
     `none`. Raises ConfigError if its value is malformed, MissingError if the NVIDIA driver does not answer.
     """
-    declared = os.environ.get(INVENTORY_ENV, "").strip()
-    return _declared(declared) if declared else _nvml()
+    declaration = os.environ.get(INVENTORY_ENV, "").strip()
+    return _declared(declaration) if declaration else _nvml()
 
 
 def _declared(text: str) -> list[Gpu]:
     gpus: dict[int, Gpu] = {}
     for part in () if text == "none" else text.split(","):
         index, _, uuid = (piece.strip() for piece in part.partition("="))
-        known = {gpu.uuid for gpu in gpus.values()}
+        uuids = {gpu.uuid for gpu in gpus.values()}
         if not index.isdecimal() or not _UUID.fullmatch(uuid):
             problem = f"{part.strip()!r} is not INDEX=UUID"
-        elif int(index) in gpus or uuid in known:
+        elif int(index) in gpus or uuid in uuids:
             problem = f"{part.strip()!r} names a GPU again"
         else:
             gpus[int(index)] = Gpu(int(index), uuid)
@@ -104,17 +104,17 @@ def select(wanted: Wanted, gpus: Sequence[Gpu], *, where: str = "gpus") -> list[
     matches several.
     """
     if wanted == "auto":
-        chosen = _visible(gpus)
-        if not chosen:
-            hidden = "CUDA_VISIBLE_DEVICES leaves none of this machine's GPUs"
-            raise ConfigError(hidden if gpus else "this machine has no NVIDIA GPU", where=where)
-        return chosen
+        selection = _visible(gpus)
+        if not selection:
+            problem = "CUDA_VISIBLE_DEVICES leaves none of this machine's GPUs"
+            raise ConfigError(problem if gpus else "this machine has no NVIDIA GPU", where=where)
+        return selection
     if isinstance(wanted, str):
         raise ConfigError(f"{wanted!r} is not a list", where=where, remedy='write "auto" or ["0"]')
-    chosen = [_one(name, gpus, where) for name in wanted]
-    if len(set(chosen)) < len(chosen):
+    selection = [_one(name, gpus, where) for name in wanted]
+    if len(set(selection)) < len(selection):
         raise ConfigError("names a GPU twice", where=where, remedy=f"there are: {listed(gpus)}")
-    return chosen
+    return selection
 
 
 def _one(name: str, gpus: Sequence[Gpu], where: str) -> Gpu:
@@ -135,13 +135,13 @@ def _visible(gpus: Sequence[Gpu]) -> list[Gpu]:
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     if text is None:
         return list(gpus)
-    chosen: list[Gpu] = []
+    selection: list[Gpu] = []
     for name in text.split(","):
         try:
-            chosen.append(_one(name.strip(), gpus, "CUDA_VISIBLE_DEVICES"))
+            selection.append(_one(name.strip(), gpus, "CUDA_VISIBLE_DEVICES"))
         except ConfigError:
             break
-    return list(dict.fromkeys(chosen))
+    return list(dict.fromkeys(selection))
 
 
 def listed(gpus: Iterable[Gpu]) -> str:
@@ -157,21 +157,20 @@ def plan(boxes: Wanted, *, trainer: Sequence[str] = (), inference: Sequence[str]
     `inventory`.
     """
     gpus = inventory()
-    own = {
+    reservations = {
         "trainer": select(trainer, gpus, where="trainer_gpus"),
         "inference server": select(inference, gpus, where="inference_gpus"),
     }
-    chosen = select(boxes, gpus)
-    taken = {gpu for group in own.values() for gpu in group}
-    free = [gpu for gpu in chosen if gpu not in taken]
-    if free and (boxes == "auto" or len(free) == len(chosen)):
+    selection = select(boxes, gpus)
+    reserved = {gpu for group in reservations.values() for gpu in group}
+    free = [gpu for gpu in selection if gpu not in reserved]
+    if free and (boxes == "auto" or len(free) == len(selection)):
         return free
-    twice = [gpu for gpu in chosen if gpu in taken]
-    users = "; ".join(
-        f"{who}: {listed(own_gpus)}" for who, own_gpus in {"boxes": chosen, **own}.items()
-    )
+    conflicts = [gpu for gpu in selection if gpu in reserved]
+    groups = {"boxes": selection, **reservations}
+    users = "; ".join(f"{user}: {listed(group)}" for user, group in groups.items())
     raise ConfigError(
-        f"the boxes' GPU {', '.join(str(gpu.index) for gpu in twice)} is in use by the run itself "
+        f"the boxes' GPU {', '.join(str(gpu.index) for gpu in conflicts)} is in use by the run itself "
         f"({users})",
         where="gpus",
         remedy="give the boxes GPUs of their own",

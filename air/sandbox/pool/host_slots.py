@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from air.errors import ConfigError
@@ -43,13 +43,12 @@ def max_boxes() -> int:
 class HostShare:
     """The GPUs and the host slot that one box holds."""
 
-    gpus: GpuLease | None = None
+    gpus: GpuLease = field(default_factory=GpuLease)
     slot: file_locks.Lock | None = None
 
     def release(self) -> None:
         """Gives the GPUs and the host slot back. A second call does nothing."""
-        if self.gpus is not None:
-            self.gpus.release()
+        self.gpus.release()
         if self.slot is not None:
             self.slot.release()
 
@@ -58,8 +57,8 @@ class HostSlots:
     """Takes host slots and GPUs for the boxes of one pool. The arguments are those of `Pool`."""
 
     def __init__(self, gpus: GpuPool | None = None, *, nested: bool = False, run: str = "") -> None:
-        kind, most = ("nested", max(1, max_boxes() // 4)) if nested else ("box", max_boxes())
-        self._names = tuple(f"{kind}.{number}" for number in range(most))
+        kind, count = ("nested", max(1, max_boxes() // 4)) if nested else ("box", max_boxes())
+        self._names = tuple(f"{kind}.{number}" for number in range(count))
         self._waiting = f"{kind}.waiting"
         self._gpus, self._run = gpus, run
         self._line = asyncio.Lock()
@@ -79,13 +78,10 @@ class HostSlots:
             if spec.gpus:
                 share.gpus = await self._pool.take(spec.gpus, containers=spec.provider == "docker")
             if self._limited:
+                what = f"one of the host's {len(self._names)} slots for boxes ({LIMIT_ENV})"
                 async with self._line:
                     share.slot = await file_locks.until(
-                        self._lock,
-                        marker=self._waiting,
-                        what=lambda: (
-                            f"one of the host's {len(self._names)} slots for boxes ({LIMIT_ENV})"
-                        ),
+                        self._lock, marker=self._waiting, what=lambda: what
                     )
         except BaseException:  # cancellation too: give back what it has
             share.release()
@@ -100,9 +96,10 @@ class HostSlots:
                 return None
             if spec.gpus:
                 containers = spec.provider == "docker"
-                share.gpus = await self._pool.try_take(spec.gpus, containers=containers)
-                if share.gpus is None:
+                gpus = await self._pool.try_take(spec.gpus, containers=containers)
+                if gpus is None:
                     return None
+                share.gpus = gpus
             share.slot = await self._lock() if self._limited else None
         except BaseException:  # cancellation too: give back what it has
             share.release()

@@ -59,12 +59,11 @@ async def test_spares_are_ready_and_refilled() -> None:
     async with Pool(4, warm=2) as pool:
         pool.prepare(SPEC)
         await _settled(pool, 2)
-        lease = pool.lease(SPEC)
-        async with lease as box:
-            assert lease.queue_seconds == box.queue_seconds < 0.02
+        async with pool.lease(SPEC) as box:
+            assert box.queue_seconds < 0.02
             await _settled(pool, 3)
         await _settled(pool, 2)
-        assert pool.stats.queue_seconds == lease.queue_seconds
+        assert pool.stats.queue_seconds == box.queue_seconds
     assert not _left()
 
 
@@ -100,11 +99,10 @@ async def test_queue_is_first_come_first_served_and_measured() -> None:
     async with Pool(1) as pool:
 
         async def one(index: int) -> float:
-            lease = pool.lease(SPEC)
-            async with lease:
+            async with pool.lease(SPEC) as box:
                 order.append(index)
                 await asyncio.sleep(0.1)
-            return lease.queue_seconds
+            return box.queue_seconds
 
         waits = await asyncio.gather(*(one(i) for i in range(4)))
     assert order == [0, 1, 2, 3]

@@ -125,13 +125,12 @@ async def test_boxes_of_one_gpu_come_one_after_another() -> None:
 
         async def one() -> float:
             nonlocal inside
-            lease = pool.lease(ONE)
-            async with lease as box:
+            async with pool.lease(ONE) as box:
                 inside += 1
                 assert inside == 1
                 await box.exec("sleep 0.2", timeout=20)
                 inside -= 1
-            return lease.queue_seconds
+            return box.queue_seconds
 
         waits = await asyncio.gather(*(one() for _ in range(3)))
     assert max(waits) > 0.4
@@ -265,7 +264,7 @@ async def test_a_killed_process_frees_its_places(monkeypatch: pytest.MonkeyPatch
         async with asyncio.timeout(60):
             box = await waiting
         assert (await box.exec("echo here", timeout=20)).text == "here\n"
-        assert lease.queue_seconds > 0.5
+        assert box.queue_seconds > 0.5
     harness.communicate()
 
 
