@@ -29,8 +29,8 @@ class Fenced:
     def parse(self, reply: str) -> Action:
         blocks = _BLOCK.findall(reply)
         if len(blocks) != 1 or reply.count("```") != 2:
-            found = "no complete block" if not blocks else "more than one block"
-            raise FormatError(f"Format error: {found} found. Reply with exactly one ```bash block.")
+            fault = "no complete block" if not blocks else "more than one block"
+            raise FormatError(f"Format error: {fault} found. Reply with exactly one ```bash block.")
         lines = blocks[0].strip("\n").split("\n")
         ending = _ENDINGS.get(lines[-1].strip())
         script = "\n".join(lines[:-1] if ending else lines).strip("\n")

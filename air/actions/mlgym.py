@@ -145,9 +145,9 @@ def _block(reply: str) -> list[str]:
     if fence:
         raise FormatError(f"Format error: the block is not closed by a line of {fence}.")
     if len(blocks) != 1:
-        found = "no fenced block" if not blocks else f"{len(blocks)} fenced blocks"
+        fault = "no fenced block" if not blocks else f"{len(blocks)} fenced blocks"
         raise FormatError(
-            f"Format error: {found} found. Reply with a discussion and exactly one fenced block; "
+            f"Format error: {fault} found. Reply with a discussion and exactly one fenced block; "
             "one that holds a line of ``` is fenced by ````."
         )
     lines = blocks[0]

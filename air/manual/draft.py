@@ -34,11 +34,11 @@ class Draft(Recorder):
         Raises UsageError if there is no such step.
         """
         steps = [line for line in self.lines if line["type"] == "step"]
-        chosen = [line for line in steps if turn is None or line["turn"] == turn]
-        if not chosen:
+        matches = [line for line in steps if turn is None or line["turn"] == turn]
+        if not matches:
             raise UsageError("there is no step" if turn is None else f"there is no step {turn}")
-        changed: dict[str, Any] | None = chosen[-1]["diff"]
-        return changed
+        diff: dict[str, Any] | None = matches[-1]["diff"]
+        return diff
 
     def save(self, path: Path, sources: Sequence[Path]) -> None:
         """Writes the trajectory to `path` in one operation, and copies graded artefacts to the same folder.
@@ -67,9 +67,9 @@ class Draft(Recorder):
         """Writes the trajectory to a new file in `folder`, copies its artefacts, and returns the new path."""
         with Recorder(folder, target.stem) as recorder:
             for line in copy.deepcopy(self.lines):
-                graded = line if line["type"] == "validate" else line.get("test") or {}
-                if graded.get("kept"):
-                    graded["kept"] = _kept(graded["kept"], sources, target.parent)
+                grade = line if line["type"] == "validate" else line.get("test") or {}
+                if grade.get("kept"):
+                    grade["kept"] = _kept(grade["kept"], sources, target.parent)
                 fields = {name: line[name] for name in line if name not in ("v", "type")}
                 recorder.write(line["type"], **fields)
         assert recorder.path is not None

@@ -57,8 +57,8 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
     if start is None or start.origin != "air" or start.isolation not in OF_ISOLATION:
         raise ConfigError("is no episode that air itself recorded", where=where)
     harness = AirHarnessConfig.own_fields() & set(start.settings)
-    known = {name: start.settings[name] for name in harness}
-    played = start.format or format_of(start, trajectory.path).name
+    settings = {name: start.settings[name] for name in harness}
+    format_name = start.format or format_of(start, trajectory.path).name
     pay = {n: start.pay[n] for n in RewardSettings.model_fields if n in start.pay}
     return {
         "taskset": {
@@ -68,7 +68,7 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
             "mlgym_root": start.mlgym_root,
         },
         "agent": {
-            "harness": {"id": "air", "format": played, **known},
+            "harness": {"id": "air", "format": format_name, **settings},
             "runtime": {"type": provider or OF_ISOLATION[start.isolation].runtime},
             "max_turns": start.max_turns,
         },
@@ -159,12 +159,12 @@ class ManualEpisode:
             await self._env.stop()
 
     def _task(self) -> TaskSpec:
-        given = self.config.taskset
+        taskset = self.config.taskset
         if self._origin is None:
-            return tasks.load(given.tasks[0], given.task_roots, mlgym_root=given.mlgym_root)
+            return tasks.load(taskset.tasks[0], taskset.task_roots, mlgym_root=taskset.mlgym_root)
         trajectory = self._origin[0]
         assert trajectory.start is not None
-        options = ReplayOptions(task_roots=tuple(given.task_roots), mlgym_root=given.mlgym_root)
+        options = ReplayOptions(task_roots=tuple(taskset.task_roots), mlgym_root=taskset.mlgym_root)
         return load_task(trajectory.start, trajectory.path, options)
 
     async def _played(self, world: ResearchWorld) -> Play:
@@ -296,8 +296,8 @@ class ManualEpisode:
         episode.counters.model_seconds += seconds
         episode.note_call(seconds, TokenRef())
         left = self.left
-        typed = Reply(text=reply, cut=False, total_tokens=0, completion_tokens=0)
-        await self._harness.act(episode, typed, self._tokens, left)
+        answer = Reply(text=reply, cut=False, total_tokens=0, completion_tokens=0)
+        await self._harness.act(episode, answer, self._tokens, left)
         if left is not None and left <= 0:
             episode.why_ended = episode.why_ended or "turns"
         if episode.why_ended:
@@ -348,7 +348,7 @@ class ManualEpisode:
     async def _back(self) -> str:
         """Restores the last undo point, or leaves it for another try; returns a line of what was restored."""
         point, turn = self._points[-1], self.episode.counters.turns
-        world = replace(point.world, grading=False)
+        world = point.world
         with world.times.as_recording():
             if point.copy is not None:
                 world = await self._refilled(world, point.copy)
@@ -368,13 +368,12 @@ class ManualEpisode:
             "(/tmp and processes are gone) and not the time"
         )
 
-    async def _refilled(self, world: ResearchWorld, kept: Path) -> ResearchWorld:
-        """Closes the box, and starts one with the copy `kept`; returns `world` for the new box."""
+    async def _refilled(self, world: ResearchWorld, archive: Path) -> ResearchWorld:
+        """Closes the box, and starts one with the copy `archive`; returns `world` for the new box."""
         await self._boxes.aclose()  # before the new lease: the old box may hold the only GPU
         box = await self._boxes.enter_async_context(self._env.lease(world.task))
-        await unpack(kept, box)
-        tools = None if world.tools is None else world.tools.carried(box)
-        return replace(world, box=box, tools=tools)
+        await unpack(archive, box)
+        return world.fork(box)
 
     def save(self, path: Path) -> None:
         """Writes the episode's trajectory to the file `path`, as `Draft.save` describes."""

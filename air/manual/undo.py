@@ -7,7 +7,6 @@ preserves links, modes and times. The box's image must have GNU tar and gzip.
 from __future__ import annotations
 
 import asyncio
-import copy
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,19 +51,13 @@ class Point:
         `lines` is the trajectory's number of lines. Raises BoxDiedError, or InfrastructureError if the disk
         is full.
         """
-        world, kept, why_not = episode.world, None, ""
+        world, archive, why_not = episode.world, None, ""
         try:
-            kept = await _pack(world.box, folder)
+            archive = await _pack(world.box, folder)
         except _NotCopiedError as error:
             why_not = str(error)
-        frozen = replace(
-            world,
-            tools=None if world.tools is None else world.tools.carried(world.box),
-            pay=copy.deepcopy(world.pay),
-            validations=list(world.validations),
-        )
         counters, malformed = replace(episode.counters), episode.malformed_in_a_row
-        return cls(frozen, counters, malformed, lines, kept, why_not)
+        return cls(world.fork(world.box), counters, malformed, lines, archive, why_not)
 
     def forget(self) -> None:
         """Removes the file with the copy of the workspace."""
@@ -73,15 +66,15 @@ class Point:
 
 
 async def _pack(box: Box, folder: Path) -> Path:
-    done = await box.exec(_PACK, timeout=COPY_SECONDS, max_bytes=COPY_BYTES)
-    if done.truncated or done.timed_out:
+    result = await box.exec(_PACK, timeout=COPY_SECONDS, max_bytes=COPY_BYTES)
+    if result.truncated or result.timed_out:
         raise _NotCopiedError("the workspace is too large for a copy")
-    if done.code not in (0, _CHANGED_MEANWHILE) or not done.began:
-        last = " ".join(done.stderr.decode("utf-8", "replace").split())[-200:]
-        raise _NotCopiedError(f"the workspace could not be copied: {last or f'exit {done.code}'}")
+    if result.code not in (0, _CHANGED_MEANWHILE) or not result.began:
+        last = " ".join(result.stderr.decode("utf-8", "replace").split())[-200:]
+        raise _NotCopiedError(f"the workspace could not be copied: {last or f'exit {result.code}'}")
     path = folder / f"{uuid.uuid4().hex}.tar.gz"
     with boundary(InfrastructureError, "a copy of the workspace", OSError):
-        await asyncio.to_thread(path.write_bytes, done.stdout)
+        await asyncio.to_thread(path.write_bytes, result.stdout)
     return path
 
 
@@ -92,7 +85,7 @@ async def unpack(kept: Path, box: Box) -> None:
     """
     with boundary(InfrastructureError, "a copy of the workspace", OSError):
         data = await asyncio.to_thread(kept.read_bytes)
-    done = await box.exec(_UNPACK, timeout=COPY_SECONDS, stdin=data)
-    if not done.ok:
-        last = " ".join(done.text.split())[-200:]
+    result = await box.exec(_UNPACK, timeout=COPY_SECONDS, stdin=data)
+    if not result.ok:
+        last = " ".join(result.text.split())[-200:]
         raise BoxDiedError(f"a workspace could not be restored: {last}")

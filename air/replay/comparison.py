@@ -113,7 +113,7 @@ class Comparison:
             )
         self._gradings(step, [] if came.validation is None else [came.validation])
 
-    def _gradings(self, step: Step, fresh: list[worlds.Validation]) -> None:
+    def _gradings(self, step: Step, current: list[worlds.Validation]) -> None:
         """Compares the recorded gradings of a step with the replayed ones.
 
         The record of an interrupted episode may lack the last step's grading.
@@ -121,11 +121,11 @@ class Comparison:
         trajectory = self._play.trajectory
         recorded = trajectory.validations_of(step)
         broke_off = trajectory.end is None or not trajectory.end.ok
-        if broke_off and step is trajectory.steps[-1] and len(recorded) < len(fresh):
+        if broke_off and step is trajectory.steps[-1] and len(recorded) < len(current):
             self._done.notes.append(f"step {step.turn}: its grading was not recorded")
         else:
-            self._done.differs(values(step.turn, "gradings", len(recorded), len(fresh)))
-        for old, new in zip(recorded, fresh, strict=False):
+            self._done.differs(values(step.turn, "gradings", len(recorded), len(current)))
+        for old, new in zip(recorded, current, strict=False):
             self._grade(step.turn, old, new)
 
     def _malformed(self, step: Step) -> None:
@@ -199,9 +199,9 @@ class Comparison:
         await self._world.finish()
         turn = trajectory.steps[-1].turn if trajectory.steps else 0
         recorded = [one for one in trajectory.validations if one.automatic]
-        fresh = [one for one in self._world.validations if one.automatic]
-        self._done.differs(values(turn, "gradings at the end", len(recorded), len(fresh)))
-        for old, new in zip(recorded, fresh, strict=False):
+        current = [one for one in self._world.validations if one.automatic]
+        self._done.differs(values(turn, "gradings at the end", len(recorded), len(current)))
+        for old, new in zip(recorded, current, strict=False):
             self._grade(turn, old, new)
         assert trajectory.end is not None
         test = trajectory.end.test

@@ -49,13 +49,13 @@ class Rescored:
 
 def check_names(changes: Mapping[str, Any]) -> None:
     """Raises ConfigError if a name in `changes` is not a setting of a reward."""
-    known = {*RewardScale.model_fields, *Pay.model_fields}
+    names = {*RewardScale.model_fields, *Pay.model_fields}
     for name in changes:
-        if name not in known:
+        if name not in names:
             raise ConfigError(
                 f"a reward has no setting {name!r}",
                 where="--reward",
-                remedy=f"use one of: {', '.join(sorted(known))}",
+                remedy=f"use one of: {', '.join(sorted(names))}",
             )
 
 
@@ -76,15 +76,15 @@ async def rescore(
         )
     task = load_task(start, trajectory.path, options)
     scale, pay = reward(start, task, changes, trajectory.path)
-    done = Rescored(trajectory.path, task.id, end.reward)
-    regraded = await _regrade(trajectory, grader, task, done, DeltaReward(scale, mode=pay.delta))
+    result = Rescored(trajectory.path, task.id, end.reward)
+    regraded = await _regrade(trajectory, grader, task, result, DeltaReward(scale, mode=pay.delta))
     count = end.metrics.get
     with boundary(ConfigError, f"{where}: its counts and times", ValueError, OverflowError):
         facts = EpisodeFacts(
             scale=scale,
             scores=tuple(regraded.scores),
             phis=tuple(regraded.phis),
-            deltas=tuple(done.deltas),
+            deltas=tuple(result.deltas),
             turns=round(count("turns", 0.0)),
             format_errors=round(count("format_errors", 0.0)),
             seconds=count("seconds_agent", 0.0),
@@ -92,12 +92,12 @@ async def rescore(
             test_score=regraded.test,
             finished=True,
         )
-        done.terms = reward_terms(facts, pay)
-    done.reward = sum(done.terms.values())
-    if not changes and not math.isclose(done.reward, end.reward, rel_tol=1e-9, abs_tol=1e-9):
+        result.terms = reward_terms(facts, pay)
+    result.reward = sum(result.terms.values())
+    if not changes and not math.isclose(result.reward, end.reward, rel_tol=1e-9, abs_tol=1e-9):
         turn = _last_turn(trajectory)
-        done.differences.append(Difference(turn, "reward", repr(end.reward), repr(done.reward)))
-    return done
+        result.differences.append(Difference(turn, "reward", repr(end.reward), repr(result.reward)))
+    return result
 
 
 @dataclass

@@ -80,13 +80,13 @@ class Replayer:
                 remedy="give another --from",
             )
         began = time.monotonic()
-        done = Replayed(trajectory.path, task.id)
+        result = Replayed(trajectory.path, task.id)
         async with AsyncExitStack() as stack:
             play = await self._begin(trajectory, start, task, provider, skip - 1, stack)
-            _note_image(done, start, play.world.box)
-            await Comparison(play, self._options, done).run(skip - 1)
-        done.seconds = time.monotonic() - began
-        return done
+            _note_image(result, start, play.world.box)
+            await Comparison(play, self._options, result).run(skip - 1)
+        result.seconds = time.monotonic() - began
+        return result
 
     def grader_of(self, trajectory: Trajectory) -> Grader:
         """Returns a grader for a trajectory's artefacts, in boxes of the chosen or else the recorded kind.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from air import actions, tasks
@@ -80,23 +80,7 @@ class Play:
 
     def carried(self, box: Box) -> Play:
         """Returns the same episode in `box`, whose workspace must be a copy of the present one."""
-        world = self.world
-        return Play(
-            self.trajectory,
-            self.start,
-            ResearchWorld(
-                task=world.task,
-                box=box,
-                grader=world.grader,
-                pay=world.pay,
-                tools=None if world.tools is None else world.tools.carried(box),
-                seed=world.seed,
-                validations=world.validations,
-                submitted=world.submitted,
-            ),
-            self.format,
-            self.harness,
-        )
+        return replace(self, world=self.world.fork(box))
 
 
 async def begin(
@@ -107,16 +91,16 @@ async def begin(
     Raises ConfigError if a recorded setting is unusable, MissingError if a plugin cannot be imported, and
     InfrastructureError if the task's data or the box failed.
     """
-    played = format_of(start, trajectory.path)
-    scale, paid = recorded_settings.reward(start, task, {}, trajectory.path)
+    action_format = format_of(start, trajectory.path)
+    scale, reward = recorded_settings.reward(start, task, {}, trajectory.path)
     harness = recorded_settings.harness(start, trajectory.path)
     tools = None
-    if played.uses_tools:
+    if action_format.uses_tools:
         tools = Tools(box, harness.tool_settings(task.network))
-    pay = DeltaReward(scale, mode=paid.delta)
+    pay = DeltaReward(scale, mode=reward.delta)
     world = ResearchWorld(task=task, box=box, grader=grader, pay=pay, tools=tools)
     await world.reset(start.seed)
-    return Play(trajectory, start, world, played, harness)
+    return Play(trajectory, start, world, action_format, harness)
 
 
 def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
@@ -144,17 +128,17 @@ def gpu_pools(
     `wanted` is as the flag `--gpus`; without `boxes`, artefacts are only graded. Raises ConfigError if there
     are too few GPUs, or one does not exist.
     """
-    most = kept = 0
+    box = grader = 0
     for path in files:
         try:
             first = next(read(path), None)
             start = None if first is None else parse(first, where=str(path))
             if isinstance(start, Start):
                 task = load_task(start, path, options)
-                most, kept = max(most, task.gpus if boxes else 0), max(kept, task.grader.gpus)
+                box, grader = max(box, task.gpus if boxes else 0), max(grader, task.grader.gpus)
         except UsageError:
             continue  # the replay of this file reports it
-    return divided(plan(wanted), box=most, grader=kept, where="--gpus")
+    return divided(plan(wanted), box=box, grader=grader, where="--gpus")
 
 
 def format_of(start: Start, path: Path) -> ActionFormat:

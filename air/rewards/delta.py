@@ -67,7 +67,7 @@ class DeltaReward:
         of_the_move = math.hypot(error, self._anchor_error)
         floor = max(self._scale.noise_floor, self._scale.noise_sigmas * of_the_move)
         anchor = self._anchor
-        paid = delta(phi, anchor, mode=self._mode, noise_floor=floor)
-        if paid:
+        reward = delta(phi, anchor, mode=self._mode, noise_floor=floor)
+        if reward:
             self._anchor, self._anchor_error = phi, error
-        return Paid(phi=phi, delta=paid, floor=floor, anchor=anchor)
+        return Paid(phi=phi, delta=reward, floor=floor, anchor=anchor)

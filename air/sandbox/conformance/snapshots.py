@@ -31,9 +31,9 @@ async def a_fork_starts_with_all_that_was_frozen(box: Box) -> None:
     await sh(box, "mkdir -p a/b empty; echo one > a/b/c; echo run > x; chmod 750 x; umask 077")
     await sh(box, "ln -s a/b/c link; ln a/b/c hard; mkfifo pipe; touch $'new\\nline' .hidden")
     await sh(box, "ln -s /nowhere broken; head -c 3M /dev/urandom > big; chmod 700 a")
-    shown, digest = await line(box, _SHOW), await line(box, "sha256sum big")
+    listing, digest = await line(box, _SHOW), await line(box, "sha256sum big")
     async with await box.snapshot() as snapshot, _fork(box, snapshot) as fork:
-        same(await line(fork, _SHOW), shown)
+        same(await line(fork, _SHOW), listing)
         same(await line(fork, "sha256sum big"), digest)
         same(await line(fork, "cat link hard"), "one\none")
         same(await fork.read("a/b/c"), b"one\n")

@@ -34,15 +34,15 @@ def keep(home: str) -> None:
     """Makes the copy of Python in the folder `home`, unless that folder already contains one."""
     with open(os.path.join(home, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done, new = os.path.join(home, "python"), os.path.join(home, "new")
-        if os.path.isdir(done):
+        target, new = os.path.join(home, "python"), os.path.join(home, "new")
+        if os.path.isdir(target):
             return
         shutil.rmtree(new, ignore_errors=True)
         folder = os.path.join(new, "python")
         copy(folder)
         check(new)
         _sync(folder)
-        os.rename(folder, done)
+        os.rename(folder, target)
         os.rmdir(new)  # noqa: PTH106
         _sync(home)
 
@@ -77,9 +77,9 @@ def copy(folder: str) -> None:
 def check(home: str) -> None:
     """Runs the copy of Python in the folder `home`; raises RuntimeError if it does not work."""
     argv = [*command(home), "-I", "-S", "-c", f"import sys, {USED}; print(sys.prefix)"]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    lines = done.stdout.decode("utf-8", "replace").split("\n")
-    if done.returncode or lines[0] != os.path.join(home, "python"):
+    result = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    lines = result.stdout.decode("utf-8", "replace").split("\n")
+    if result.returncode or lines[0] != os.path.join(home, "python"):
         raise RuntimeError("the copy of Python does not run: " + " ".join(lines)[-300:])
 
 

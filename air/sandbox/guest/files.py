@@ -144,11 +144,11 @@ class Files:
         too). An empty header continues the previous file. `max_bytes` limits the size of all files together.
         """
         root, parts = self._resolve(header["path"])
-        room, pending, seen = header["max_bytes"], [("", parts)], 0
+        room, pending, count = header["max_bytes"], [("", parts)], 0
         while pending:
             entry, parts = pending.pop()
-            seen += 1
-            if seen > MAX_ENTRIES or len(parts) > MAX_DEPTH:
+            count += 1
+            if count > MAX_ENTRIES or len(parts) > MAX_DEPTH:
                 raise Refused("it holds too many files or is too deep")
             fd, is_folder = self._open(root, parts, entry)
             try:
@@ -225,8 +225,8 @@ class Files:
             fd = os.open(name, flags, dir_fd=folder)
         finally:
             os.close(folder)
-        opened = os.fstat(fd).st_mode
-        if stat.S_IFMT(opened) != stat.S_IFMT(mode):
+        kind = os.fstat(fd).st_mode
+        if stat.S_IFMT(kind) != stat.S_IFMT(mode):
             os.close(fd)
             raise Refused(f"{what} changed while it was read")
-        return fd, stat.S_ISDIR(opened)
+        return fd, stat.S_ISDIR(kind)

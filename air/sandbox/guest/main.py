@@ -374,13 +374,13 @@ class Guest:
             processes.signal_all({-command.pid}, signal.SIGKILL)
         quiet = 0
         for _ in range(100):
-            fresh = self._tree(command) - killed
-            quiet = 0 if fresh else quiet + 1
+            new = self._tree(command) - killed
+            quiet = 0 if new else quiet + 1
             if quiet == QUIET:
                 return
-            processes.signal_all(fresh, signal.SIGSTOP)
-            processes.signal_all(fresh, signal.SIGKILL)
-            killed |= fresh
+            processes.signal_all(new, signal.SIGSTOP)
+            processes.signal_all(new, signal.SIGKILL)
+            killed |= new
             self._reap()
         if self.me == 1:  # it forks faster than we list: kill all processes of the box at once
             processes.signal_all({-1}, signal.SIGKILL)

@@ -236,18 +236,18 @@ def _renounce(config: dict[str, Any], sysctls: int) -> None:
     os.write(fd, b"0")  # the creator of a user namespace has every privilege inside it
     os.close(fd)
     os.close(sysctls)
-    keep = SETUID_SETGID_KILL if second_user else ()
+    numbers = SETUID_SETGID_KILL if second_user else ()
     for number in range(64):
-        if number not in keep and _LIBC.prctl(PR_CAPBSET_DROP, number, 0, 0, 0):
+        if number not in numbers and _LIBC.prctl(PR_CAPBSET_DROP, number, 0, 0, 0):
             break  # past the last capability
     if config["host_ids"]:
         os.setgroups([])
     uid = 0 if second_user else INSIDE_UID
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    kept = sum(1 << number for number in keep)
+    capabilities = sum(1 << number for number in numbers)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    if _LIBC.capset(header, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)):
+    if _LIBC.capset(header, (ctypes.c_uint32 * 6)(capabilities, capabilities, 0, 0, 0, 0)):
         raise _error("capset")
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user has unset it

@@ -134,8 +134,8 @@ def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
     lengths = [value for name, _, value in by_name if name == "content-length"]
     if len(lengths) > 1 or not all(re.fullmatch(rb"[0-9]{1,15}", value) for value in lengths):
         raise Refusal(400, "the Content-Length is malformed")
-    listed = b",".join(value for name, _, value in by_name if name == "connection")
-    dropped = _HOP | {part.strip().lower() for part in listed.decode("latin-1").split(",")}
+    connection = b",".join(value for name, _, value in by_name if name == "connection")
+    dropped = _HOP | {part.strip().lower() for part in connection.decode("latin-1").split(",")}
     return Request(
         *(request.method, request.host, request.port, request.path, request.version),
         headers=tuple((name, value) for key, name, value in by_name if key not in dropped),
@@ -255,10 +255,10 @@ class Proxy:
         """
         await self._resolving.acquire()
         loop = asyncio.get_running_loop()
-        asked = loop.run_in_executor(_threads(os.getpid()), self._resolve, host, port)
-        asked.add_done_callback(self._resolved)
+        lookup = loop.run_in_executor(_threads(os.getpid()), self._resolve, host, port)
+        lookup.add_done_callback(self._resolved)
         try:
-            addresses = await asyncio.shield(asked)  # the thread continues, and keeps its slot
+            addresses = await asyncio.shield(lookup)  # the thread continues, and keeps its slot
         except OSError:
             if by_parent:
                 return ()
@@ -267,10 +267,10 @@ class Proxy:
             raise Refusal(403, f"{host} resolves to an address that is not public")
         return addresses
 
-    def _resolved(self, asked: asyncio.Future[Sequence[str]]) -> None:
+    def _resolved(self, lookup: asyncio.Future[Sequence[str]]) -> None:
         self._resolving.release()
-        if not asked.cancelled():
-            asked.exception()  # marks the error as retrieved: the caller may be gone
+        if not lookup.cancelled():
+            lookup.exception()  # marks the error as retrieved: the caller may be gone
 
     async def _refuse(
         self, refusal: Refusal, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -48,7 +48,7 @@ async def _copy(source: Path, dest: Path) -> None:
     """Copies the contents of the folder `source` to the folder `dest`, which may exist. Links stay links."""
     argv = ["cp", "-a", "--reflink=auto", "-T", "--", f"{source}/.", f"{dest}/"]
     run = asyncio.to_thread(subprocess.run, argv, capture_output=True, check=False)
-    done = await to_the_end(run)
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    result = await to_the_end(run)
+    if result.returncode:
+        lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
         raise BoxDiedError(f"a snapshot could not be copied: {lines[-1] if lines else 'cp failed'}")

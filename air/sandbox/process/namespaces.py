@@ -71,20 +71,22 @@ def detect() -> Detection:
 
 
 @cache
-def _detected(wanted: str, _show: str) -> Detection:
+def _detected(setting: str, _show: str) -> Detection:
     modes = get_args(Mode)
-    if wanted not in ("auto", *modes):
+    if setting not in ("auto", *modes):
         remedy = f"set it to auto, {', '.join(modes[:-1])} or {modes[-1]}"
         raise ConfigError(
-            f"{wanted!r} is not a mode of process boxes", where=SETTING, remedy=remedy
+            f"{setting!r} is not a mode of process boxes", where=SETTING, remedy=remedy
         )
-    if wanted == "plain":
+    if setting == "plain":
         return Detection("plain", f"{SETTING}=plain")
     mode: Mode = "root" if _is_root() else "user"
-    problem = _problem(mode) if wanted in ("auto", mode) else f"this user's is {mode!r}"
-    if problem and wanted != "auto":
+    problem = _problem(mode) if setting in ("auto", mode) else f"this user's is {mode!r}"
+    if problem and setting != "auto":
         remedy = "set it to auto or plain"
-        raise ConfigError(f"{wanted!r} does not work here: {problem}", where=SETTING, remedy=remedy)
+        raise ConfigError(
+            f"{setting!r} does not work here: {problem}", where=SETTING, remedy=remedy
+        )
     if problem:
         return Detection("plain", f"no namespaces: {problem}")
     return Detection(mode, "namespaces as root" if mode == "root" else "namespaces of a user's own")
@@ -106,10 +108,10 @@ def _problem(mode: Mode) -> str:
         where, visible = places(("/workspace", "/tmp"))
         config = layout(BoxSpec(provider="process"), mode, where, visible, folder)
         config["trial"] = [*_TRIAL, sys.executable]
-        sent = program()
-        done = subprocess.run(
-            interpreter(sys.executable, sent),
-            input=sent + frame(config),
+        code = program()
+        result = subprocess.run(
+            interpreter(sys.executable, code),
+            input=code + frame(config),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
@@ -121,10 +123,10 @@ def _problem(mode: Mode) -> str:
     finally:
         if Path(folder).exists():
             Path(folder).rmdir()
-    if not done.returncode:
+    if not result.returncode:
         return ""
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else f"a trial ended with status {done.returncode}"
+    lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else f"a trial ended with status {result.returncode}"
 
 
 def program() -> bytes:
@@ -151,12 +153,12 @@ def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _visible() -> dict[str, str]:
-    wanted = [path for path in _SYSTEM if not os.path.islink(path)]
-    wanted += sorted({*_python(), *_named("LD_LIBRARY_PATH"), *_named(SHOW)}, key=len)
+    paths = [path for path in _SYSTEM if not os.path.islink(path)]
+    paths += sorted({*_python(), *_named("LD_LIBRARY_PATH"), *_named(SHOW)}, key=len)
     visible: dict[str, str] = {}
-    for path in wanted:
-        covered = deepest(visible, path)
-        if path.startswith("/") and path != "/" and not covered and os.path.exists(path):
+    for path in paths:
+        parent = deepest(visible, path)
+        if path.startswith("/") and path != "/" and not parent and os.path.exists(path):
             visible[path] = os.path.realpath(path)
     return visible
 

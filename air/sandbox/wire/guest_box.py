@@ -156,8 +156,10 @@ class GuestBox(Box):
         """
         entries = await asyncio.to_thread(lambda: list(files.below(source)))
         for start in range(0, len(entries), PIPELINE):  # limits how many pieces are in memory
-            sent = [self._send(e, dest, source.name) for e in entries[start : start + PIPELINE]]
-            for outcome in await asyncio.gather(*sent, return_exceptions=True):
+            transfers = [
+                self._send(e, dest, source.name) for e in entries[start : start + PIPELINE]
+            ]
+            for outcome in await asyncio.gather(*transfers, return_exceptions=True):
                 if outcome is not None:
                     raise outcome
 

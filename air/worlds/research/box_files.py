@@ -51,12 +51,12 @@ class BoxFiles:
         Raises Refusal if the program could not run there, or took longer than `LOOK_SECONDS`.
         """
         command = ["env", "-C", at, *argv]
-        done = await self._box.exec(command, timeout=LOOK_SECONDS, cwd="/", max_bytes=max_bytes)
-        if done.timed_out:
+        result = await self._box.exec(command, timeout=LOOK_SECONDS, cwd="/", max_bytes=max_bytes)
+        if result.timed_out:
             raise Refusal(f"{argv[0]} took over {LOOK_SECONDS:g} s. Narrow it down.")
-        if done.code >= _NOT_RUN:
-            raise Refusal(f"{argv[0]} could not run in {at}: {done.text.strip()}")
-        return done
+        if result.code >= _NOT_RUN:
+            raise Refusal(f"{argv[0]} could not run in {at}: {result.text.strip()}")
+        return result
 
     async def resolve(self, path: str, cwd: str) -> str:
         """Returns the absolute path without symbolic links for `path`, which is relative to `cwd`.
@@ -64,23 +64,23 @@ class BoxFiles:
         The file does not have to exist. Raises Refusal if the path cannot be resolved.
         """
         path = posixpath.join(cwd, path)
-        done = await self.look("realpath", "-mz", "--", path)
-        if not done.ok:
-            raise Refusal(f"{path} cannot be found: {done.text.strip()}")
-        return done.stdout.decode("utf-8", "surrogateescape").rstrip("\0")
+        result = await self.look("realpath", "-mz", "--", path)
+        if not result.ok:
+            raise Refusal(f"{path} cannot be found: {result.text.strip()}")
+        return result.stdout.decode("utf-8", "surrogateescape").rstrip("\0")
 
     async def mode(self, path: str) -> int | None:
         """Returns `st_mode` (file type and permission bits) of `path`, or None if it does not exist."""
-        done = await self.look("stat", "-c", "%f", "--", path)
-        return int(done.stdout, 16) if done.ok else None
+        result = await self.look("stat", "-c", "%f", "--", path)
+        return int(result.stdout, 16) if result.ok else None
 
     async def folder(self, path: str, cwd: str) -> str:
         """Returns the real path of an existing folder; raises Refusal if `path` is not one."""
-        found = await self.resolve(path, cwd)
-        mode = await self.mode(found)
+        target = await self.resolve(path, cwd)
+        mode = await self.mode(target)
         if mode is None or not stat.S_ISDIR(mode):
-            raise Refusal(f"There is no folder {found}.")
-        return found
+            raise Refusal(f"There is no folder {target}.")
+        return target
 
     async def read(self, path: str) -> TextFile:
         """Reads a text file at a path from `resolve`; raises Refusal if it cannot be read or is not text."""

@@ -62,11 +62,11 @@ class Library:
         if not count.isascii() or not count.isdigit() or not 1 <= int(count[:4]) <= MOST_PAPERS:
             raise Refusal(f"{count:.40} is no number from 1 to {MOST_PAPERS}.")
         fields = {"query": query, "limit": count, "fields": "title,year,abstract,url"}
-        done = await self._fetch(
+        result = await self._fetch(
             f"{self._search_url}?{urlencode(fields, errors='replace')}", "text"
         )
         try:
-            papers = json.loads(done.stdout)["data"]
+            papers = json.loads(result.stdout)["data"]
             rows = [_paper(n, paper) for n, paper in enumerate(papers, start=1)]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise Refusal("The search gave an answer that cannot be read.") from None

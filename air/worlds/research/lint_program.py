@@ -50,18 +50,18 @@ def lint(text: str) -> list[Found]:
     Raises RecursionError or MemoryError if the text is too large or too deeply nested for the parser.
     """
     text = text.removeprefix("\ufeff")  # a byte order mark is no error
-    found = _indentation(text)
+    errors = _indentation(text)
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:  # ValueError: a NUL, or digits without end
         line = getattr(error, "lineno", None) or 1
-        found = [one for one in found if one[0] != "E902"]  # the same error, at the end
-        found.append(("E999", line, getattr(error, "msg", None) or str(error)))
+        errors = [one for one in errors if one[0] != "E902"]  # the same error, at the end
+        errors.append(("E999", line, getattr(error, "msg", None) or str(error)))
     else:
         for message in checker.Checker(tree, filename="file").messages:
             if code := _NAMES.get(type(message)):
-                found.append((code, message.lineno, message.message % message.message_args))
-    return sorted(found, key=lambda one: one[1])
+                errors.append((code, message.lineno, message.message % message.message_args))
+    return sorted(errors, key=lambda one: one[1])
 
 
 def _indentation(text: str) -> list[Found]:

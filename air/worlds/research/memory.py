@@ -42,12 +42,14 @@ class Memory:
         if not self._notes:
             return "There are no notes."
         words = [set(_WORD.findall(note.lower())) for note in self._notes]
-        seen = Counter(word for one in words for word in one)
-        wanted = set(_WORD.findall(query.lower()))
-        weight = {word: math.log(1 + len(words) / seen[word]) for word in wanted if seen[word]}
-        scores = [math.fsum(weight.get(word, 0.0) for word in wanted & one) for one in words]
+        counts = Counter(word for one in words for word in one)
+        query_words = set(_WORD.findall(query.lower()))
+        weight = {
+            word: math.log(1 + len(words) / counts[word]) for word in query_words if counts[word]
+        }
+        scores = [math.fsum(weight.get(word, 0.0) for word in query_words & one) for one in words]
         best = sorted(range(len(words)), key=lambda n: (-scores[n], -n))[:SHOWN]
-        found = [f"{n + 1}: {self._notes[n]}" for n in best if scores[n] > 0]
-        if not found:
+        notes = [f"{n + 1}: {self._notes[n]}" for n in best if scores[n] > 0]
+        if not notes:
             return f"None of the {len(words)} notes holds a word of the query."
-        return "\n".join(found)
+        return "\n".join(notes)

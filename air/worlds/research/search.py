@@ -21,8 +21,8 @@ async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
     Raises Refusal if there are more than 100 files, or the search took too long.
     """
     recursive = (*_GREP, *_VISIBLE, "-rl")
-    listed = await files.look(*recursive, "-e", text, ".", at=folder, max_bytes=_LIST_BYTES)
-    names = _names(listed.stdout, listed.truncated, f"files in {folder} hold {text!r}")
+    result = await files.look(*recursive, "-e", text, ".", at=folder, max_bytes=_LIST_BYTES)
+    names = _names(result.stdout, result.truncated, f"files in {folder} hold {text!r}")
     if not names:
         return f"No file in {folder} holds {text!r}."
     counted = await files.look(*_GREP, "-cH", "-e", text, "--", *names, at=folder)
@@ -51,8 +51,8 @@ async def by_name(files: BoxFiles, name: str, folder: str) -> str:
     """
     hidden = ("-name", ".?*", "-prune", "-o")
     test = ("-type", "f", "-name", name, "-print0")
-    listed = await files.look("find", ".", *hidden, *test, at=folder, max_bytes=_LIST_BYTES)
-    names = _names(listed.stdout, listed.truncated, f"files in {folder} are named {name!r}")
+    result = await files.look("find", ".", *hidden, *test, at=folder, max_bytes=_LIST_BYTES)
+    names = _names(result.stdout, result.truncated, f"files in {folder} are named {name!r}")
     if not names:
         return f"No file in {folder} is named {name!r}."
     rows = sorted(name.removeprefix("./") for name in names)

@@ -88,11 +88,13 @@ class Tools:
 
     def standing(self, left: int | None) -> Standing:
         """Returns the agent's situation; `left` is the number of remaining turns (None: not limited)."""
-        shown = ""
+        open_file = ""
         if (view := self._view) is not None:
             last = min(view.first + self.settings.window - 1, view.total)
-            shown = f"{one_line(view.path)}, lines {min(view.first, last)}-{last} of {view.total}"
-        return Standing(left=left, cwd=one_line(self.shell.cwd), open_file=shown)
+            open_file = (
+                f"{one_line(view.path)}, lines {min(view.first, last)}-{last} of {view.total}"
+            )
+        return Standing(left=left, cwd=one_line(self.shell.cwd), open_file=open_file)
 
     def carried(self, box: Box) -> Tools:
         """Returns a copy of these tools, with the same shell, open file and notes, that acts on another box.

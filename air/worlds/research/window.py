@@ -35,8 +35,8 @@ def clamp(first: int, total: int, window: int) -> int:
 
 def numbered(lines: Sequence[str], first: int, last: int) -> str:
     """Returns the lines `first` to `last` (from 1, both included) with their numbers as one text."""
-    shown = range(first, min(last, len(lines)) + 1)
-    return "\n".join(f"{n}:{shortened(lines[n - 1])}" for n in shown)
+    numbers = range(first, min(last, len(lines)) + 1)
+    return "\n".join(f"{n}:{shortened(lines[n - 1])}" for n in numbers)
 
 
 def shortened(line: str) -> str:
@@ -48,8 +48,8 @@ def shortened(line: str) -> str:
 
 def one_line(path: str) -> str:
     """Returns a path for a prompt: `?` for unprintable characters, without the beginning if it is long."""
-    shown = "".join(c if c.isprintable() else "?" for c in path)
-    return shown if len(shown) <= PATH_CHARS else f"…{shown[-PATH_CHARS:]}"
+    text = "".join(c if c.isprintable() else "?" for c in path)
+    return text if len(text) <= PATH_CHARS else f"…{text[-PATH_CHARS:]}"
 
 
 def bounded(text: str) -> tuple[str, bool]:

@@ -8,10 +8,11 @@ observation; infrastructure failures raise `InfrastructureError`.
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from air.actions.base import Action, Standing, ToolCall
@@ -86,13 +87,24 @@ class ResearchWorld:
     _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
+    def fork(self, box: Box) -> ResearchWorld:
+        """Returns a copy of this world for `box`, whose workspace is a copy. Both share `times`."""
+        return replace(
+            self,
+            box=box,
+            pay=copy.deepcopy(self.pay),
+            tools=None if self.tools is None else self.tools.carried(box),
+            validations=list(self.validations),
+            grading=False,
+        )
+
     async def reset(self, seed: int) -> Observation:
         """Starts the episode: copies the task's files into the box, and returns the task's description."""
         self.seed = seed
-        asked = time.monotonic()
+        start = time.monotonic()
         await stage(self.task, self.box)
         self._began = time.monotonic()
-        self.times.box += self._began - asked
+        self.times.box += self._began - start
         return Observation(text=describe(self.task))
 
     def standing(self, left: int | None) -> Standing:
@@ -237,10 +249,10 @@ class ResearchWorld:
         return digest, kept
 
     async def _grade(self, began: float, automatic: bool) -> Validation:
-        digest = kept = ""
+        digest = copy_path = ""
         try:
             artefact = await collect(self.task, self.box)
-            digest, kept = await self._kept(artefact)
+            digest, copy_path = await self._kept(artefact)
             grade = await self.grader.grade(self.task, artefact, split="val", seed=0)
         except ArtefactError as error:
             return Validation(
@@ -249,21 +261,21 @@ class ResearchWorld:
                 delta=0.0,
                 problem=str(error),
                 digest=digest,
-                kept=kept,
+                kept=copy_path,
                 seconds=time.monotonic() - began,
                 automatic=automatic,
             )
-        paid = self.pay(grade.score, grade.stderr)
+        reward = self.pay(grade.score, grade.stderr)
         return Validation(
             score=grade.score,
-            phi=paid.phi,
-            delta=paid.delta,
+            phi=reward.phi,
+            delta=reward.delta,
             stderr=grade.stderr,
-            floor=paid.floor,
+            floor=reward.floor,
             metrics=grade.metrics,
-            anchor=paid.anchor,
+            anchor=reward.anchor,
             digest=digest,
-            kept=kept,
+            kept=copy_path,
             seconds=time.monotonic() - began,
             remembered=grade.remembered,
             automatic=automatic,
