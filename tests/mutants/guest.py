@@ -50,8 +50,8 @@ MUTANTS = (
     Mutant(
         "a guest that ends takes everything with it",
         "air/sandbox/guest/main.py",
-        "for _ in range(0 if self.me == 1 else 200):",
-        "for _ in range(0):",
+        "        if self.me != 1:\n            self._kill_all(0.005)\n",
+        "",
         (
             "tests/unit/sandbox/test_box_process.py::test_nothing_is_left[plain]",
             "tests/unit/sandbox/test_box_process.py::test_sigkill_of_the_harness_leaves_nothing[plain-0-]",

@@ -84,18 +84,20 @@ class Files:
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen in roots]
         self.uploads: dict[int, Upload | None] = {}
 
-    def reopen(self) -> None:
+    def reopen(self, *_frame: object) -> dict[str, Any]:
         """Opens the roots again, after a file system was mounted over one."""
         for _, _, fd in self.roots:
             os.close(fd)
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen, _ in self.roots]
+        return {}
 
-    def write(self, ident: int, header: dict[str, Any], data: bytes) -> bool:
-        """Writes one piece of the file of the `write` request `ident`; returns True after the last piece.
+    def write(self, header: dict[str, Any], data: bytes) -> dict[str, Any] | None:
+        """Writes one piece of the file of a `write` request; returns the answer after the last piece.
 
         The header of the first piece contains the path and the mode. After a failure, the remaining pieces of
         that file are ignored and get no answer.
         """
+        ident = header["id"]
         try:
             if ident not in self.uploads:
                 self.uploads[ident] = self._begin(header)
@@ -104,18 +106,15 @@ class Files:
                 upload.add(data)
                 if header["last"]:
                     upload.commit()
-                    del self.uploads[ident]
-                    return True
+                    return {}
         except (OSError, Refused):
-            failed = self.uploads.pop(ident, None)
-            if failed is not None:
-                failed.abandon()
+            self.abort(ident)
             self.uploads[ident] = None
             raise
         finally:
             if header["last"]:
                 self.uploads.pop(ident, None)
-        return False
+        return None
 
     def abort(self, ident: int) -> None:
         """Cancels the unfinished `write` request `ident`, if there is one, and removes its temporary file."""
@@ -132,10 +131,11 @@ class Files:
         folder = self._walk(root, parts[:-1], make=True)
         return Upload(folder, parts[-1], header["mode"])
 
-    def mkdir(self, header: dict[str, Any]) -> None:
+    def mkdir(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
         """Makes the folder `header["path"]`, unless it exists, and its missing parent folders."""
         root, parts = self._resolve(header["path"])
         os.close(self._walk(root, parts, make=True))
+        return {}
 
     def get(self, header: dict[str, Any]) -> Copy:
         """Yields the contents of a file, or of a folder if `tree` is set, in pieces of a header and bytes.

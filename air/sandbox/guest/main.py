@@ -63,19 +63,16 @@ class Guest:
         self.inbox = bytearray()
         self.outbox: collections.deque[memoryview] = collections.deque()
         self.streams: collections.deque[tuple[int, Copy]] = collections.deque()
-        self.operations = self._operations()
         self.commands: dict[int, processes.Command] = {}
         self.pipes: dict[int, processes.Command | None] = {}
         self.deadline: float | None = None
         self.silence = config.get("silence", SILENCE_SECONDS)
         self.heard = time.monotonic()
         self.writing = self.over = self.frozen = self.unsent = self.behind = False
-        self._prepare()
-
-        for fd in config.get(
-            "locks", ()
-        ):  # this process holds the locks until it ends; its commands do not
+        for fd in config.get("locks", ()):  # held until this process ends, but not by its commands
             os.set_inheritable(fd, False)
+        self._prepare()
+        self.operations = self._operations()
 
     def _prepare(self) -> None:
         processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
@@ -233,11 +230,11 @@ class Guest:
             "get": self._get,
             "kill": self._cancel,
             "lease": self._lease,
-            "listen": self._listen,
-            "mkdir": self._mkdir,
+            "listen": self.relay.listen,
+            "mkdir": self.files.mkdir,
             "relay": self._relay,
-            "reroot": self._reroot,
-            "write": self._write,
+            "reroot": self.files.reopen,
+            "write": self.files.write,
         }
 
     def _abort(self, header: dict[str, Any], _: bytes) -> None:
@@ -258,23 +255,9 @@ class Guest:
     def _lease(self, header: dict[str, Any], _: bytes) -> None:
         self.deadline = time.monotonic() + header["seconds"]
 
-    def _listen(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        return {"port": self.relay.listen(header)}
-
-    def _mkdir(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        self.files.mkdir(header)
-        return {}
-
     def _relay(self, header: dict[str, Any], body: bytes) -> None:
         self.relay.take(header, body)
         self._flush()
-
-    def _reroot(self, *_: object) -> dict[str, Any]:
-        self.files.reopen()
-        return {}
-
-    def _write(self, header: dict[str, Any], body: bytes) -> dict[str, Any] | None:
-        return {} if self.files.write(header["id"], header, body) else None
 
     # Commands
 
@@ -283,15 +266,20 @@ class Guest:
         self.frozen = True
         for command in list(self.commands.values()):
             command.cancelled = True
+        if not self._kill_all(0.001):
+            raise Refused("the processes of the box do not end")
+        return {}
+
+    def _kill_all(self, pause: float) -> bool:
+        """Kills the processes of the box, again and again; returns whether none remains."""
         for _ in range(200):
             tree = self._tree() if self.me != 1 else set(processes.processes()) - {1}
             if not tree:
-                return {}
-            processes.signal_all(tree, signal.SIGSTOP)
-            processes.signal_all(tree, signal.SIGKILL)
+                return True
+            processes.kill(tree)
             self._reap()
-            time.sleep(0.001)
-        raise Refused("the processes of the box do not end")
+            time.sleep(pause)
+        return False
 
     def _exec(self, header: dict[str, Any], body: bytes) -> None:
         ident: int = header["id"]
@@ -378,8 +366,7 @@ class Guest:
             quiet = 0 if new else quiet + 1
             if quiet == QUIET:
                 return
-            processes.signal_all(new, signal.SIGSTOP)
-            processes.signal_all(new, signal.SIGKILL)
+            processes.kill(new)
             killed |= new
             self._reap()
         if self.me == 1:  # it forks faster than we list: kill all processes of the box at once
@@ -392,14 +379,8 @@ class Guest:
 
     def end(self) -> None:
         """Kills the box's remaining processes (for process 1, the kernel does) and removes `self.remove`."""
-        for _ in range(0 if self.me == 1 else 200):
-            tree = self._tree()
-            if not tree:
-                break
-            processes.signal_all(tree, signal.SIGSTOP)
-            processes.signal_all(tree, signal.SIGKILL)
-            self._reap()
-            time.sleep(0.005)
+        if self.me != 1:
+            self._kill_all(0.005)
         if self.remove:
             import shutil
 

@@ -169,6 +169,12 @@ def tree(guest: int, mark: str, leaders: set[int], command: Command | None) -> s
     return pids - {guest}
 
 
+def kill(pids: set[int]) -> None:
+    """Stops all these processes, so that they start no others, and then kills them."""
+    signal_all(pids, signal.SIGSTOP)
+    signal_all(pids, signal.SIGKILL)
+
+
 def signal_all(pids: set[int], number: int) -> None:
     """Sends the signal `number` to each process. Skips processes that are gone or belong to another user."""
     for pid in pids:

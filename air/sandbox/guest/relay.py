@@ -61,8 +61,8 @@ class Relay:
         self.by_fd: dict[int, Stream] = {}
         self.ready: collections.deque[Stream] = collections.deque()
 
-    def listen(self, header: dict[str, Any]) -> int:
-        """Opens a loopback port in the box and returns its number.
+    def listen(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        """Opens a loopback port in the box; the answer contains its number.
 
         The request contains `port` (0: any free one), `key` (the harness's name of the port), `window` (bytes
         that a connection may send before it needs credit) and `most` (the maximum number of connections).
@@ -83,8 +83,7 @@ class Relay:
             raise
         self.listeners[listener.fileno()] = (listener, header["key"])
         self._arm_listeners()
-        port: int = listener.getsockname()[1]
-        return port
+        return {"port": listener.getsockname()[1]}
 
     def event(self, fd: int, events: int) -> bool:
         """Handles an epoll event of the descriptor `fd`. Returns False if no socket here has it."""

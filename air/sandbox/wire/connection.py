@@ -8,16 +8,16 @@ so the host sends heartbeats (`beat`), and each end closes the stream if it rece
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
+import io
 import itertools
 import marshal
-import re
 import zlib
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from tokenize import COMMENT, DEDENT, ENCODING, INDENT, NEWLINE, NL, tokenize
 from typing import Any, Protocol
 
 from air.errors import BoxDiedError, BoxFileError
@@ -41,6 +41,9 @@ for n,c in marshal.loads(zlib.decompress(s)):
  exec(c,m.__dict__)
 m.main()"""
 
+_BEGIN = {ENCODING, NEWLINE, NL, INDENT, DEDENT}
+"""The kinds of tokens before a statement (and before a line in brackets, which ends no statement)."""
+
 Reply = tuple[dict[str, Any], bytes]
 
 
@@ -56,7 +59,7 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
     for name, source in _sources(modules):
         parts += [
             f"m = p.{name} = sys.modules['air.sandbox.guest.{name}'] = type(sys)('{name}')",
-            f"exec(compile({without_docstrings(source)!r}, 'air/{name}.py', 'exec'), m.__dict__)",
+            f"exec(compile({stripped(source)!r}, 'air/{name}.py', 'exec'), m.__dict__)",
         ]
     return "\n".join([*parts, "m.main()"]).encode()
 
@@ -76,29 +79,25 @@ def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
 
 def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for name in modules:
-        text = (GUEST_FOLDER / f"{name}.py").read_text(encoding="utf-8")
-        yield name, re.sub(r"(?m)(^ *|  )# .*$", "", text)  # a pipe has no room for comments
+        yield name, (GUEST_FOLDER / f"{name}.py").read_text(encoding="utf-8")
 
 
-def without_docstrings(source: str) -> str:
-    """Returns a program's source with all docstrings emptied. The line numbers of the code do not change.
+def stripped(source: str) -> str:
+    """Returns a program's source without comments, and with docstrings emptied, so that a pipe holds it.
 
-    The text is edited, because an older Python might not be able to read what `ast.unparse` writes.
+    The line numbers of the code do not change. Nor does the text of the code: an older Python might not be
+    able to read what `ast.unparse` writes.
     """
-    lines = source.encode().splitlines(keepends=True)  # columns are counted in bytes
-    strings = [
-        node.value
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if isinstance(node.value.value, str)
-    ]
-    for text in sorted(strings, key=lambda text: (text.lineno, text.col_offset), reverse=True):
-        assert text.end_lineno is not None
-        first, last = text.lineno - 1, text.end_lineno - 1
-        rest = lines[last][text.end_col_offset :]
-        lines[first] = lines[first][: text.col_offset] + b'""' + rest
-        lines[first + 1 : last + 1] = [b"\n"] * (last - first)
-    return b"".join(lines).decode()
+    lines = source.splitlines(keepends=True)
+    tokens = list(tokenize(io.BytesIO(source.encode()).readline))
+    for before, token, after in zip(tokens[-3::-1], tokens[-2::-1], tokens[:0:-1], strict=False):
+        (row, start), (last, end) = token.start, token.end
+        if token.type == COMMENT:
+            lines[row - 1] = lines[row - 1][:start].rstrip() + lines[row - 1][end:]
+        elif before.type in _BEGIN and after.type == NEWLINE and token.string[0] in "'\"":
+            text = lines[row - 1][:start] + '""' + lines[last - 1][end:]
+            lines[row - 1 : last] = [text, *["\n"] * (last - row)]
+    return "".join(lines)
 
 
 def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:
