@@ -18,7 +18,7 @@ import socket
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from urllib.parse import unquote, urlsplit
 
@@ -103,15 +103,12 @@ def parse(lines: Sequence[bytes]) -> Request:
     if first is None:
         raise Refusal(400, "this is an HTTP proxy, and that is no request")
     method, target, version = (part.decode("ascii") for part in first.groups())
-    pattern, port = (_TUNNEL, None) if method == "CONNECT" else (_ADDRESS, 80)
-    match = pattern.fullmatch(target)
+    match = (_TUNNEL if method == "CONNECT" else _ADDRESS).fullmatch(target)
     if match is None:
         raise Refusal(400, "this is a proxy: ask for http://NAME/… or CONNECT NAME:PORT")
-    port = int(match[2]) if match[2] else port
-    assert port is not None
     path = "" if method == "CONNECT" else match[3] or "/"
     path = f"/{path}" if path.startswith("?") else path
-    request = Request(method, network_rules.normal(match[1]), port, path, version)
+    request = Request(method, network_rules.normal(match[1]), int(match[2] or 80), path, version)
     headers = [_header(line) for line in lines[1:]]
     return request if method == "CONNECT" else _with(request, headers)
 
@@ -136,8 +133,8 @@ def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
         raise Refusal(400, "the Content-Length is malformed")
     connection = b",".join(value for name, _, value in by_name if name == "connection")
     dropped = _HOP | {part.strip().lower() for part in connection.decode("latin-1").split(",")}
-    return Request(
-        *(request.method, request.host, request.port, request.path, request.version),
+    return replace(
+        request,
         headers=tuple((name, value) for key, name, value in by_name if key not in dropped),
         length=int(lengths[0]) if lengths else None,
         expects=any(name == "expect" for name, _, _ in by_name),

@@ -159,18 +159,14 @@ class Connection:
         self._demultiplexer = Demultiplexer()
         self._stderr = bytearray()
         self._unsent: list[bytes] = []
-        self._reason = ""
+        self.reason = ""
+        """Why the stream to the guest has ended; an empty string while it is open."""
         self._gathers = False
         self.relay: FrameHandler | None = None
         self._pump = asyncio.create_task(self._read())
         self._beat = beat
         self._unheard = 0
         self._timer = asyncio.get_running_loop().call_later(beat, self._beats)
-
-    @property
-    def reason(self) -> str:
-        """Why the stream to the guest has ended; an empty string while it is open."""
-        return self._reason
 
     async def ready(self, *, seconds: float) -> dict[str, Any]:
         """Waits until the guest is ready, and returns the header of its `ready` frame.
@@ -185,7 +181,7 @@ class Connection:
 
     def post(self, header: Mapping[str, Any], body: bytes = b"") -> None:
         """Sends a frame and does not wait. Does nothing if the stream to the guest has ended."""
-        if not self._reason:
+        if not self.reason:
             self._write(frame(header, body))
 
     async def request(self, header: Mapping[str, Any], body: bytes = b"") -> Reply:
@@ -194,31 +190,23 @@ class Connection:
         Raises BoxFileError if the answer is an error, and BoxDiedError if the stream has ended.
         """
         ident = header["id"] if "id" in header else self.new_id()
-        queue = self._expect(ident)
-        try:
+        with self._answers(ident) as queue:
             self._write(frame({**header, "id": ident}, body))
             if body:
                 await self.drain()
             return await self._answer(queue)
-        finally:
-            del self._waiting[ident]
 
     async def stream(self, header: Mapping[str, Any]) -> AsyncIterator[Reply]:
         """Sends a request, and yields the header and body of each of its many answers."""
         ident = self.new_id()
-        queue = self._expect(ident)
-        try:
+        with self._answers(ident) as queue:
             self._write(frame({**header, "id": ident}))
-            while True:
-                reply = await self._answer(queue)
-                if not reply[0].get("more"):
-                    return
-                yield reply
-        except (asyncio.CancelledError, GeneratorExit):  # nobody reads the other answers
-            self.post({"op": "abort", "id": 0, "target": ident})
-            raise
-        finally:
-            del self._waiting[ident]
+            try:
+                while (reply := await self._answer(queue))[0].get("more"):
+                    yield reply
+            except (asyncio.CancelledError, GeneratorExit):  # nobody reads the other answers
+                self.post({"op": "abort", "id": 0, "target": ident})
+                raise
 
     async def upload(
         self, header: Mapping[str, Any], pieces: AsyncIterable[tuple[bytes, bool]]
@@ -228,28 +216,22 @@ class Connection:
         `pieces` are pairs: some bytes, and whether they are the last ones.
         """
         ident = self.new_id()
-        queue = self._expect(ident)
         part = {**header, "op": "write", "id": ident}
-        try:
-            async for data, last in pieces:
-                self._write(frame({**part, "last": last}, data))
-                await self.drain()
-                if not queue.empty():  # the guest refused the file, or has all of it
-                    break
-            await self._answer(queue)
-        except BaseException:  # cancellation too: no partial file stays in the box
-            self.post({"op": "abort", "id": 0, "target": ident})
-            raise
-        finally:
-            del self._waiting[ident]
-
-    def lose(self, reason: str) -> None:
-        """Closes the stream to the guest. Pending and later requests raise `BoxDiedError` with `reason`."""
-        self._end(reason)
+        with self._answers(ident) as queue:
+            try:
+                async for data, last in pieces:
+                    self._write(frame({**part, "last": last}, data))
+                    await self.drain()
+                    if not queue.empty():  # the guest refused the file, or has all of it
+                        break
+                await self._answer(queue)
+            except BaseException:  # cancellation too: no partial file stays in the box
+                self.post({"op": "abort", "id": 0, "target": ident})
+                raise
 
     async def close(self) -> None:
         """Closes the stream, which ends the guest. A second call does nothing."""
-        self._end("it is closed")
+        self.lose("it is closed")
         self._pump.cancel()
         await asyncio.wait([self._pump])
         if self.relay is not None:
@@ -263,17 +245,22 @@ class Connection:
         It counts heartbeats, not seconds, because the event loop of this process may be busy.
         """
         if self._unheard >= BEATS_MISSED:
-            self._end(f"its guest was silent for {BEATS_MISSED * self._beat:.0f} s")
+            self.lose(f"its guest was silent for {BEATS_MISSED * self._beat:.0f} s")
             return
         self._unheard += 1
         self.post({"op": "beat", "id": 0})
         self._timer = asyncio.get_running_loop().call_later(self._beat, self._beats)
 
-    def _expect(self, ident: int) -> asyncio.Queue[Reply | None]:
-        if self._reason:
-            raise BoxDiedError(f"box {self._name}: {self._reason}")
-        queue = self._waiting[ident] = asyncio.Queue()
-        return queue
+    @contextlib.contextmanager
+    def _answers(self, ident: int) -> Iterator[asyncio.Queue[Reply | None]]:
+        """Context manager: yields the queue of the answers to the request `ident`."""
+        if self.reason:
+            raise BoxDiedError(f"box {self._name}: {self.reason}")
+        self._waiting[ident] = asyncio.Queue()
+        try:
+            yield self._waiting[ident]
+        finally:
+            del self._waiting[ident]
 
     def _write(self, data: bytes) -> None:
         """Sends the first frame of an event loop's iteration at once, and the later ones together.
@@ -290,7 +277,7 @@ class Connection:
         data = b"".join(self._unsent)
         self._unsent.clear()
         self._gathers = False
-        if data and not self._reason:
+        if data and not self.reason:
             self._writer.write(data)
 
     async def drain(self) -> None:
@@ -299,12 +286,12 @@ class Connection:
         try:
             await self._writer.drain()
         except ConnectionError as error:
-            self._end(f"its stream broke: {error}")
+            self.lose(f"its stream broke: {error}")
 
     async def _answer(self, queue: asyncio.Queue[Reply | None]) -> Reply:
-        reply = await queue.get() if not (self._reason and queue.empty()) else None
+        reply = await queue.get() if not (self.reason and queue.empty()) else None
         if reply is None:
-            raise BoxDiedError(f"box {self._name}: {self._reason}")
+            raise BoxDiedError(f"box {self._name}: {self.reason}")
         if "error" in reply[0]:
             raise BoxFileError(str(reply[0]["error"]))
         return reply
@@ -320,14 +307,13 @@ class Connection:
                     goodbye = self._route(reply) or goodbye
         except (OSError, ValueError, RecursionError) as error:
             reason = f"its stream broke: {error}"
-        if (
-            self._errors is not None and self._reader.at_eof()
-        ):  # otherwise the guest lives, and this read could wait for ever
+        # Without `at_eof`, the guest lives, and this read could wait for ever.
+        if self._errors is not None and self._reader.at_eof():
             self._stderr += await self._errors.read(4096)
         if self._stderr:
             lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
             reason += f" ({lines[-1]})" if lines else ""
-        self._end(goodbye or reason)
+        self.lose(goodbye or reason)
 
     async def _piece(self) -> bytes:
         """Returns the next bytes of the guest's standard output; empty bytes at the end of the stream.
@@ -360,10 +346,11 @@ class Connection:
             self.relay.receive(*reply)
         return ""
 
-    def _end(self, reason: str) -> None:
-        if self._reason:
+    def lose(self, reason: str) -> None:
+        """Closes the stream to the guest. Pending and later requests raise `BoxDiedError` with `reason`."""
+        if self.reason:
             return
-        self._reason = reason
+        self.reason = reason
         self._timer.cancel()
         for queue in self._waiting.values():
             queue.put_nowait(None)

@@ -21,14 +21,7 @@ from typing import Any
 
 from air.aio import to_the_end
 from air.errors import BoxDiedError, BoxFileError, ConfigError
-from air.sandbox.contract.box import (
-    MAX_OUTPUT,
-    WORKSPACE,
-    Box,
-    BoxSpec,
-    Command,
-    ExecResult,
-)
+from air.sandbox.contract.box import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, Command, ExecResult
 from air.sandbox.guest.files import deepest
 from air.sandbox.ops.command_log import Events, recorded
 from air.sandbox.wire import folders as files
@@ -46,21 +39,10 @@ BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]
 engine does not set them, because Podman before 5.5 drops them."""
 SECOND_UID = 65533
 """The user id under which a grader runs the code of an agent, so that this code is not the grader's user."""
-_TAKEN = (
-    "",
-    ".air",
-    "workspace",
-    "tmp",
-    "proc",
-    "sys",
-    "dev",
-    "etc",
-    "usr",
-    "bin",
-    "lib",
+_SYSTEM_FOLDERS = {
+    *("", ".air", "workspace", "tmp", "proc", "sys", "dev", "etc", "usr", "bin", "sbin", "lib"),
     "lib64",
-    "sbin",
-)
+}
 
 
 class GuestBox(Box):
@@ -131,15 +113,10 @@ class GuestBox(Box):
         except asyncio.CancelledError:
             self._guest.post({"op": "kill", "id": 0, "target": ident})
             raise
-        return ExecResult(
-            code=header["code"],
-            stdout=body[: header["out"]],
-            stderr=body[header["out"] :],
-            timed_out=header["timed_out"],
-            truncated=header["truncated"],
-            seconds=header["seconds"],
-            began=header["began"],
-        )
+        size = header["out"]
+        fields = ("code", "timed_out", "truncated", "seconds", "began")
+        known = {name: header[name] for name in fields}
+        return ExecResult(stdout=body[:size], stderr=body[size:], **known)
 
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
         entries = await self._fetch(path, tree=False, max_bytes=max_bytes)
@@ -234,7 +211,7 @@ def folders(spec: BoxSpec) -> tuple[str, ...]:
     """
     for folder in spec.scratch:
         top = folder.split("/")[1] if folder.startswith("/") and len(folder) > 1 else ""
-        if posixpath.normpath(folder) != folder or top in _TAKEN:
+        if posixpath.normpath(folder) != folder or top in _SYSTEM_FOLDERS:
             raise ConfigError(
                 f"`scratch`: {folder!r} cannot be a folder of a box",
                 remedy="name an absolute path outside /workspace and the system's folders",

@@ -112,17 +112,16 @@ class Relay:
         if handler is None or conn in self._transports or len(self._transports) >= CONNECTIONS:
             raise ValueError("a relayed connection that is one too many")
         transport = self._transports[conn] = RelayedTransport(self, conn)
-        streams = transport.streams()  # before the task starts: the first bytes may be here already
-        task = asyncio.create_task(self._serve(transport, handler, streams))
+        task = asyncio.create_task(self._serve(transport, handler))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, transport: RelayedTransport, handler: Handler, near: Streams) -> None:
+    async def _serve(self, transport: RelayedTransport, handler: Handler) -> None:
         loop = asyncio.get_running_loop()
         free_at = loop.time() + SLOT_SECONDS
         try:
-            await handler(*near)
-            await finish(near[1])
+            await handler(*transport.streams)
+            await finish(transport.streams[1])
         except OSError as error:  # one end is gone or too slow
             _LOG.debug("box %s: a relayed connection broke: %r", self._name, error)
         except Exception:  # a faulty handler ends its connection, not the box
@@ -144,7 +143,6 @@ class RelayedTransport(asyncio.Transport):
         self.conn = conn
         self.in_turn = False
         self._relay = relay
-        self._protocol: asyncio.BaseProtocol | None = None
         self._pending = bytearray()
         self._credit = self._room = WINDOW
         self._owed = 0
@@ -152,15 +150,11 @@ class RelayedTransport(asyncio.Transport):
         self._writing = True
         self._last = ""  # the frame to send after all bytes: "eof" or "close"
         self._ended = self._closing = self._over = False
-
-    def streams(self) -> Streams:
-        """Returns a new asyncio reader and writer that use this transport."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=PIECE, loop=loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-        self.set_protocol(protocol)
-        protocol.connection_made(self)
-        return reader, asyncio.StreamWriter(self, protocol, reader, loop)
+        self._protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        self._protocol.connection_made(self)
+        self.streams: Streams = reader, asyncio.StreamWriter(self, self._protocol, reader, loop)
 
     # From the box
 
@@ -169,7 +163,6 @@ class RelayedTransport(asyncio.Transport):
 
         Raises ValueError if it breaks the rules of the port relay.
         """
-        protocol = self._protocol
         if do == "credit" and isinstance(more := header.get("bytes"), int) and more > 0:
             self._credit += more
             if self._pending:
@@ -178,24 +171,22 @@ class RelayedTransport(asyncio.Transport):
             self.lose(ConnectionResetError("the program in the box closed the connection"))
         elif do not in ("data", "eof") or len(body) > self._room:
             raise ValueError(f"a relayed connection that says {do!r}, {len(body)} bytes")
-        elif self._closing or not isinstance(protocol, asyncio.Protocol):
+        elif self._closing:
             return  # nobody reads: the guest gets no permission (credit) to send more
         elif do == "eof":
-            if not protocol.eof_received():
+            if not self._protocol.eof_received():
                 self.close()
         else:
             self._room -= len(body)
             self._owed += len(body)
-            protocol.data_received(body)
+            self._protocol.data_received(body)
             self._give_credit()
 
     def lose(self, error: Exception | None) -> None:
         """Ends this relayed connection and informs its asyncio protocol. Later calls do nothing."""
-        if self._over:
-            return
-        self._over = self._closing = True
-        self._pending.clear()
-        if self._protocol is not None:
+        if not self._over:
+            self._over = self._closing = True
+            self._pending.clear()
             asyncio.get_running_loop().call_soon(self._protocol.connection_lost, error)
 
     def _give_credit(self) -> None:
@@ -219,7 +210,7 @@ class RelayedTransport(asyncio.Transport):
             del self._pending[: len(piece)]
             self._credit -= len(piece)
             self.post("data", piece)
-        if not self._writing and len(self._pending) <= self.LOW and self._protocol is not None:
+        if not self._writing and len(self._pending) <= self.LOW:
             self._writing = True
             self._protocol.resume_writing()
         if self._pending:
@@ -241,7 +232,7 @@ class RelayedTransport(asyncio.Transport):
         if self._closing or not data:
             return
         self._pending += data
-        if self._writing and len(self._pending) > self.HIGH and self._protocol is not None:
+        if self._writing and len(self._pending) > self.HIGH:
             self._writing = False
             self._protocol.pause_writing()
         self._wake()
@@ -282,18 +273,8 @@ class RelayedTransport(asyncio.Transport):
         self._reading = True
         self._give_credit()
 
-    def is_reading(self) -> bool:
-        return self._reading and not self._closing
-
     def get_write_buffer_size(self) -> int:
         return len(self._pending)
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        assert self._protocol is not None
-        return self._protocol
 
 
 def to(host: str, port: int) -> Handler:
