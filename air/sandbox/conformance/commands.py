@@ -148,9 +148,8 @@ async def a_cancelled_exec_kills_its_command(box: Box) -> None:
 @CHECKS.add()
 async def one_timeout_leaves_other_commands_alone(box: Box) -> None:
     await sh(box, f"setsid sleep {_NAP}.8 >/dev/null 2>&1 &")
-    slow = asyncio.create_task(
-        box.exec(f"(setsid sleep {_NAP}.9 &); sleep 1.5; echo done", timeout=20)
-    )
+    script = f"(setsid sleep {_NAP}.9 &); sleep 1.5; echo done"
+    slow = asyncio.create_task(box.exec(script, timeout=20))
     result = await box.exec("sleep 60", timeout=0.3)
     expect(result.timed_out, result)
     expect((await _sleepers(box)).split() == [f"{_NAP}.8", f"{_NAP}.9"], await _sleepers(box))
@@ -160,9 +159,8 @@ async def one_timeout_leaves_other_commands_alone(box: Box) -> None:
 @CHECKS.add()
 async def a_background_child_holds_nothing_up(box: Box) -> None:
     begun = time.monotonic()
-    result = await sh(
-        box, "(for i in 1 2 3 4; do sleep 0.3; echo $i; done; echo ok > late) & echo go"
-    )
+    late = "for i in 1 2 3 4; do sleep 0.3; echo $i; done; echo ok > late"
+    result = await sh(box, f"({late}) & echo go")
     expect(time.monotonic() - begun < 1.0, time.monotonic() - begun)
     same(result.stdout, b"go\n")
     same(await line(box, "sleep 1.6; cat late"), "ok")

@@ -13,14 +13,12 @@ from air.sandbox.wire.port_relay import CONNECTIONS, WINDOW
 
 CHECKS = Checks()
 _SECONDS = 120
-_SOCKETS = (
-    "import asyncio, hashlib, select, socket, sys, threading, time\nhere = ('127.0.0.1', {})\n"
-)
+_IMPORTS = "import asyncio, hashlib, select, socket, sys, threading, time\n"
 
 
 def program(port: int, script: str) -> list[str]:
     """Returns the command that runs a Python script in a box; its variable `here` is the port's address."""
-    return ["python3", "-c", _SOCKETS.format(port) + script]
+    return ["python3", "-c", f"{_IMPORTS}here = ('127.0.0.1', {port})\n{script}"]
 
 
 async def output_of(box: Box, port: int, script: str) -> str:
@@ -170,9 +168,8 @@ async def a_program_that_never_reads_stops_its_handler_and_nothing_else(box: Box
         finally:
             closed.set()
 
-    deaf = program(
-        await box.forward(0, endless), "c = socket.create_connection(here)\ntime.sleep(600)"
-    )
+    script = "c = socket.create_connection(here)\ntime.sleep(600)"
+    deaf = program(await box.forward(0, endless), script)
     running = asyncio.create_task(box.exec(deaf, timeout=600))
     before = -1
     while not sent or sent != before:  # until it stays the same while commands answer
@@ -203,9 +200,8 @@ async def what_no_handler_reads_is_not_kept(box: Box) -> None:
         await stop.wait()
 
     port = await box.forward(0, deaf)
-    expect(
-        WINDOW < int(await output_of(box, port, _FLOOD)) < kernel_bytes(), "bytes that were taken"
-    )
+    size = int(await output_of(box, port, _FLOOD))
+    expect(WINDOW < size < kernel_bytes(), size)
     stop.set()
 
 

@@ -33,10 +33,8 @@ async def a_shell_keeps_directory_and_exports(box: Box) -> None:
 @CHECKS.add()
 async def a_shell_keeps_nothing_else(box: Box) -> None:
     shell = Shell(box)
-    script = (
-        "f() { :; }; shopt -s expand_aliases; alias a=ls; V=1; set -ux; umask 077; ulimit -n 99"
-    )
-    result = await shell.exec(f"declare -F; {script}", timeout=20)
+    script = "shopt -s expand_aliases; alias a=ls; V=1; set -ux; umask 077; ulimit -n 99"
+    result = await shell.exec(f"declare -F; f() {{ :; }}; {script}", timeout=20)
     same((result.code, result.stdout), (0, b""))
     output = await _says(shell, "type f a 2>/dev/null; echo ${V-none} $-; umask; declare -F")
     same(output, "none hBc\n0022")

@@ -243,9 +243,7 @@ def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -
     for folder in env.get("PATH", os.defpath).split(":"):
         path = f"{folder or '.'}/{argv[0]}"
         try:
-            if os.access(
-                path, os.F_OK
-            ):  # an attempt to run a missing file costs as much as a start
+            if os.access(path, os.F_OK):  # to try a missing file costs as much as a start
                 return run(path, argv, env)
         except (FileNotFoundError, NotADirectoryError):
             continue

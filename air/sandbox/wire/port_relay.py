@@ -57,16 +57,14 @@ class Relay:
         """
         key = self.connection.new_id()
         self._handlers[key] = handler
-        request = {"op": "listen", "key": key, "port": port}
+        bounds = {"window": WINDOW, "most": CONNECTIONS}
         try:
-            reply, _ = await self.connection.request(
-                {**request, "window": WINDOW, "most": CONNECTIONS}
-            )
+            request = {"op": "listen", "key": key, "port": port, **bounds}
+            reply, _ = await self.connection.request(request)
         except BoxFileError as error:
             del self._handlers[key]
-            raise BoxStartError(
-                f"box {self._name}: port {port} cannot be opened: {error}"
-            ) from None
+            message = f"box {self._name}: port {port} cannot be opened: {error}"
+            raise BoxStartError(message) from None
         return int(reply["port"])
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
