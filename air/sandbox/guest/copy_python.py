@@ -84,11 +84,7 @@ def check(home: str) -> None:
 
 
 def command(home: str = HOME) -> list[str]:
-    """Returns the command that starts the copy of Python in the folder `home`.
-
-    The copy finds its library by the path of its binary, without environment variables, which commands would
-    inherit.
-    """
+    """Returns the command of the copy of Python in `home`; it works without environment variables."""
     loader, libraries, binary = (os.path.join(home, part) for part in (LOADER, LIBRARIES, BINARY))
     return [loader, "--library-path", libraries, binary]
 

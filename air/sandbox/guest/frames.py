@@ -30,7 +30,7 @@ def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
-    """Removes the first frame from `buffer` and returns its header and body, or None if it is incomplete.
+    """Removes the first frame from `buffer`; returns its header and body, or None if it is incomplete.
 
     Raises ValueError if the bytes are not a frame.
     """
@@ -47,10 +47,7 @@ def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
 
 
 def missing(buffer: bytearray) -> int:
-    """Returns how many bytes the first frame in `buffer` (or its two lengths) still needs; 0 if complete.
-
-    Raises ValueError if the lengths are impossible.
-    """
+    """Returns how many bytes the frame that begins in `buffer` still needs; ValueError if it is none."""
     if len(buffer) < _LENGTHS:
         return _LENGTHS - len(buffer)
     head, body = int.from_bytes(buffer[:4], "big"), int.from_bytes(buffer[4:_LENGTHS], "big")
@@ -60,10 +57,7 @@ def missing(buffer: bytearray) -> int:
 
 
 def receive(patience: float) -> dict[str, Any]:
-    """Reads exactly one frame from standard input and returns its header.
-
-    Ends this process if the input ends or brings nothing for `patience` seconds: then the sender is gone.
-    """
+    """Reads one frame from standard input. Ends this process if none comes for `patience` seconds."""
     buffer = bytearray()
     while size := missing(buffer):
         data = os.read(0, size) if select.select([0], [], [], patience)[0] else b""

@@ -189,11 +189,7 @@ class Guest:
             self.outbox.appendleft(memoryview(b"".join(small)))
 
     def _pull(self) -> None:
-        """Queues the next piece of one forwarded connection and of one file that is being read.
-
-        Called only if the queue is empty, so sockets and files are read only as fast as the harness accepts
-        bytes.
-        """
+        """Queues a piece of one connection and of one file: only as fast as the harness accepts bytes."""
         self.relay.pull()
         if not self.streams:
             return

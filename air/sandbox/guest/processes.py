@@ -83,10 +83,7 @@ class Command:
         self.drain_most = 0.0
 
     def result(self, now: float, began: bool) -> tuple[dict[str, Any], bytes]:
-        """Returns the answer (header and body) to the request for this command, whose first process is dead.
-
-        `now` is the time of `time.monotonic()`; `began` tells whether the command's program ran at all.
-        """
+        """Returns the answer (header and body) for this command, which ended at the monotonic time `now`."""
         assert self.status is not None
         out, err = (self.outputs[fd].bytes() for fd in self.pipes)
         number = os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else 0
@@ -104,10 +101,7 @@ class Command:
 
 
 def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes]:
-    """Returns the answer (header and body) for a command that could not be started.
-
-    It has the exit code `code`, and the reason `why` as its standard error.
-    """
+    """Returns the answer for a command that could not start: the exit code, and `why` as standard error."""
     header = {"id": ident, "code": code, "out": 0, "timed_out": False, "truncated": False}
     answer = dict(header, seconds=0.0, began=False)
     return answer, f"air: {why}\n".encode("utf-8", "replace")
@@ -130,10 +124,7 @@ def processes() -> dict[int, tuple[int, int, int]]:
 
 
 def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
-    """Whether the mark in a process's environment, `mark` and a command's id, names the command `ident`.
-
-    Unless `strict`, also True if the process has no such mark or its environment cannot be read.
-    """
+    """Whether a process's environment has the mark of the command `ident` (unless `strict`: or no mark)."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             parts = file.read().split(b"\0")

@@ -46,11 +46,7 @@ class Stream:
 
 
 class Relay:
-    """Opens loopback ports in the box and exchanges the data of connections to them as frames.
-
-    `epoll` belongs to the guest's event loop; each socket is armed for one event at a time. `queue` queues a
-    frame.
-    """
+    """Opens loopback ports in the box and exchanges the data of connections to them as frames."""
 
     def __init__(self, epoll: select.epoll, queue: Queue) -> None:
         self.epoll = epoll

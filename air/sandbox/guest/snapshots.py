@@ -79,10 +79,7 @@ class Keeper:
         self.options = "userxattr,index=off" if _is_rootless() else "redirect_dir=on,index=off"
 
     def handle(self, header: dict[str, Any]) -> None:
-        """Handles one request: `take`, `fork`, `drop`, or `beat`, which only shows that the sender lives.
-
-        Raises OSError, KeyError or ValueError if the request failed.
-        """
+        """Handles one request: `take`, `fork`, `drop`, or `beat`, which only shows that the sender lives."""
         op, name = header["op"], header.get("name", "")
         if op == "take":
             self.take(name, header)

@@ -63,9 +63,9 @@ class Starter:
             self.own_score = os.pread(self.score, 20, 0)
 
     def start(self, ident: int, header: dict[str, Any], body: bytes) -> tuple[int, int, int]:
-        """Starts the command of the request `ident` with the standard input `body`.
+        """Starts the command of the request `ident`; returns its pid and pipes of its output and errors.
 
-        Returns its pid and the read ends of two pipes: its standard output and error. Raises NotStarted.
+        Raises NotStarted.
         """
         fds: list[int] = []
         try:
@@ -153,10 +153,7 @@ def shell(path: str) -> str:
 
 
 def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
-    """Returns the argument vector of the command that a request describes.
-
-    Writes a script that is too long for an argument to a file in memory, and adds its descriptor to `fds`.
-    """
+    """Returns the argument vector of a command; a long script goes to a file in memory, added to `fds`."""
     if "argv" in header:
         return list(header["argv"])
     if not shell:
@@ -231,10 +228,7 @@ def bound(limits: list[tuple[int, int]]) -> None:
 
 
 def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -> Any:
-    """Calls `run(path, argv, env)` with the path of the program `argv[0]`, searched in PATH of `env`.
-
-    Raises OSError if the program is missing or cannot be run, and ValueError if `argv` is empty.
-    """
+    """Calls `run(path, argv, env)` with the path of `argv[0]` in PATH; raises OSError or ValueError."""
     if not argv:
         raise ValueError("the command is empty")
     if "/" in argv[0]:

@@ -95,10 +95,7 @@ class Request:
 
 
 def parse(lines: Sequence[bytes]) -> Request:
-    """Parses the request line and the header lines of an HTTP request.
-
-    Raises Refusal if a line is invalid, or the request is not one for a proxy.
-    """
+    """Parses the lines of an HTTP request's head; raises Refusal if it is not one for a proxy."""
     first = _REQUEST.fullmatch(lines[0]) if lines else None
     if first is None:
         raise Refusal(400, "this is an HTTP proxy, and that is no request")
@@ -121,9 +118,8 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
-    """Returns a copy of `request` with `headers`, without those of a single connection (`Keep-Alive`).
-
-    Raises Refusal if the body is chunked, or its Content-Length is malformed.
+    """Adds `headers` to `request`, without those of one connection; raises Refusal for an unknown body
+    length.
     """
     by_name = [(name.decode("ascii").lower(), name, value) for name, value in headers]
     if any(name == "transfer-encoding" for name, _, _ in by_name):
@@ -153,8 +149,7 @@ class Parent:
     def of(cls, key: str, url: str) -> Parent:
         """Returns the proxy with the address `url`, the value of the environment variable `key`.
 
-        Raises ConfigError if it is not an `http://` address; the message omits it, since it may hold a
-        password.
+        Raises ConfigError if it is not `http://…`; the message omits it, since it may hold a password.
         """
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -246,10 +241,7 @@ class Proxy:
     async def _addresses(
         self, host: str, port: int, private: bool, *, by_parent: bool
     ) -> Sequence[str]:
-        """Resolves a host name, and checks that the box may reach all its addresses.
-
-        Returns none if only the host's own proxy (`by_parent`) can resolve the name.
-        """
+        """Returns a host name's addresses, if all may be reached; none if only `by_parent` can resolve it."""
         await self._resolving.acquire()
         loop = asyncio.get_running_loop()
         lookup = loop.run_in_executor(_threads(os.getpid()), self._resolve, host, port)
@@ -292,10 +284,7 @@ def addresses(host: str, port: int) -> list[str]:
 
 
 async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
-    """Reads the request line and the header lines of an HTTP request.
-
-    Raises Refusal as soon as the request line is invalid, or the lines are too long.
-    """
+    """Reads the request line and the header lines; raises Refusal for a bad request line or long lines."""
     lines: list[bytes] = []
     size = 0
     while True:

@@ -223,9 +223,6 @@ class ProcessBox(GuestBox):
 
 
 def namespaces() -> str:
-    """Returns one line: the namespace mode of process boxes on this machine, and the reason for it.
-
-    Blocks and raises like `air.sandbox.process.namespaces.detect`.
-    """
+    """Returns one line: the mode that `air.sandbox.process.namespaces.detect` returns, and its reason."""
     detection = modes.detect()
     return f"{detection.mode}: {detection.reason}"

@@ -34,10 +34,7 @@ class CopiedSnapshot(Snapshot):
         return snapshot
 
     async def fill(self, workspace: Path) -> None:
-        """Copies the files into the empty workspace of a box.
-
-        Raises BoxDiedError if the snapshot is gone or the disk is full.
-        """
+        """Copies the files into a box's empty workspace; raises BoxDiedError if that fails."""
         await _copy(self._folder / "workspace", workspace)
 
     async def close(self) -> None:

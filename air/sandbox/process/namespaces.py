@@ -130,10 +130,7 @@ def _problem(mode: Mode) -> str:
 
 
 def program() -> bytes:
-    """Returns the bytecode of the launcher and of the guest, which the launcher starts.
-
-    The first frame that is sent to it must be the result of `layout`.
-    """
+    """Returns the bytecode of the launcher and the guest. Its first frame is the result of `layout`."""
     return connection.compiled((*connection.GUEST, "namespaces"))
 
 
@@ -185,11 +182,7 @@ def _named(variable: str) -> list[str]:
 def gpu_devices(
     uuids: Collection[str], *, driver: str = "/proc/driver/nvidia/gpus", dev: str = "/dev"
 ) -> list[str]:
-    """Returns the device files of the NVIDIA GPUs with these UUIDs, and of those that all GPUs share.
-
-    The list is empty if no GPU has such a UUID. `driver` is the folder in which the NVIDIA driver lists its
-    GPUs.
-    """
+    """Returns the device files of these NVIDIA GPUs and those that all GPUs share; none without a GPU."""
     own = []
     for file in sorted(Path(driver).glob("*/information")):
         rows = (line.partition(":") for line in file.read_text(encoding="utf-8").splitlines())
@@ -243,9 +236,6 @@ def layout(
 
 
 def counts_by_namespace() -> bool:
-    """Whether the kernel counts a user's processes per user namespace (Linux 5.14 and later).
-
-    Older kernels also count the user's processes outside the box, so `pids` cannot be enforced.
-    """
+    """Whether the kernel counts processes per user namespace (from Linux 5.14 on), as `pids` needs."""
     release = re.match(r"(\d+)\.(\d+)", platform.release())
     return release is not None and tuple(map(int, release.groups())) >= _COUNTED_BY_NAMESPACE

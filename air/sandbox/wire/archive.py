@@ -21,8 +21,7 @@ MOST_OVERHEAD = 64 << 20
 def unpacked(data: bytes, *, max_bytes: int) -> list[Entry]:
     """Parses a tar archive of one folder or one file, and returns its entries.
 
-    Raises BoxFileError if the archive is malformed, holds more than `max_bytes` of files, or something other
-    than files and folders.
+    Raises BoxFileError if it is malformed, exceeds `max_bytes`, or holds other things than files and folders.
     """
     entries: list[Entry] = []
     contents: dict[str, bytes] = {}

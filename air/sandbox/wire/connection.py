@@ -66,10 +66,7 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
 
 @cache
 def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the guest as compressed bytecode, for exactly this version of Python.
-
-    It needs no compilation, and fits into the buffer of a pipe, so writing it does not block.
-    """
+    """Returns the guest as compressed bytecode of this Python version; it fits into a pipe's buffer."""
     codes = [
         (name, compile(source, f"air/{name}.py", "exec", optimize=2))
         for name, source in _sources(modules)
@@ -83,10 +80,9 @@ def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def stripped(source: str) -> str:
-    """Returns a program's source without comments, and with docstrings emptied, so that a pipe holds it.
+    """Returns a program's source without comments and docstrings, so that a pipe holds it.
 
-    The line numbers of the code do not change. Nor does the text of the code: an older Python might not be
-    able to read what `ast.unparse` writes.
+    Line numbers and code stay: an older Python might not be able to read what `ast.unparse` writes.
     """
     lines = source.splitlines(keepends=True)
     tokens = list(tokenize(io.BytesIO(source.encode()).readline))
@@ -211,10 +207,7 @@ class Connection:
     async def upload(
         self, header: Mapping[str, Any], pieces: AsyncIterable[tuple[bytes, bool]]
     ) -> None:
-        """Writes a file in the box in `write` frames with the fields `header`; waits for the answer.
-
-        `pieces` are pairs: some bytes, and whether they are the last ones.
-        """
+        """Writes a file in the box. `pieces` are pairs: some bytes, and whether they are the last ones."""
         ident = self.new_id()
         part = {**header, "op": "write", "id": ident}
         with self._answers(ident) as queue:
@@ -240,9 +233,9 @@ class Connection:
             await self._writer.wait_closed()
 
     def _beats(self) -> None:
-        """Sends a heartbeat, or closes the stream if `BEATS_MISSED` of them were not answered.
+        """Sends a heartbeat, or closes the stream after `BEATS_MISSED` ones without an answer.
 
-        It counts heartbeats, not seconds, because the event loop of this process may be busy.
+        Heartbeats are counted, not seconds, because the event loop of this process may be busy.
         """
         if self._unheard >= BEATS_MISSED:
             self.lose(f"its guest was silent for {BEATS_MISSED * self._beat:.0f} s")
@@ -265,7 +258,7 @@ class Connection:
     def _write(self, data: bytes) -> None:
         """Sends the first frame of an event loop's iteration at once, and the later ones together.
 
-        The reason is that each write wakes all processes between this one and the guest.
+        Each write wakes all processes between this one and the guest.
         """
         self._unsent.append(data)
         if not self._gathers:
@@ -316,10 +309,7 @@ class Connection:
         self.lose(goodbye or reason)
 
     async def _piece(self) -> bytes:
-        """Returns the next bytes of the guest's standard output; empty bytes at the end of the stream.
-
-        Stores the last bytes of standard error, which may explain why the stream ended.
-        """
+        """Returns the next bytes of standard output (none at the end); stores the last of standard error."""
         if self._errors is not None:
             return await self._reader.read(READ_BYTES)
         while data := await self._reader.read(READ_BYTES):

@@ -58,10 +58,7 @@ def _entries(path: Path, relative: str) -> Iterator[Entry]:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Opens a host file that `below` listed, for reading.
-
-    Raises BoxFileError if the file cannot be read, or is no longer a regular file.
-    """
+    """Opens a host file that `below` listed, for reading; raises BoxFileError if that is impossible."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         file = os.fdopen(fd, "rb")

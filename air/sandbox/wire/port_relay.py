@@ -157,10 +157,7 @@ class RelayedTransport(asyncio.Transport):
     # From the box
 
     def receive(self, do: object, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame of the kind `do` from the guest about this relayed connection.
-
-        Raises ValueError if it breaks the rules of the port relay.
-        """
+        """Handles one frame of the kind `do` from the guest; raises ValueError if it breaks the rules."""
         if do == "credit" and isinstance(more := header.get("bytes"), int) and more > 0:
             self._credit += more
             if self._pending:
@@ -288,10 +285,7 @@ def to(host: str, port: int) -> Handler:
 
 @asynccontextmanager
 async def closing(streams: Streams) -> AsyncIterator[None]:
-    """Async context manager: closes a network connection after the block, or aborts it if the block raises.
-
-    Raises OSError if the last bytes could not be sent within `LINGER_SECONDS`.
-    """
+    """Async context manager: closes a connection as `finish` does, or aborts it if the block raises."""
     try:
         yield
         await finish(streams[1])
@@ -307,10 +301,7 @@ async def finish(writer: asyncio.StreamWriter) -> None:
 
 
 async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> None:
-    """Copies bytes between two network connections, in both directions, until both directions have ended.
-
-    Raises OSError if a connection breaks, and TimeoutError after `idle` seconds without a byte.
-    """
+    """Copies bytes in both directions until both end; TimeoutError after `idle` seconds without a byte."""
     async with patience(idle) as alive:
         await both(copy(one[0], other[1], alive), copy(other[0], one[1], alive))
 
