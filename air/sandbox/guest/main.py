@@ -65,8 +65,8 @@ class Guest:
         self.streams: collections.deque[tuple[int, Copy]] = collections.deque()
         self.commands: dict[int, processes.Command] = {}
         self.pipes: dict[int, processes.Command | None] = {}
-        self.deadline: float | None = None
-        self.silence = config.get("silence", SILENCE_SECONDS)
+        self.deadline = float("inf")
+        self.silence: float = config.get("silence", SILENCE_SECONDS)
         self.heard = time.monotonic()
         self.writing = self.over = self.frozen = self.unsent = self.behind = False
         for fd in config.get("locks", ()):  # held until this process ends, but not by its commands
@@ -120,21 +120,22 @@ class Guest:
             now = time.monotonic()
             for command in list(self.commands.values()):
                 self._advance(command, now)
-            if self.deadline is not None and now >= self.deadline:
-                self.send({"op": "bye", "reason": "its time to live is over"})
-                self.over = True
+            if now >= self.deadline:
+                self._leave("its time to live is over")
             elif now >= self.heard + self.silence:
-                self.send({"op": "bye", "reason": "its host was silent for too long"})
-                self.over = True
+                self._leave("its host was silent for too long")
             if self.unsent:
                 self._flush()
+
+    def _leave(self, reason: str) -> None:
+        self.send({"op": "bye", "reason": reason})
+        self.over = True
 
     def _patience(self) -> float:
         if self.behind:
             return 0.0
         times = [command.drain_until or command.deadline for command in self.commands.values()]
-        times += [self.heard + self.silence] + ([] if self.deadline is None else [self.deadline])
-        return max(0.0, min(times) - time.monotonic())
+        return max(0.0, min(self.heard + self.silence, self.deadline, *times) - time.monotonic())
 
     # Frames
 

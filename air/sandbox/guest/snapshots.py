@@ -13,6 +13,7 @@ a container engine that is killed leaves the input open. Standard library only, 
 # Python of the box's image, which may lack what is newer; no import that a start would pay for.
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 
@@ -20,6 +21,7 @@ from air.sandbox.guest import frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 MOST_LAYERS = 120
@@ -96,7 +98,7 @@ class Keeper:
         layers = self.layers.get(header["box"])
         if layers is None:
             place = self._place()
-            with _Inside(self.home, header["pid"], header["container"]):
+            with _inside(self.home, header["pid"], header["container"]):
                 mount = _clone(header["path"])
             try:
                 _attach(mount, place)
@@ -117,7 +119,7 @@ class Keeper:
         try:
             mount = self._overlay(room, below)
             try:
-                with _Inside(self.home, header["pid"], header["container"]):
+                with _inside(self.home, header["pid"], header["container"]):
                     _attach(mount, header["path"])
             finally:
                 os.close(mount)
@@ -171,23 +173,18 @@ def _is_rootless() -> bool:
         return table.read().split() != ["0", "0", "4294967295"]
 
 
-class _Inside:
+@contextlib.contextmanager
+def _inside(home: int, pid: int, container: str) -> Iterator[None]:
     """Context manager: this process is in the mount namespace of a container, and then back in `home`."""
-
-    def __init__(self, home: int, pid: int, container: str) -> None:
-        self.home = home
-        self.pid = pid
-        self.container = container
-
-    def __enter__(self) -> None:
-        there = _namespace(self.pid, self.container)
-        try:
-            _called("entering the box", _LIBC.setns(there, _CLONE_NEWNS))
-        finally:
-            os.close(there)
-
-    def __exit__(self, *exc: object) -> None:
-        if _LIBC.setns(self.home, _CLONE_NEWNS) != 0:
+    there = _namespace(pid, container)
+    try:
+        _called("entering the box", _LIBC.setns(there, _CLONE_NEWNS))
+    finally:
+        os.close(there)
+    try:
+        yield
+    finally:
+        if _LIBC.setns(home, _CLONE_NEWNS) != 0:
             os._exit(1)  # nothing may continue in a box's namespace
 
 
