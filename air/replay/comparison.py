@@ -87,9 +87,9 @@ class Comparison:
 
     def _instructions(self) -> None:
         """Compares the action format's instructions, the end of the system prompt, with the present ones."""
-        tools, played = self._world.tools, self._play.format
-        extra = [played.optional[name] for name in (tools.settings.offered if tools else ())]
-        text = "\n".join([played.instructions, *extra])
+        tools, action_format = self._world.tools, self._play.format
+        extra = [action_format.optional[name] for name in (tools.settings.offered if tools else ())]
+        text = "\n".join([action_format.instructions, *extra])
         self._text(0, "system prompt's end", self._start.system[-len(text) :], text)
 
     async def _step(self, step: Step) -> None:
@@ -99,19 +99,19 @@ class Comparison:
             self._gradings(step, [])
             return
         self._parsed(step, action)
-        came = await self._world.step(action)
+        result = await self._world.step(action)
         old = step.observation
         if old is not None:
-            self._text(step.turn, "observation", old, came.observation.text)
-        self._shown(step, came.observation.text)
-        self._done.differs(values(step.turn, "exit code", step.code, came.code))
+            self._text(step.turn, "observation", old, result.observation.text)
+        self._shown(step, result.observation.text)
+        self._done.differs(values(step.turn, "exit code", step.code, result.code))
         if step.observation is not None:
-            cut = came.observation.truncated
+            cut = result.observation.truncated
             self._done.differs(
-                values(step.turn, "timed out", step.timed_out, came.timed_out),
+                values(step.turn, "timed out", step.timed_out, result.timed_out),
                 values(step.turn, "truncated", step.truncated, cut),
             )
-        self._gradings(step, [] if came.validation is None else [came.validation])
+        self._gradings(step, [] if result.validation is None else [result.validation])
 
     def _gradings(self, step: Step, current: list[worlds.Validation]) -> None:
         """Compares the recorded gradings of a step with the replayed ones.
@@ -170,10 +170,10 @@ class Comparison:
             self._done.differs(Difference(step.turn, "action", repr(step.action), str(error)))
             return
         for text in (action.text, step.action or ""):
-            found = texts(
+            difference = texts(
                 step.turn, "action", (text, self._then), (again.text, self._then), exact=True
             )
-            if self._done.differs(found):
+            if self._done.differs(difference):
                 return
 
     def _shown(self, step: Step, observation: str) -> None:

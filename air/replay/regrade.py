@@ -110,7 +110,7 @@ class _Regraded:
 
 
 async def _regrade(
-    trajectory: Trajectory, grader: Grader, task: TaskSpec, done: Rescored, pay: DeltaReward
+    trajectory: Trajectory, grader: Grader, task: TaskSpec, result: Rescored, pay: DeltaReward
 ) -> _Regraded:
     """Grades every artefact of a trajectory again, and adds delta rewards and differences to `done`.
 
@@ -121,18 +121,18 @@ async def _regrade(
     for one in trajectory.validations:
         score, stderr = None, None
         if one.artefact:
-            kept = _kept(folder, one.kept, one.artefact, where)
-            score, stderr = await _graded(grader, task, kept, "val")
-        _compare(done, one.turn, "score", one.score, score)
+            artefact = _artefact(folder, one.kept, one.artefact, where)
+            score, stderr = await _grade(grader, task, artefact, "val")
+        _compare(result, one.turn, "score", one.score, score)
         payment = None if score is None else pay(score, stderr)
         regraded.scores.append(score)
         regraded.phis.append(None if payment is None else payment.phi)
-        done.deltas.append(0.0 if payment is None else payment.delta)
+        result.deltas.append(0.0 if payment is None else payment.delta)
     test = None if trajectory.end is None else trajectory.end.test
     if test is not None and test.artefact:
-        kept = _kept(folder, test.kept, test.artefact, where)
-        regraded.test, _ = await _graded(grader, task, kept, "test")
-        _compare(done, _last_turn(trajectory), "test score", test.score, regraded.test)
+        artefact = _artefact(folder, test.kept, test.artefact, where)
+        regraded.test, _ = await _grade(grader, task, artefact, "test")
+        _compare(result, _last_turn(trajectory), "test score", test.score, regraded.test)
     return regraded
 
 
@@ -140,20 +140,20 @@ def _last_turn(trajectory: Trajectory) -> int:
     return trajectory.steps[-1].turn if trajectory.steps else 0
 
 
-def _kept(folder: Path, kept: str, digest: str, where: str) -> Artefact:
-    if not kept:
+def _artefact(folder: Path, name: str, digest: str, where: str) -> Artefact:
+    if not name:
         raise ConfigError(
             f"artefact {digest[:8]} was not kept, so it cannot be graded again",
             where=where,
             remedy="record with a larger record_artefacts_mb, or record_artefacts_total_mb",
         )
-    artefact = Artefact(read_artefact(folder, kept))
+    artefact = Artefact(read_artefact(folder, name))
     if artefact.digest != digest:
-        raise ConfigError("is not the artefact that was graded", where=str(folder / kept))
+        raise ConfigError("is not the artefact that was graded", where=str(folder / name))
     return artefact
 
 
-async def _graded(
+async def _grade(
     grader: Grader, task: TaskSpec, artefact: Artefact, split: Split
 ) -> tuple[float | None, float | None]:
     """Returns an artefact's score and its standard error; both None for a bad artefact."""
@@ -165,10 +165,10 @@ async def _graded(
 
 
 def _compare(
-    done: Rescored, turn: int, what: str, recorded: float | None, now: float | None
+    result: Rescored, turn: int, what: str, recorded: float | None, now: float | None
 ) -> None:
-    done.scores += 1
+    result.scores += 1
     difference = values(turn, what, recorded, now)
-    done.equal_scores += difference is None
+    result.equal_scores += difference is None
     if difference is not None:
-        done.differences.append(difference)
+        result.differences.append(difference)

@@ -142,9 +142,9 @@ def _start(trajectory: Trajectory) -> Start:
     return start
 
 
-def _note_image(done: Replayed, start: Start, box: Box) -> None:
+def _note_image(result: Replayed, start: Start, box: Box) -> None:
     if start.image_digest and box.image_digest and start.image_digest != box.image_digest:
-        done.notes.append(
+        result.notes.append(
             f"image {start.image} was {start.image_digest[:19]}, and {box.spec.image} is "
             f"{box.image_digest[:19]}"
         )
