@@ -26,7 +26,7 @@ from air.sandbox.guest.processes import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, NoReturn
+    from typing import Any
 
 NICER = 5
 """How much the nice value of commands is raised, so that the guest answers while they keep the CPUs busy."""
@@ -55,7 +55,8 @@ class Starter:
         self.mark = mark
         self.limits = limits
         self.shell = shell(self.env.get("PATH", os.defpath))
-        self.spawns = os.getpid() == 1 and not limits
+        self.guest = os.getpid()
+        self.spawns = self.guest == 1 and not limits
         self.stillborn = mmap.mmap(-1, STILLBORN)
         self.nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         if self.spawns:
@@ -135,13 +136,34 @@ class Starter:
     def _fork(
         self, argv: list[str], streams: tuple[int, ...], cwd: str, env: dict[str, str], slot: int
     ) -> int:
+        """Forks a command. If that cannot run, it prints the reason and exits with status 126 or 127."""
         self.stillborn[slot] = 0
-        guest = os.getpid()
         pid = os.fork()
-        if pid == 0:
-            born = memoryview(self.stillborn)[slot : slot + 1]
-            become(argv, streams, cwd, env, self.limits, guest, born)
-        return pid
+        if pid:
+            return pid
+        executing = False
+        try:
+            os.setsid()
+            for number, fd in enumerate(streams):
+                os.dup2(fd, number)
+            for signal_number in SIGNALS:
+                signal.signal(signal_number, signal.SIG_DFL)
+            prctl(PR_SET_DUMPABLE, 1)  # otherwise its own /proc entries would belong to root
+            score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+            os.write(score, b"1000")  # out of memory ends commands, never the guest
+            if self.limits:
+                bound(self.limits)
+            os.nice(NICER)
+            if self.guest != 1:
+                prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            os.chdir(cwd)
+            executing = True
+            first_found(os.execve, argv, env)
+        except BaseException as error:  # nothing may return into the guest's loop
+            self.stillborn[slot] = 1
+            os.write(2, f"air: {cannot_run(argv, error)}\n".encode("utf-8", "replace"))
+            os._exit(127 if executing and isinstance(error, FileNotFoundError) else 126)
+        os._exit(126)
 
 
 def shell(path: str) -> str:
@@ -177,44 +199,6 @@ def memory_file(data: bytes) -> int:
 
 def cannot_run(argv: list[str], error: BaseException) -> str:
     return f"cannot run {argv[0] if argv else ''!r}: {reason(error)}"
-
-
-def become(
-    argv: list[str],
-    streams: tuple[int, ...],
-    cwd: str,
-    env: dict[str, str],
-    limits: list[tuple[int, int]],
-    guest: int,
-    stillborn: memoryview,
-) -> NoReturn:
-    """Turns this forked process into a command. Never returns.
-
-    On failure, prints the reason and exits with status 127 if the program does not exist, otherwise 126.
-    """
-    executing = False
-    try:
-        os.setsid()
-        for number, fd in enumerate(streams):
-            os.dup2(fd, number)
-        for signal_number in SIGNALS:
-            signal.signal(signal_number, signal.SIG_DFL)
-        prctl(PR_SET_DUMPABLE, 1)  # otherwise its own /proc entries would belong to root
-        score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        os.write(score, b"1000")  # out of memory ends commands, never the guest
-        if limits:
-            bound(limits)
-        os.nice(NICER)
-        if guest != 1:
-            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.chdir(cwd)
-        executing = True
-        first_found(os.execve, argv, env)
-    except BaseException as error:  # nothing may return into the guest's loop
-        stillborn[0] = 1
-        os.write(2, f"air: {cannot_run(argv, error)}\n".encode("utf-8", "replace"))
-        os._exit(127 if executing and isinstance(error, FileNotFoundError) else 126)
-    os._exit(126)
 
 
 def bound(limits: list[tuple[int, int]]) -> None:
