@@ -1,8 +1,7 @@
 """A program that copies the Python that runs it, so that the copy runs in containers of any image.
 
-The copy, the folder `python/` in `HOME`, has the binary, its shared libraries and loader, and the standard
-library with only those compiled modules that `USED` needs. It is made in `new/` and renamed, so `python/` is
-always complete. Of several such programs one copies and the others wait. Python >= 3.8, no import of `air`.
+The copy is made in `new/` and renamed to `python/` in `HOME`, so that it is always complete. Of several such
+programs one copies and the others wait. Standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH103, PTH104, PTH112, PTH118, PTH119, PTH120, PTH123

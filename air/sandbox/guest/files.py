@@ -1,8 +1,8 @@
 """The file operations of the guest. They open only regular files and folders, and follow no link.
 
-Every path is opened one component at a time from the descriptor of a root (a writable folder of the box), so
-no read or write leaves the roots even if a command changes the path meanwhile. Standard library only, Python
->= 3.8, no import of `air`.
+Paths are opened component by component from a root's descriptor (a root is a writable folder of the box), so
+they never leave the roots, even if a command changes them. Standard library only, Python >= 3.8, no import of
+`air`.
 """
 
 # ruff: noqa: PTH118, PTH208, SIM105

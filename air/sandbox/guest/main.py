@@ -1,17 +1,11 @@
 """The guest: the program in every box that runs all commands and file operations.
 
-Standard library only, Python >= 3.8, one thread. It exchanges frames (`air.sandbox.guest.frames`) with the
-harness on standard input and output: first it receives its configuration and sends `ready`.
-
-- Commands never inherit the guest's streams, and the guest is not dumpable, so nothing in the box can read
-  its memory or forge its frames. As process 1 of its namespace it cannot be killed or stopped either.
-- Each command is a session of its own. After a timeout or a cancel, all descendants of the command are
-  killed, even after `setsid`: a mark in their environment shows to which command orphans belong.
-- Output is read while a command runs; only its beginning and end are stored. The output of a child that
-  continues in the background is discarded later.
-- The guest ends, and everything in the box with it, when standard input closes, when the time to live is
-  over, or after `SILENCE_SECONDS` without input: a container engine that is killed leaves standard input
-  open.
+Standard library only, Python >= 3.8, one thread. It exchanges frames with the harness on standard input and
+output. Commands never inherit these streams, and the guest is not dumpable, so nothing in the box can forge
+its frames. Each command is a session of its own; a timeout or cancel kills all its descendants, which a mark
+in their environment identifies. The guest ends, and everything in the box with it, when standard input closes
+or is silent for `SILENCE_SECONDS` (a killed container engine leaves it open), or when the time to live is
+over.
 """
 
 from __future__ import annotations

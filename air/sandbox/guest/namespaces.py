@@ -1,13 +1,10 @@
 """Launches a process box in Linux namespaces of its own.
 
-The launcher reads its configuration as the first frame on standard input; the later frames are the guest's.
-It forks: the child enters new namespaces, builds a root file system, gives up every privilege, and becomes
-the guest, as process 1. The parent stays outside, waits for the child's end, and removes the box's folder. If
-one of them dies, so does the other.
-
-As root, the launcher does all setup that needs root before it creates the box's user namespace, which maps no
-user to the host's root. Otherwise it first makes a user namespace around the box's. Standard library only,
-Python >= 3.8, no import of `air`.
+The first frame on standard input is the launcher's configuration. The launcher forks: the child builds a root
+file system in new namespaces, gives up every privilege, and becomes the guest, as process 1. The parent stays
+outside and removes the box's folder after the child's end. If one of them dies, so does the other. No user of
+the box's namespace is the host's root: as root, all setup precedes that namespace, otherwise one around it
+has the privileges. Standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH113, PTH120, PTH123, PTH211, SIM105

@@ -1,13 +1,9 @@
 """The guest's part of a port relay, see `Box.forward`: it passes connections on to the harness as frames.
 
-Each connection is a series of frames `{"op": "relay", "conn": N, "do": …}`. `open` comes from the guest.
-`data` and `eof` go both ways. `credit` allows the other side to send `bytes` more bytes. `close` ends the
-connection after its data, and `abort`, from the harness, at once. At most `most` connections exist; further
-ones wait in the kernel's queue. A connection counts until its socket is closed and the harness has sent
-`free`.
-
-Sockets are read only while the stream to the harness has room, one piece of each connection in turn, so a
-transfer neither fills memory nor delays commands. Standard library only, Python >= 3.8, no import of `air`.
+Frames are `{"op": "relay", "conn": N, "do": …}`. `open` comes from the guest; `data` and `eof` go both ways;
+`credit` allows the other side `bytes` more bytes; `close` ends a connection after its data, `abort` at once.
+A connection counts until its socket is closed and the harness has sent `free`. Sockets are read in turn, and
+only while the stream has room, so a transfer delays no results. Standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """The keeper: the program of the helper container that stores frozen workspaces and mounts copies of them.
 
-It runs as root in its own mount namespace, enters the mount namespace of a box by a process id, and answers
-requests one at a time. A frozen workspace is the tmpfs of its box, which a mount of the keeper preserves. A
-fork (a writable copy in another box) is an overlay with a new tmpfs on top. Nothing is copied, so the size of
-a workspace does not matter.
-
-All mounts go with the keeper. It ends when standard input closes or is silent for `SILENCE_SECONDS`, because
-a container engine that is killed leaves the input open. Standard library only, Python >= 3.8.
+It runs as root in its own mount namespace, and enters a box's by a process id. A frozen workspace is the
+tmpfs of its box, which a mount of the keeper preserves. A fork (a writable copy in another box) is an overlay
+with a new tmpfs on top, so nothing is copied. All mounts go with the keeper, which ends when standard input
+closes or is silent for `SILENCE_SECONDS`. Standard library only, Python >= 3.8.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH106, PTH116

@@ -1,8 +1,7 @@
-"""Starts the commands of a box for the guest.
+"""Starts the commands of a box for the guest, in a container by `posix_spawn`, in half the time of a fork.
 
-In a container it uses `posix_spawn`, which takes half the time of a fork. In a process box it forks if
-commands need limits of their own or must die with the guest, because only a fork can do that. Standard
-library only, Python >= 3.8, no import of `air`.
+In a process box it forks: only that allows limits of their own and a death with the guest. Standard library
+only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: SIM105

@@ -1,12 +1,8 @@
 """The egress proxy: an HTTP proxy on the host, and the only way from a box to the hosts of `BoxSpec.network`.
 
-It serves the connections that `air.sandbox.wire.port_relay` relays from one box: `CONNECT` and plain
-`http://` requests, one per connection. It resolves the host name, checks the addresses (`network_rules`), and
-connects only to a checked one. If the host has a proxy of its own (`https_proxy`), connections to public
-addresses go through it, which then also resolves names that the host cannot.
-
-Limits: inside a tunnel, a box can ask an allowed server for other host names. A plain request with a body
-needs a Content-Length header.
+It serves `CONNECT` and plain `http://` requests, one per relayed connection. It resolves host names itself,
+and connects only to addresses that it checked; public ones through the host's own proxy (`https_proxy`), if
+any. Limits: it sees nothing inside a tunnel, and the body of a plain request needs a Content-Length.
 """
 
 from __future__ import annotations

@@ -1,20 +1,9 @@
 """The process box: a box that is a plain process, not a container, for machines without Docker.
 
-It runs the same guest as a container and keeps the promises of every box. Episodes in it are labelled
-`isolation = "process"`. All other isolation depends on the namespace mode (`air.sandbox.process.namespaces`):
-
-- Modes `root` and `user` use Linux namespaces. The guest is process 1. The only network is loopback. The box
-  sees only the host's system folders and Python, read-only, and no process in it has or can get a privilege.
-  The writable folders are in the host's memory (tmpfs), of `disk_mb` each. `pids` is enforced from Linux 5.14
-  on. In mode `root`, user ids of a box are host ids that own nothing (`HOST_IDS`). In mode `user`, all
-  processes run as the user who runs air, so a grader cannot run an agent's code as a second user.
-- In mode `plain`, a command runs as this user and sees the host's files, network and processes. `pids`,
-  `shm_mb`, the size of the whole workspace and `BoxSpec.network` are not enforced, and only the variable
-  `CUDA_VISIBLE_DEVICES` restricts the GPUs.
-- No mode enforces `cpus`. Memory is limited only per process (its data segment). System calls are not
-  filtered, so only the host's kernel separates a box from the host.
-
-The guest also holds the locks of the box's GPUs, so they become free only when it has ended.
+It runs the same guest as a container. Its isolation depends on the namespace mode (`docs/boxes.md` compares
+them). In mode `root`, user ids of a box are host ids that own nothing; in mode `user`, there is no second
+user for a grader; in mode `plain`, `BoxSpec.network` and limits but memory are not enforced. The guest also
+holds the locks of the box's GPUs, so they become free only when it has ended.
 """
 
 from __future__ import annotations

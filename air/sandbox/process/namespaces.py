@@ -1,14 +1,9 @@
-"""Detects whether process boxes get Linux namespaces on this host, and describes such a box to its launcher.
+"""Detects the namespace mode of process boxes on this host, and describes a box to
+`air.sandbox.guest.namespaces`.
 
-The launcher is `air.sandbox.guest.namespaces`. The namespace modes are:
-
-- `root`: this process is root, and the kernel allows namespaces.
-- `user`: this process is not root (or is root only in a container), but may make its own user namespace.
-- `plain`: namespaces do not work, or the user chose this mode. The box is only a folder and a subprocess.
-
-The environment variable `AIR_PROCESS_BOX` chooses a mode; `auto` takes `plain` only if namespaces do not
-work. A box with namespaces sees, read-only, the host's system folders, the Python environment of this
-process, and the folders in `LD_LIBRARY_PATH` and `AIR_PROCESS_SHOW` (separated by `:`).
+Mode `root`: this process is root, and the kernel allows namespaces. `user`: it may make its own user
+namespace. `plain`: neither, or the user chose it by `AIR_PROCESS_BOX`. A box with namespaces sees, read-only,
+the host's system folders, this process's Python, and the folders in `LD_LIBRARY_PATH` and `AIR_PROCESS_SHOW`.
 """
 
 # ruff: noqa: PTH110, PTH114, PTH115, PTH117, PTH118, PTH120

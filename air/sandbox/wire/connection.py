@@ -1,9 +1,8 @@
 """Starts the guest, and exchanges frames with it over one stream of bytes.
 
-A request is a frame with an `id`; its answer has the same `id`. The request `get` is answered by many frames;
-all except the last have the field `more`. If the stream ends or carries something that is not a frame, all
-pending and later requests raise `BoxDiedError`. A killed container engine leaves the stream open but silent,
-so the host sends heartbeats (`beat`), and each end closes the stream if it receives nothing for too long.
+An answer has the `id` of its request; all answers to a `get` except the last have the field `more`. If the
+stream ends or carries something else, all requests raise `BoxDiedError`. Heartbeats (`beat`) find a stream
+that is open but silent, as a killed container engine leaves it.
 """
 
 from __future__ import annotations

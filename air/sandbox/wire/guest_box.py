@@ -1,8 +1,7 @@
-"""`GuestBox`: implements the methods of `Box` with requests to the guest.
+"""`GuestBox`: implements the methods of `Box` with requests to the guest; each provider has a subclass.
 
-Each provider's subclass starts the guest, connects to it, chooses the folders, and implements the removal
-(`_close`). A cancelled `exec` kills its command. If the guest does not answer within `GRACE_SECONDS` after a
-command's timeout, the box counts as dead.
+A cancelled `exec` kills its command. If the guest does not answer within `GRACE_SECONDS` after a command's
+timeout, the box counts as dead.
 """
 
 from __future__ import annotations

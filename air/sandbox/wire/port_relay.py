@@ -1,11 +1,9 @@
 """The port relay: programs in a box connect to a loopback port of the box, and the host answers.
 
-The guest sends the bytes of each connection as frames (`air.sandbox.guest.relay` defines them). On the host,
-each such relayed connection becomes an asyncio transport, whose reader and writer go to a handler.
-
-Limits, whatever the box does: `CONNECTIONS` relayed connections at once, about `CONNECTIONS / SLOT_SECONDS`
-new ones per second, and `WINDOW` unread bytes per direction besides asyncio's buffers. Connections take turns
-to send a piece, so that they do not delay commands. A guest that breaks these rules loses its box.
+Each such connection (frames: `air.sandbox.guest.relay`) becomes an asyncio transport, whose reader and writer
+go to a handler. Limits: `CONNECTIONS` at once, about `CONNECTIONS / SLOT_SECONDS` new ones per second, and
+`WINDOW` unread bytes per direction. Connections take turns to send, so they delay no commands. A guest that
+breaks these rules loses its box.
 """
 
 from __future__ import annotations
