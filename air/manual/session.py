@@ -1,13 +1,10 @@
 """Plays an episode in which a person replies in place of a model. The person can undo the latest steps.
 
-`AirHarness` handles a person's reply as a model's, so observations, grades, rewards and the record are the
-same. The time in which the person writes is part of the agent's time; the time of copies and undos is not.
-
-Before each reply the workspace is copied out of the running box (a `Box.snapshot` would end its processes).
-An undo starts a new box with that copy. It restores the workspace, the tools' state, the validations, the
-rewards, the number of turns, and the record, but neither files outside the workspace, nor processes, nor the
-elapsed time. Grades are stored, so the same artefact is not graded twice. If an undo fails, the episode has
-no box until a further undo succeeds.
+`AirHarness` handles a person's reply as a model's, so grades, rewards and the record are the same. Writing a
+reply takes the agent's time; copies and undos do not. Before each reply the workspace is copied out of the
+running box (a `Box.snapshot` would end its processes). An undo starts a new box with that copy, and restores
+the workspace, the tools, the validations, the rewards, the turns, and the record, but no files elsewhere, no
+processes, and not the time. If an undo fails, the episode has no box until a further undo succeeds.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ class Files:
         return True
 
     def _open(self, root: int, parts: list[str], entry: str) -> tuple[int, bool]:
-        """Opens a regular file or folder (`entry` in errors); returns a descriptor and if it is a folder."""
+        """Opens a file or folder, `entry` in errors; returns a descriptor, and whether it is a folder."""
         what = repr(entry) if entry else "it"
         folder = self._walk(root, parts[:-1])
         try:

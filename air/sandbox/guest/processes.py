@@ -124,7 +124,7 @@ def processes() -> dict[int, tuple[int, int, int]]:
 
 
 def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
-    """Whether a process's environment has the mark of the command `ident` (unless `strict`: or no mark)."""
+    """Whether a process has the mark of the command `ident`; unless `strict`, a missing mark counts, too."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             parts = file.read().split(b"\0")

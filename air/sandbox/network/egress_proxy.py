@@ -114,9 +114,7 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
-    """Adds `headers` to `request`, without those of one connection; raises Refusal for an unknown body
-    length.
-    """
+    """Adds `headers` to `request`, except those of one connection; raises Refusal for a chunked body."""
     by_name = [(name.decode("ascii").lower(), name, value) for name, value in headers]
     if any(name == "transfer-encoding" for name, _, _ in by_name):
         raise Refusal(411, "a body needs a Content-Length here")
@@ -237,7 +235,10 @@ class Proxy:
     async def _addresses(
         self, host: str, port: int, private: bool, *, by_parent: bool
     ) -> Sequence[str]:
-        """Returns a host name's addresses, if all may be reached; none if only `by_parent` can resolve it."""
+        """Returns the addresses of a host name, all of them checked.
+
+        Returns none if `by_parent`, and only the host's own proxy may know the name.
+        """
         await self._resolving.acquire()
         loop = asyncio.get_running_loop()
         lookup = loop.run_in_executor(_threads(os.getpid()), self._resolve, host, port)

@@ -1,9 +1,9 @@
-"""Detects the namespace mode of process boxes on this host, and describes a box to
-`air.sandbox.guest.namespaces`.
+"""Detects the namespace mode of process boxes on this host, and describes boxes to their launcher.
 
-Mode `root`: this process is root, and the kernel allows namespaces. `user`: it may make its own user
-namespace. `plain`: neither, or the user chose it by `AIR_PROCESS_BOX`. A box with namespaces sees, read-only,
-the host's system folders, this process's Python, and the folders in `LD_LIBRARY_PATH` and `AIR_PROCESS_SHOW`.
+The launcher is `air.sandbox.guest.namespaces`. Mode `root`: this process is root, and the kernel allows
+namespaces. `user`: it may make its own user namespace. `plain`: neither, or the user chose it by
+`AIR_PROCESS_BOX`. A box with namespaces sees, read-only, the host's system folders, this process's Python,
+and the folders in `LD_LIBRARY_PATH` and `AIR_PROCESS_SHOW`.
 """
 
 # ruff: noqa: PTH110, PTH114, PTH115, PTH117, PTH118, PTH120
