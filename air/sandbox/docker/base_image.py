@@ -141,19 +141,15 @@ def _bootstrap_in(folder: Path) -> None:
             f"{free / 1e9:.1f} GB — free some, or set AIR_CACHE"
         )
     root = folder / "root"
-    argv = ["debootstrap", "--variant=minbase", *_keyring(), SUITE, str(root), *_mirror()]
+    keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+    options = [f"--keyring={keyring}"] if keyring.is_file() else []
+    argv = ["debootstrap", "--variant=minbase", *options, SUITE, str(root), *_mirror()]
     run(argv, "debootstrap")
     for excluded in _EXCLUDED:
         for child in (root / excluded).iterdir():
             remove = shutil.rmtree if child.is_dir() and not child.is_symlink() else Path.unlink
             remove(child)
     _import(root)
-
-
-def _keyring() -> list[str]:
-    """Returns debootstrap's option for this machine's Debian keys, or an empty list if there are no keys."""
-    keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-    return [f"--keyring={keyring}"] if keyring.is_file() else []
 
 
 def _mirror() -> list[str]:

@@ -50,8 +50,9 @@ class DockerBox(GuestBox):
         except BoxStartError as error:
             if not await portable_python.learn(spec.image, python, str(error)):
                 raise
-        python = await portable_python.interpreter_of(spec.image, run)
-        return await cls._begin(spec, run, gpus, python)
+        return await cls._begin(
+            spec, run, gpus, await portable_python.interpreter_of(spec.image, run)
+        )
 
     @classmethod
     async def _begin(

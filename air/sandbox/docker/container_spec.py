@@ -43,55 +43,65 @@ def container(
     gpus, python = gpus or GpuLease(), python or Python()
     limits, extra = spec.limits, len(spec.scratch)
     memory = (limits.memory_mb + limits.disk_mb * (1 + extra) + TMP_MB + limits.shm_mb) * MIB
-    host = engine.client().create_host_config(
-        auto_remove=True,
-        network_mode="none",
-        cap_drop=["ALL"],
+    arguments = sealed(
+        name,
+        run,
+        limits.seconds,
+        memory,
         cap_add=["SETUID", "SETGID", "KILL"] if spec.second_user else None,
         security_opt=["no-new-privileges"],
-        read_only=True,
         init=False,
         ipc_mode="private",
         # Otherwise System V shared memory outlives its processes and fills the box's memory for good.
         sysctls={"kernel.shm_rmid_forced": "1"},
         pids_limit=limits.pids + 1,
-        mem_limit=memory,
-        memswap_limit=memory,
         nano_cpus=int(limits.cpus * 1e9),
         shm_size=limits.shm_mb * MIB,
         device_requests=_devices(gpus),
         tmpfs=_tmpfs(spec),
         mounts=list(python.mounts),
-        log_config=engine.no_log(),
     )
-    return {
+    if gpus.gpus:
+        arguments["labels"][ownership.GPU_LABEL] = gpus.label
+    return arguments | {
         "image": spec.image,
-        "name": name,
         "hostname": "box",
         "user": "0:0" if spec.second_user else USER,
         "entrypoint": [*python.command, *interpreter("python3")[1:]],
-        "command": [],
         "working_dir": WORKSPACE,
-        "stdin_open": True,
-        "stop_signal": "SIGKILL",  # the guest ignores SIGTERM: an engine that stops need not wait
         "environment": _environment(spec, gpus),
-        "labels": labels(run, limits.seconds)
-        | ({ownership.GPU_LABEL: gpus.label} if gpus.gpus else {}),
-        "healthcheck": {"test": ["NONE"]},
-        "host_config": host,
-        "use_config_proxy": False,
     }
 
 
-def labels(run: str, seconds: float) -> dict[str, str]:
-    """Returns a container's labels: its run (empty: this process's), its owner (this process), its expiry.
+def sealed(name: str, run: str, seconds: float, memory: int, **host: Any) -> dict[str, Any]:
+    """Returns the arguments of `create_container` that all containers of air share.
 
-    `seconds` is how long the container may be used after it is handed to its user.
+    `run` is the id of the run (empty: this process's), `seconds` how long the container may be used after it
+    is handed to its user, `memory` its limit in bytes, and `host` further arguments of `create_host_config`.
     """
+    config = engine.client().create_host_config(
+        auto_remove=True,
+        network_mode="none",
+        cap_drop=["ALL"],
+        read_only=True,
+        mem_limit=memory,
+        memswap_limit=memory,
+        log_config=docker.types.LogConfig(type="none"),  # no copy of the output is stored
+        **host,
+    )
     return {
-        ownership.RUN_LABEL: run or ownership.run_id(),
-        ownership.OWNER_LABEL: ownership.owner(),
-        ownership.EXPIRES_LABEL: ownership.expires(seconds),
+        "name": name,
+        "command": [],
+        "stdin_open": True,
+        "stop_signal": "SIGKILL",  # the guest ignores SIGTERM: an engine that stops need not wait
+        "labels": {
+            ownership.RUN_LABEL: run or ownership.run_id(),
+            ownership.OWNER_LABEL: ownership.owner(),
+            ownership.EXPIRES_LABEL: ownership.expires(seconds),
+        },
+        "healthcheck": {"test": ["NONE"]},
+        "host_config": config,
+        "use_config_proxy": False,
     }
 
 

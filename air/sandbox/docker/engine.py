@@ -147,11 +147,6 @@ async def inspected(container: str) -> dict[str, Any]:
         ) from error
 
 
-def no_log() -> docker.types.LogConfig:
-    """Returns the setting that stops the container engine from storing a copy of a container's output."""
-    return docker.types.LogConfig(type="none")
-
-
 def boxes(*labels: str) -> list[dict[str, Any]]:
     """Returns the container engine's descriptions of all containers of air, running or not.
 

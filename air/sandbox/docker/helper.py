@@ -10,7 +10,7 @@ from typing import Any
 
 from air.errors import AirError, BoxDiedError, BoxStartError
 from air.sandbox.docker import engine
-from air.sandbox.docker.container_spec import MIB, labels
+from air.sandbox.docker.container_spec import MIB, sealed
 from air.sandbox.docker.container_stream import Attached, abandon
 from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.wire.connection import Connection, interpreter, opening, program
@@ -32,8 +32,10 @@ async def start(
     """
     attached = Attached(name)
     try:
-        arguments = await engine.in_thread(lambda: _arguments(name, run, modules, life, host))
-        connection = await attached.start(arguments, opening({}, modules))
+        entrypoint = interpreter("python3", program(modules), source=True)
+        helper = {"image": BASE_IMAGE, "user": "0:0", "entrypoint": entrypoint}
+        shared = await engine.in_thread(lambda: sealed(name, run, life, _MEMORY, **host))
+        connection = await attached.start(shared | helper, opening({}, modules))
         await connection.ready(seconds=ready)
     except BaseException as error:  # cancellation too: leave no container
         await abandon(attached)
@@ -49,35 +51,6 @@ def _failure(error: Exception) -> type[BoxStartError]:
     """Returns the class of the error to raise if the start of a helper failed with `error`."""
     if isinstance(error, (TimeoutError, BoxDiedError)):
         return TransientStartError
-    cause = (
-        engine.translated(error, image=BASE_IMAGE) if isinstance(error, engine.FOREIGN) else error
-    )
-    return type(cause) if isinstance(cause, TransientStartError) else BoxStartError
-
-
-def _arguments(
-    name: str, run: str, modules: tuple[str, ...], life: float, host: dict[str, Any]
-) -> dict[str, Any]:
-    config = engine.client().create_host_config(
-        auto_remove=True,
-        network_mode="none",
-        cap_drop=["ALL"],
-        read_only=True,
-        mem_limit=_MEMORY,
-        memswap_limit=_MEMORY,
-        log_config=engine.no_log(),
-        **host,
-    )
-    return {
-        "image": BASE_IMAGE,
-        "name": name,
-        "user": "0:0",
-        "entrypoint": interpreter("python3", program(modules), source=True),
-        "command": [],
-        "stdin_open": True,
-        "stop_signal": "SIGKILL",
-        "labels": labels(run, life),
-        "healthcheck": {"test": ["NONE"]},
-        "host_config": config,
-        "use_config_proxy": False,
-    }
+    if isinstance(error, engine.FOREIGN):
+        error = engine.translated(error, image=BASE_IMAGE)
+    return type(error) if isinstance(error, TransientStartError) else BoxStartError

@@ -116,14 +116,15 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
     context = _context(folder, ca_bundle)
     base = base or base_image.find_base(_declared_base(folder), say=say)
     say(f"Building image {tag} from {base}.")
-    arguments = {"BASE": base} | _proxies()
+    # Docker leaves the proxies' build arguments out of the image's history.
+    proxies = {k: v for k, v in os.environ.items() if k.lower() in _PROXIES and v}
     with engine.translating(f"building {tag}"):
         client = engine.client()
         stream = client.build(
             fileobj=context,
             custom_context=True,
             tag=tag,
-            buildargs=arguments,
+            buildargs={"BASE": base} | proxies,
             labels={RECIPE_LABEL: recipe(name)},
             network_mode="host",
             rm=True,
@@ -167,11 +168,6 @@ def trusted() -> Path | None:
         return Path(bundle).expanduser()
     candidates = [os.environ.get("SSL_CERT_FILE", ""), *_SYSTEM_BUNDLES]
     return next((Path(name) for name in candidates if name and Path(name).is_file()), None)
-
-
-def _proxies() -> dict[str, str]:
-    """Returns the environment's proxy variables as build arguments, which an image's history leaves out."""
-    return {k: v for k, v in os.environ.items() if k.lower() in _PROXIES and v}
 
 
 def _declared_base(folder: Path) -> str:

@@ -33,8 +33,9 @@ _WITHOUT: set[str] = set()
 """The ids of images without usable Python, which this process knows from boxes that did not start."""
 _READY: set[tuple[str, str]] = set()
 """The complete copies of Python that this process knows, as `DOCKER_HOST` and the volume's digest."""
-_LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
-_LOCKS = weakref.WeakKeyDictionary()
+_LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 async def interpreter_of(image: str, run: str) -> Python | None:

@@ -145,8 +145,9 @@ async def hold(run: str) -> SnapshotHelper:
 _HELPERS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, SnapshotHelper] = (
     weakref.WeakKeyDictionary()
 )
-_LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
-_LOCKS = weakref.WeakKeyDictionary()
+_LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 async def _start(run: str) -> SnapshotHelper:
