@@ -23,10 +23,10 @@ def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: s
     )
 
 
-def add_task_root(parser: argparse.ArgumentParser) -> None:
+def add_task_root(parser: argparse.ArgumentParser, flag: str = "--task-root") -> None:
     """Adds the repeatable flag `--task-root DIR`, which names a folder of tasks."""
     parser.add_argument(
-        "--task-root",
+        flag,
         type=Path,
         action="append",
         default=[],

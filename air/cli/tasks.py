@@ -35,14 +35,7 @@ EVALUATOR_CAVEAT = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--root",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a folder of tasks, used instead of the shipped ones",
-    )
+    flags.add_task_root(parser, "--root")
     parser.add_argument("--mlgym-root", type=Path, metavar="DIR", help=MLGYM_HELP)
     actions = parser.add_subparsers(dest="action", metavar="check|new|record|fetch")
     check = actions.add_parser("check", help="play the recorded solvers and compare their scores")
@@ -182,10 +175,7 @@ async def _check(args: argparse.Namespace) -> int:
             complaints += [f"{r.task}, {r.solver}: {r.problem}" for r in solvers if r.problem]
             if problem := out_of_order(spec, solvers):
                 complaints.append(f"{spec.id}: {problem}")
-    _table(
-        ("task", "solver", "val", "test", "phi", "run s", "grade s", ""),
-        rows,
-    )
+    _table(("task", "solver", "val", "test", "phi", "run s", "grade s", ""), rows)
     for complaint in complaints:
         print(f"mismatch: {complaint}", file=sys.stderr)
     return 1 if complaints else 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from air.errors import ArtefactError, BoxFileError
 from air.sandbox.contract.box import Box
-from air.tasks.sources.lookup import walk
+from air.tasks.files import walk
 from air.tasks.spec import TaskSpec
 
 _LOOK_SECONDS = 10.0

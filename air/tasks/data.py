@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from pathlib import Path
 from air import paths
 from air.errors import InfrastructureError, MissingError
 from air.tasks import downloads
-from air.tasks.sources.lookup import folder_hash, walk
+from air.tasks.files import copy_file, folder_hash, walk
 from air.tasks.spec import TaskSpec
 
 SPLIT_SEED = 1912
@@ -89,10 +88,11 @@ def _make(task: TaskSpec, split_seed: int, folder: Path) -> None:
 
 def _from_folder(task: TaskSpec, split_seed: int, made: Path) -> None:
     for kind, source in (("agent", "starter"), ("grader", "grader")):
-        _copy(task.folder / source, made / kind)
+        for file in walk(task.folder / source):
+            copy_file(file, made / kind / file.relative_to(task.folder / source))
         (made / kind / task.data.folder).mkdir(exist_ok=True)
     for file in task.shared:
-        _copy_file(file, made / "grader" / file.name)
+        copy_file(file, made / "grader" / file.name)
     _run_script(task, split_seed, made)
     for kind in ("agent", "grader"):
         data = made / kind / task.data.folder
@@ -126,15 +126,3 @@ def _run_script(task: TaskSpec, split_seed: int, made: Path) -> None:
                 remedy=f"pip install '{_OF_EXTRAS.get(package, package)}'",
             )
         raise InfrastructureError(f"{script}: {last}")
-
-
-def _copy(source: Path, dest: Path) -> None:
-    for file in walk(source):
-        target = dest / file.relative_to(source)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _copy_file(file, target)
-
-
-def _copy_file(file: Path, target: Path) -> None:
-    shutil.copyfile(file, target)
-    target.chmod(0o755 if os.access(file, os.X_OK) else 0o644)

@@ -12,10 +12,9 @@ import hashlib
 import json
 import logging
 import math
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -84,6 +83,32 @@ class _Outcome:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class _Request:
+    """One artefact to be graded once, on one split and with one seed."""
+
+    task: TaskSpec
+    artefact: Artefact
+    prepared: data.PreparedData
+    split: Split
+    seed: int
+    provider: Provider
+
+    @cached_property
+    def key(self) -> str:
+        """SHA-256, in hex, of everything on which the grade depends."""
+        parts = [self.artefact.digest, self.task.hash, self.prepared.digest, self.split]
+        parts += [str(self.seed), self.provider, self.task.image]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def command(self, box: Box) -> list[str]:
+        """Returns the grader's command line in `box`."""
+        script = box.path(f"{GRADER_DIR}/{self.task.grader.script}")
+        artefact, out = f"{box.workspace}/{_ARTEFACT_DIR}", box.path(_RESULT)
+        options = {"artefact": artefact, "split": self.split, "seed": str(self.seed), "out": out}
+        return ["python3", script, *(w for k, v in options.items() for w in (f"--{k}", v))]
+
+
 @dataclass
 class _Run:
     task: asyncio.Task[_Outcome]
@@ -121,92 +146,52 @@ class Grader:
         prepared = await asyncio.to_thread(data.prepare, task, self._split_seed)
         times = task.grader.repeats
         seeds = range(seed * times, (seed + 1) * times)
-        return averaged([await self._once(task, artefact, prepared, split, one) for one in seeds])
+        requests = [_Request(task, artefact, prepared, split, one, self._provider) for one in seeds]
+        return averaged([await self._once(request) for request in requests])
 
-    async def _once(
-        self,
-        task: TaskSpec,
-        artefact: Artefact,
-        prepared: data.PreparedData,
-        split: Split,
-        seed: int,
-    ) -> Grade:
-        key = _key(task, artefact, prepared.digest, split, seed, self._provider)
-        outcome = await asyncio.to_thread(self._store.get, key)
-        outcome = outcome or self._store.known.get(key)  # another run can have ended meanwhile
+    async def _once(self, request: _Request) -> Grade:
+        outcome = await asyncio.to_thread(self._store.get, request.key)
+        outcome = outcome or self._store.known.get(request.key)  # another run can have ended
         remembered = outcome is not None
         if outcome is None:
-            remembered = key in self._running
-            outcome = await self._shared(key, task, artefact, prepared, split, seed)
+            remembered = request.key in self._running
+            outcome = await self._shared(request)
         if outcome.message:
             raise ArtefactError(outcome.message)
         return Grade(
-            score=outcome.metrics[task.metric],
+            score=outcome.metrics[request.task.metric],
             metrics=dict(outcome.metrics),
             seconds=0.0 if remembered else outcome.seconds,
             remembered=remembered,
         )
 
-    async def _shared(
-        self,
-        key: str,
-        task: TaskSpec,
-        artefact: Artefact,
-        prepared: data.PreparedData,
-        split: Split,
-        seed: int,
-    ) -> _Outcome:
+    async def _shared(self, request: _Request) -> _Outcome:
         """Runs the grader once for equal requests at the same time; cancelled when all of them are."""
-        run = self._running.get(key)
+        run = self._running.get(request.key)
         if run is None:
-            work = self._run(key, task, artefact, prepared, split, seed)
-            run = self._running[key] = _Run(asyncio.create_task(work))
+            run = self._running[request.key] = _Run(asyncio.create_task(self._run(request)))
         run.waiters += 1
         try:
             return await asyncio.shield(run.task)
         finally:
             run.waiters -= 1
             if run.waiters == 0:
-                self._running.pop(key, None)
+                self._running.pop(request.key, None)
                 if not run.task.done():
                     run.task.cancel()
                     await asyncio.gather(run.task, return_exceptions=True)
 
-    async def _run(
-        self,
-        key: str,
-        task: TaskSpec,
-        artefact: Artefact,
-        prepared: data.PreparedData,
-        split: Split,
-        seed: int,
-    ) -> _Outcome:
+    async def _run(self, request: _Request) -> _Outcome:
+        task = request.task
         async with self._pool.lease(task.grader_spec(self._provider)) as box:
-            await box.put(prepared.grader, GRADER_DIR)
-            for name, content in artefact.files.items():
+            await box.put(request.prepared.grader, GRADER_DIR)
+            for name, content in request.artefact.files.items():
                 await box.write(f"{_ARTEFACT_DIR}/{name}", content)
-            result = await box.exec(
-                _command(task, box, split, seed), timeout=task.limits.grade_seconds
-            )
+            result = await box.exec(request.command(box), timeout=task.limits.grade_seconds)
             outcome = await _read(task, box, result)
         if outcome.remember:
-            await asyncio.to_thread(self._store.put, key, outcome)
+            await asyncio.to_thread(self._store.put, request.key, outcome)
         return outcome
-
-
-def _command(task: TaskSpec, box: Box, split: Split, seed: int) -> list[str]:
-    return [
-        "python3",
-        box.path(f"{GRADER_DIR}/{task.grader.script}"),
-        "--artefact",
-        f"{box.workspace}/{_ARTEFACT_DIR}",
-        "--split",
-        split,
-        "--seed",
-        str(seed),
-        "--out",
-        box.path(_RESULT),
-    ]
 
 
 async def _read(task: TaskSpec, box: Box, result: ExecResult) -> _Outcome:
@@ -247,13 +232,6 @@ def _metrics(metrics: Any, primary: str, where: str) -> dict[str, float]:
     return {str(name): float(value) for name, value in metrics.items() if usable(value)}
 
 
-def _key(
-    task: TaskSpec, artefact: Artefact, graded_by: str, split: Split, seed: int, provider: Provider
-) -> str:
-    parts = [artefact.digest, task.hash, graded_by, split, str(seed), provider, task.image]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
 class _Store:
     """Caches the results of graders by key: in memory, and in one file each."""
 
@@ -285,17 +263,8 @@ class _Store:
 
     def put(self, key: str, outcome: _Outcome) -> None:
         self.known[key] = replace(outcome, seconds=0.0)
-        file = self._file(key)
-        file.parent.mkdir(parents=True, exist_ok=True)
         entry = {"v": 1, "key": key, "metrics": outcome.metrics, "message": outcome.message}
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=".new-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                json.dump(entry, out)
-            Path(name).replace(file)
-        except BaseException:  # cancellation too: no half-written file is left
-            Path(name).unlink(missing_ok=True)
-            raise
+        paths.write_whole(self._file(key), json.dumps(entry).encode())
 
     def _file(self, key: str) -> Path:
         return self._folder / key[:2] / f"{key}.json"

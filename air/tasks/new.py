@@ -8,7 +8,7 @@ from pathlib import Path
 
 from air import paths
 from air.errors import ConfigError, boundary
-from air.tasks.sources.lookup import walk
+from air.tasks.files import walk
 
 TEMPLATE = "_template/files"
 """The template in the folder of shipped tasks; one folder deeper than a task, so it is not listed as one."""

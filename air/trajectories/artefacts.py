@@ -12,11 +12,11 @@ import logging
 import os
 import re
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from air import paths
 from air.errors import ConfigError, InfrastructureError, boundary
 
 FOLDER = "artefacts"
@@ -58,7 +58,7 @@ class ArtefactStore:
                     self._most_total,
                 )
                 return ""
-            _write_whole(target, data)
+            paths.write_whole(target, data)
         self._total = self._known_total() + len(data)
         return name
 
@@ -101,7 +101,7 @@ def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
     target = artefact_path(folder, kept)
     with boundary(InfrastructureError, f"cannot keep {target}", OSError):
         if not target.exists():
-            _write_whole(target, path.read_bytes())
+            paths.write_whole(target, path.read_bytes())
     return True
 
 
@@ -141,15 +141,3 @@ def _pack(files: Mapping[str, bytes]) -> bytes:
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
     return gzip.compress(plain.getvalue(), compresslevel=3, mtime=0)
-
-
-def _write_whole(target: Path, data: bytes) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-        Path(name).replace(target)
-    except BaseException:  # cancellation too: no half-written file is left
-        Path(name).unlink(missing_ok=True)
-        raise

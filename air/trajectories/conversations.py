@@ -39,12 +39,8 @@ def to_sft(paths: Iterable[Path], out: Path) -> int:
     talks = [talk for path in paths if (talk := messages(path))]
     with boundary(ConfigError, f"cannot write {out}", OSError):
         out.parent.mkdir(parents=True, exist_ok=True)
-        _write(talks, out)
+        # JSON can contain a lone surrogate, which UTF-8 cannot encode; it becomes a question mark.
+        with out.open("w", encoding="utf-8", errors="replace") as file:
+            for talk in talks:
+                file.write(json.dumps({"messages": talk}, ensure_ascii=False) + "\n")
     return len(talks)
-
-
-def _write(talks: Iterable[list[Message]], out: Path) -> None:
-    # JSON can contain a lone surrogate, which UTF-8 cannot encode; it becomes a question mark.
-    with out.open("w", encoding="utf-8", errors="replace") as file:
-        for talk in talks:
-            file.write(json.dumps({"messages": talk}, ensure_ascii=False) + "\n")

@@ -109,13 +109,7 @@ def outcome(path: Path) -> Outcome:
     if not end.ok or start is None or end.reward is None:
         return Outcome(start, "failed", end.t)
     return Outcome(
-        start,
-        "well",
-        end.t,
-        tuple(scores),
-        end.metrics.test_score,
-        end.reward,
-        end.terms or {},
+        start, "well", end.t, tuple(scores), end.metrics.test_score, end.reward, end.terms or {}
     )
 
 

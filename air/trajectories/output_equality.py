@@ -56,13 +56,7 @@ RULES: tuple[Rule, ...] = (
     _rule("time of day", "time", r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b", "<time>", "21:02:14.123"),
     _rule("seconds since 1970", "time", r"\b1[6-9]\d{8}(?:\.\d+)?\b", "<time>", "1795295436.418"),
     _rule("minutes and seconds", "time", r"\b\d+m ?\d+(?:\.\d+)?s\b", "<duration>", "0m0.012s"),
-    _rule(
-        "rate",
-        "time",
-        r"\b\d+(?:\.\d+)? ?(?:it/s|s/it)(?!\w)",
-        "<rate>",
-        "31.5it/s",
-    ),
+    _rule("rate", "time", r"\b\d+(?:\.\d+)? ?(?:it/s|s/it)(?!\w)", "<rate>", "31.5it/s"),
     _rule(
         "duration",
         "time",
@@ -85,13 +79,7 @@ RULES: tuple[Rule, ...] = (
         "seed=1234",
     ),
     _rule("process id", "process", r"(?i)\b(pid)([ =:]+)\d+\b", r"\1\2<pid>", "pid 4711"),
-    _rule(
-        "background job",
-        "process",
-        r"(?m)^(\[\d+\]) \d+$",
-        r"\1 <pid>",
-        "[1] 4711",
-    ),
+    _rule("background job", "process", r"(?m)^(\[\d+\]) \d+$", r"\1 <pid>", "[1] 4711"),
     _rule(
         "command ended by a signal",
         "process",

@@ -312,12 +312,7 @@ class Trajectory:
         return talk
 
 
-_KINDS: dict[str, type[Line]] = {
-    "start": Start,
-    "step": Step,
-    "validate": Validation,
-    "end": End,
-}
+_KINDS: dict[str, type[Line]] = {"start": Start, "step": Step, "validate": Validation, "end": End}
 
 
 def parse(line: Mapping[str, Any], *, where: str = "trajectory") -> Line:

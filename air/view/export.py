@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from air.errors import UsageError
-from air.view.index.facts import Facts
 from air.view.index.run_index import Episode, RunIndex
 from air.view.index.runs import Run, look_up
 from air.view.index.steps import items
@@ -139,7 +138,7 @@ def _row(one: Episode, name: str) -> str:
         (facts.turns, str(facts.turns)),
         (facts.errors, str(facts.errors)),
         (facts.seconds, figure(facts.seconds, ".1f")),
-        (_ended(facts), line(_ended(facts), 80)),
+        (facts.ending, line(facts.ending, 80)),
         (one.name, line(one.name, 60)),
     ]
     row = "".join(
@@ -148,12 +147,6 @@ def _row(one: Episode, name: str) -> str:
     )
     data = f'data-open="{name}" data-task="{text(facts.task or "")}" data-errors="{facts.errors}"'
     return f"<tr {data}>{row}</tr>"
-
-
-def _ended(facts: Facts) -> str:
-    if facts.how == "well":
-        return facts.why or "well"
-    return f"failed: {facts.error or facts.why}" if facts.how == "failed" else facts.how
 
 
 def _episode(index: RunIndex, one: Episode, name: str) -> str:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from air.view.index.episode_file import Single
-from air.view.index.facts import Facts, number
+from air.view.index.facts import number
 from air.view.index.run_index import Episode, RunIndex
 from air.view.index.runs import Run, look_up
 from air.view.index.steps import Item, diff_of, outputs, thought
@@ -231,17 +231,12 @@ def _episodes(episodes: Sequence[Episode]) -> Table:
             str(facts.turns),
             str(facts.errors),
             seconds(facts.seconds),
-            Text(_ended(facts), "red" if facts.how == "failed" else ""),
+            Text(
+                one_line(facts.ending, 40 if facts.how == "well" else 200),
+                "red" if facts.how == "failed" else "",
+            ),
         )
     return table
-
-
-def _ended(facts: Facts) -> str:
-    if facts.how == "well":
-        return one_line(facts.why or "well", 40)
-    return (
-        one_line(f"failed: {facts.error or facts.why}", 200) if facts.how == "failed" else facts.how
-    )
 
 
 def _turns(items: Sequence[Item]) -> Table:

@@ -19,8 +19,8 @@ from air.errors import ArtefactError
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.artefact import Artefact
 from air.tasks.data import prepare
+from air.tasks.files import folder_hash, walk
 from air.tasks.grading import Grader
-from air.tasks.sources.lookup import folder_hash, walk
 from air.tasks.sources.mlgym import Checkout
 from air.tasks.sources.mlgym.config import read_task
 from air.tasks.sources.mlgym.table import read_table

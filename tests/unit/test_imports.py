@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "worlds": WORLDS,
     "rewards": {"errors", "config"},
     "actions": {"errors", "config"},
-    "trajectories": {"errors", "config", "json_lines"},
+    "trajectories": {"errors", "config", "paths", "json_lines"},
     "env": ENV,
     "__init__": {"env", "errors"},
     "testing": ENV | {"env"},

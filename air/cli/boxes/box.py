@@ -94,8 +94,7 @@ def _exec(args: argparse.Namespace) -> int:
     box = listing.find(args.name)
     if box.provider == "process":
         raise UsageError(
-            f"box {box.name} is a process box: a folder on this machine",
-            remedy=f"cd {box.where}",
+            f"box {box.name} is a process box: a folder on this machine", remedy=f"cd {box.where}"
         )
     return attach.run(box.where, command, interactive=args.interactive)
 

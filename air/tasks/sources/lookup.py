@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from air import paths
 from air.config import read_toml, validate
 from air.errors import ConfigError, MissingError
+from air.tasks.files import folder_hash
 from air.tasks.spec import TaskSpec
 
 if TYPE_CHECKING:
     from air.tasks.sources.mlgym import Checkout
 
-_IGNORED = ("__pycache__",)
 _MLGYM = "mlgym:"
 _SHARED = "_shared"
 
@@ -56,23 +56,6 @@ def mlgym(root: Path | None = None) -> Checkout | None:
     from air.tasks.sources.mlgym import find_checkout
 
     return find_checkout(root)
-
-
-def folder_hash(folder: Path) -> str:
-    """Returns the SHA-256, in hex, of the names and contents of all files that `walk` yields."""
-    digest = hashlib.sha256()
-    for file in walk(folder):
-        data = file.read_bytes()
-        name = file.relative_to(folder).as_posix().encode()
-        digest.update(b"%d %s %d\n" % (len(name), name, len(data)) + data)
-    return digest.hexdigest()
-
-
-def walk(folder: Path) -> Iterator[Path]:
-    """Yields all files below a folder in a fixed order, except in `__pycache__` folders."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not any(part in _IGNORED for part in path.parts):
-            yield path
 
 
 def _roots(roots: Sequence[Path]) -> list[Path]:

@@ -61,6 +61,13 @@ class Facts:
     turn: int | None = None
     """The turn number in the last `step` or `validate` line."""
 
+    @property
+    def ending(self) -> str:
+        """How the episode ended, with the reason or the error."""
+        if self.how == "well":
+            return self.why or "well"
+        return f"failed: {self.error or self.why}" if self.how == "failed" else self.how
+
 
 @dataclass(frozen=True)
 class Place:
@@ -94,7 +101,7 @@ def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> P
     facts.started = when if facts.started is None else facts.started
     if when is not None and facts.started is not None:
         facts.seconds = max(0.0, when - facts.started)
-    bad = _READ.get(kind, _other)(facts, line)
+    bad = _READ[kind](facts, line) if kind in _READ else False
     own = kind in ("start", "end")
     place = Place(
         seq=facts.lines,
@@ -177,10 +184,6 @@ def _end(facts: Facts, line: dict[str, Any]) -> bool:
         if seconds is not None:
             setattr(facts, f"seconds_{name}", seconds)
     return not ok
-
-
-def _other(facts: Facts, line: dict[str, Any]) -> bool:
-    return False
 
 
 _READ = {"start": _start, "step": _step, "validate": _validate, "end": _end}

@@ -11,7 +11,7 @@ import pytest
 from air import tasks
 from air.errors import InfrastructureError, MissingError
 from air.tasks.data import prepare
-from air.tasks.sources.lookup import folder_hash
+from air.tasks.files import folder_hash
 from tests.unit.tasks.conftest import DATA, MakeTask
 
 TABLES = {"titanic": ("survived", 1309), "digits": ("digit", 1797)}

@@ -12,7 +12,7 @@ from air import tasks
 from air.errors import ConfigError, MissingError
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.data import SPLIT_SEED, prepare
-from air.tasks.sources.lookup import folder_hash, walk
+from air.tasks.files import folder_hash, walk
 from air.tasks.sources.mlgym import Checkout, find_checkout
 from air.tasks.sources.mlgym.table import SHIPPED, Entry, read_table
 from air.tasks.spec import TaskSpec

@@ -12,8 +12,8 @@ from air import tasks
 from air.actions.base import Action
 from air.rewards.delta import DeltaReward
 from air.sandbox.pool.box_pool import Pool
+from air.tasks.files import folder_hash
 from air.tasks.grading import Grader
-from air.tasks.sources.lookup import folder_hash
 from air.worlds.research.world import ResearchWorld
 from tests.unit.tasks.mlgym_tree import guesses, make_tree
 

@@ -14,7 +14,7 @@ import pytest
 from air import tasks
 from air.tasks.check import read_solvers
 from air.tasks.data import prepare
-from air.tasks.sources.lookup import folder_hash
+from air.tasks.files import folder_hash
 from air.tasks.spec import TaskSpec
 
 RULES = ["cartPole", "gridMaze"]

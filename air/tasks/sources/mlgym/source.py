@@ -9,13 +9,12 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from air.tasks.files import copy_file, walk
 from air.tasks.sources.mlgym import split
 
 HERE = Path(__file__).resolve().parent
@@ -63,20 +62,20 @@ class CheckoutSource:
         workspace = grader / "mlgym"
         for source in self.starter:
             for name, file in _below(source, source.name):
-                _copy(file, agent / name)
-                _copy(file, workspace / name)
+                copy_file(file, agent / name)
+                copy_file(file, workspace / name)
         for folder in self.data:
             for name, file in _below(folder):
-                _copy(file, workspace / DATA / name)
+                copy_file(file, workspace / DATA / name)
         if self.table is not None:
             (workspace / DATA).mkdir(parents=True)
             state = split.STATE if split_seed == usual_seed else split_seed
             split.house_prices(self.table, workspace / DATA, state)
         for name, file in list(_below(workspace / DATA)):
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.shown):
-                _copy(file, agent / DATA / name)
+                copy_file(file, agent / DATA / name)
         for name, file in _below(PROGRAMS):
-            _copy(file, grader / name)
+            copy_file(file, grader / name)
         settings = self.how | {"seed": split_seed}
         (grader / "how.json").write_text(json.dumps(settings), encoding="utf-8")
 
@@ -94,9 +93,8 @@ def _below(path: Path, name: str = "") -> Iterator[tuple[str, Path]]:
     if path.is_file():
         yield name or path.name, path
         return
-    for file in sorted(path.rglob("*")):
-        if file.is_file() and "__pycache__" not in file.parts:
-            yield (PurePosixPath(name) / file.relative_to(path).as_posix()).as_posix(), file
+    for file in walk(path):
+        yield (PurePosixPath(name) / file.relative_to(path).as_posix()).as_posix(), file
 
 
 def _stamp(file: Path) -> str:
@@ -104,9 +102,3 @@ def _stamp(file: Path) -> str:
     if status.st_size > _LARGE:
         return f"{status.st_size} {status.st_mtime_ns}"
     return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _copy(source: Path, dest: Path) -> None:
-    dest.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, dest)
-    dest.chmod(0o755 if os.access(source, os.X_OK) else 0o644)

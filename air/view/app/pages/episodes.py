@@ -103,7 +103,7 @@ def _columns(episodes: Sequence[Episode]) -> dict[str, list[Any]]:
         "turns": [f.turns for f in facts],
         "validates": [f.validates for f in facts],
         "errors": [f.errors for f in facts],
-        "end": [_end(f.how, f.why, f.error) for f in facts],
+        "end": [one_line(f.ending, 30 if f.how == "well" else 120) for f in facts],
         "seconds": [f.seconds for f in facts],
         "started": [
             None if f.started is None else datetime.fromtimestamp(f.started) for f in facts
@@ -117,12 +117,6 @@ def _columns(episodes: Sequence[Episode]) -> dict[str, list[Any]]:
         for name, values in columns.items()
         if name not in ("step", "advantage") or any(value is not None for value in values)
     }
-
-
-def _end(how: str, why: str | None, error: str | None) -> str:
-    if how == "well":
-        return one_line(why or "well", 30)
-    return one_line(f"{how}: {error or why}" if how == "failed" else how, 120)
 
 
 _CONFIG = {
