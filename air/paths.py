@@ -26,10 +26,10 @@ def shipped(name: str) -> Path:
 def cache() -> Path:
     """Returns the path of the user's cache folder, without creating the folder.
     It is `$AIR_CACHE`, `$XDG_CACHE_HOME/air` or `~/.cache/air`. Raises MissingError without a home folder."""
-    given = os.environ.get("AIR_CACHE")
+    setting = os.environ.get("AIR_CACHE")
     try:
-        if given:
-            return Path(given).expanduser()
+        if setting:
+            return Path(setting).expanduser()
         return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "air"
     except RuntimeError as error:
         remedy = "set AIR_CACHE to a folder for caches"

@@ -66,8 +66,8 @@ def replies(*texts: str) -> Script:
     """Returns a script for `ScriptedServer` that gives the replies `texts` in order and repeats the last."""
 
     def script(conversation: Sequence[Message]) -> str:
-        spoken = sum(1 for message in conversation if message["role"] == "assistant")
-        return texts[min(spoken, len(texts) - 1)]
+        turn = sum(1 for message in conversation if message["role"] == "assistant")
+        return texts[min(turn, len(texts) - 1)]
 
     return script
 
@@ -77,11 +77,11 @@ def tool_calls(*commands: str, tool: str = "bash", closing: str = "Done.") -> Sc
     other. After the last command, the script gives the reply `closing`."""
 
     def script(conversation: Sequence[Message]) -> str | Message:
-        spoken = sum(1 for message in conversation if message["role"] == "assistant")
-        if spoken >= len(commands):
+        turn = sum(1 for message in conversation if message["role"] == "assistant")
+        if turn >= len(commands):
             return closing
-        function = {"name": tool, "arguments": json.dumps({"command": commands[spoken]})}
-        call = {"id": f"call_{spoken}", "type": "function", "function": function}
+        function = {"name": tool, "arguments": json.dumps({"command": commands[turn]})}
+        call = {"id": f"call_{turn}", "type": "function", "function": function}
         return {"role": "assistant", "content": None, "tool_calls": [call]}
 
     return script

@@ -49,14 +49,14 @@ class Ledger:
         """Adds a payment for the reward that arose since the last call, if there is any or a segment ends.
         `nodes` is the present number of nodes in the trace, `terms` the present values of all reward terms;
         `ends` tells whether a `validate` ends a segment here."""
-        arisen = {
+        changes = {
             name: value - self._so_far.get(name, 0.0)
             for name, value in terms.items()
             if value != self._so_far.get(name, 0.0)
         }
         self._so_far = dict(terms)
-        if arisen or ends:
-            self.payments.append({"nodes": nodes, "ends": ends, "terms": arisen})
+        if changes or ends:
+            self.payments.append({"nodes": nodes, "ends": ends, "terms": changes})
 
 
 @dataclass
@@ -107,8 +107,8 @@ def split(trace: Any) -> list[Any]:
     """
     if not trace.ok:
         return [trace]
-    noted = trace.info.get("air", {})
-    parts = segments([node.sampled for node in trace.nodes], noted.get("paid", []))
+    summary = trace.info.get("air", {})
+    parts = segments([node.sampled for node in trace.nodes], summary.get("paid", []))
     ours = {name for segment in parts for name in segment.terms}
     for name in ours:
         term = trace.rewards.get(name)
@@ -123,7 +123,7 @@ def split(trace: Any) -> list[Any]:
 
 def _part(trace: Any, number: int, parts: Sequence[Segment]) -> Any:
     segment, last = parts[number], number == len(parts) - 1
-    noted = trace.info.get("air", {})
+    summary = trace.info.get("air", {})
     nodes = [
         node if position >= segment.start or not node.sampled else _as_context(node)
         for position, node in enumerate(trace.nodes[: segment.end])
@@ -139,9 +139,9 @@ def _part(trace: Any, number: int, parts: Sequence[Segment]) -> Any:
             "info": {
                 **trace.info,
                 "air": {
-                    **noted,
-                    "terms": {n: segment.terms.get(n, 0.0) for n in noted.get("terms", {})},
-                    "metrics": noted.get("metrics", {}) if last else {},
+                    **summary,
+                    "terms": {n: segment.terms.get(n, 0.0) for n in summary.get("terms", {})},
+                    "metrics": summary.get("metrics", {}) if last else {},
                     "segment": number + 1,
                     "segments": len(parts),
                 },
@@ -156,9 +156,9 @@ def _part(trace: Any, number: int, parts: Sequence[Segment]) -> Any:
 def _as_context(node: Any) -> Any:
     """Returns a copy of a node (message) that is only context for training: not sampled, all-false mask."""
     fields = type(node).model_fields
-    gone = {name: None for name in ("sampling_mask", "kept_tokens") if name in fields}
+    empty = {name: None for name in ("sampling_mask", "kept_tokens") if name in fields}
     return node.model_copy(
-        update={"sampled": False, "mask": [False] * len(node.mask), "logprobs": [], **gone}
+        update={"sampled": False, "mask": [False] * len(node.mask), "logprobs": [], **empty}
     )
 
 

@@ -60,32 +60,32 @@ class Differ:
 
     async def start(self) -> None:
         """Reads the workspace for the first call of `diff`. Raises BoxDiedError if the box is gone."""
-        found = await self._list()
-        if isinstance(found, str):
+        files = await self._list()
+        if isinstance(files, str):
             return  # the first `diff` reports that the workspace cannot be listed
-        self._index = found
-        for path in list(found)[:MOST_READ]:
-            if (data := await self._read(path, found[path])) is not None:
+        self._index = files
+        for path in list(files)[:MOST_READ]:
+            if (data := await self._read(path, files[path])) is not None:
                 self._texts[path] = data
 
     async def diff(self) -> Diff:
         """Returns what changed in the workspace since the last call of `diff` or `start`.
         Raises BoxDiedError if the box is gone."""
         began, self._lines_left = time.monotonic(), STEP_LINES
-        found = await self._list()
-        if isinstance(found, str):
-            return Diff(problem=found, seconds=round(time.monotonic() - began, 4))
+        files = await self._list()
+        if isinstance(files, str):
+            return Diff(problem=files, seconds=round(time.monotonic() - began, 4))
         touched = sorted(
-            path for path in {*found, *self._index} if found.get(path) != self._index.get(path)
+            path for path in {*files, *self._index} if files.get(path) != self._index.get(path)
         )
         parts: list[str] = []
         changes: list[FileChange] = []
         for number, path in enumerate(touched):
-            change, text = await self._change(path, found.get(path), read=number < MOST_READ)
+            change, text = await self._change(path, files.get(path), read=number < MOST_READ)
             if change is not None:
                 changes.append(change)
                 parts.append(text)
-        self._index = found
+        self._index = files
         whole = "".join(parts)
         text = _bounded(whole, DIFF_CHARS)
         left_out = len(text) < len(whole) or len(changes) > MOST_LISTED
@@ -137,18 +137,18 @@ class Differ:
 
     async def _list(self) -> dict[str, _File] | str:
         """Returns the workspace's regular files by path, or an error message if they cannot be listed."""
-        done = await self.box.exec(_FIND, timeout=_SECONDS, max_bytes=_LIST_BYTES)
-        if done.timed_out or done.truncated:
+        result = await self.box.exec(_FIND, timeout=_SECONDS, max_bytes=_LIST_BYTES)
+        if result.timed_out or result.truncated:
             return "the workspace holds too many files"
-        if not done.began or (not done.ok and not done.stdout):
-            return f"find: {done.text.strip()[-200:] or f'exit {done.code}'}"
-        found = {}
-        for entry in done.stdout.decode("utf-8", "replace").split("\0"):
+        if not result.began or (not result.ok and not result.stdout):
+            return f"find: {result.text.strip()[-200:] or f'exit {result.code}'}"
+        files = {}
+        for entry in result.stdout.decode("utf-8", "replace").split("\0"):
             size, _, rest = entry.partition(" ")
             stamp = rest.split(" ", 3)
             if len(stamp) == 4 and size.isdigit():
-                found[stamp[3]] = _File(int(size), " ".join(stamp[:3]))
-        return found
+                files[stamp[3]] = _File(int(size), " ".join(stamp[:3]))
+        return files
 
     async def _read(self, path: str, file: _File) -> bytes | None:
         if file.size > FILE_BYTES:
@@ -176,7 +176,7 @@ def _bounded(text: str, most: int) -> str:
 def _quoted(name: str) -> str:
     """Returns a file name as git writes it in a diff (with git's option `core.quotePath` off): quoted, with C
     escapes, if the name has a control character, a quote or a backslash."""
-    text = _ODD_IN_NAMES.sub(lambda found: _ESCAPED.get(found[0], f"\\{ord(found[0]):03o}"), name)
+    text = _ODD_IN_NAMES.sub(lambda match: _ESCAPED.get(match[0], f"\\{ord(match[0]):03o}"), name)
     return name if text == name else f'"{text}"'
 
 
@@ -189,6 +189,5 @@ def _unified(path: str, before: str, after: str, status: str) -> list[str]:
     )
     lines = []
     for line in difflib.unified_diff(old, new, *names):
-        ended = line.endswith("\n")
-        lines.append(line if ended else f"{line}\n\\ No newline at end of file\n")
+        lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
     return lines

@@ -104,11 +104,11 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     async def _play(self, task: vf.Task, agents: vf.Agents) -> vf.Trace:
         assert isinstance(task, ResearchTask)
         spec = self._spec(task.data.task_id)
-        asked = time.monotonic()
+        start = time.monotonic()
         async with self.lease(spec) as box:
             world = self.world(spec, box)
             world.times.queue = box.queue_seconds
-            world.times.box = time.monotonic() - asked
+            world.times.box = time.monotonic() - start
             episode_id = uuid.uuid4().hex
             with Recorder(recording.folder(self.config), episode_id) as recorder:
                 episode = Episode(

@@ -70,20 +70,20 @@ class Episode:
     def __post_init__(self) -> None:
         self.world.on_validated = lambda: self._note(ends=True)
 
-    def system(self, given: str | None) -> str:
-        """Returns the system prompt: `given`, from the settings, then the action format's instructions."""
+    def system(self, text: str | None) -> str:
+        """Returns the system prompt: `text`, from the settings, then the action format's instructions."""
         if self.format is None:
-            return given or ""
+            return text or ""
         tools = self.world.tools
         extra = [self.format.optional[name] for name in (tools.settings.offered if tools else ())]
         instructions = "\n".join([self.format.instructions, *extra])
-        return "\n\n".join(part for part in (given, instructions) if part)
+        return "\n\n".join(part for part in (text, instructions) if part)
 
-    def prompt(self, given: str, max_turns: int | None) -> str:
-        """Returns the first user prompt: the task's text `given`, then the action format's opening text."""
+    def prompt(self, text: str, max_turns: int | None) -> str:
+        """Returns the first user prompt: `text`, the task's, then the action format's opening text."""
         if self.format is None:
-            return given
-        return given + self.format.opening(self.world.standing(max_turns))
+            return text
+        return text + self.format.opening(self.world.standing(max_turns))
 
     def note_call(self, seconds: float, tokens: TokenRef) -> None:
         """Stores the duration and the token counts of a model call, for the next line of the trajectory."""

@@ -19,9 +19,8 @@ from typing import IO
 from air.errors import ConfigError, InfrastructureError, boundary
 
 FILE_ENV = "AIR_BREAKER_FILE"
-_LOG = logging.getLogger(
-    "verifiers.v1.air.breaker"
-)  # verifiers' servers show what is below this name
+# verifiers' servers show the messages of loggers below their own name.
+_LOG = logging.getLogger("verifiers.v1.air.breaker")
 
 
 @dataclass
@@ -67,7 +66,7 @@ class Breaker:
             before, self._own = self._own, self._next(self._own, error)
             self._say(before, self._own)
             return self._own
-        with _held(self._file) as file:
+        with _open_locked(self._file) as file:
             before = _read(file)
             after = self._next(before, error)
             self._say(before, after)
@@ -99,8 +98,8 @@ def opened(file: Path) -> str:
     Raises ConfigError if the file cannot be used."""
     if not file.exists():
         return ""
-    with _held(file) as held:
-        return _read(held).opened
+    with _open_locked(file) as stream:
+        return _read(stream).opened
 
 
 def fresh(file: Path) -> dict[str, str]:
@@ -112,13 +111,13 @@ def fresh(file: Path) -> dict[str, str]:
     return {FILE_ENV: str(file.absolute())}
 
 
-def _held(file: Path) -> IO[str]:
+def _open_locked(file: Path) -> IO[str]:
     """Opens the breaker file, waits for its lock, and returns the open file. Closing it releases the lock."""
     with boundary(ConfigError, f"{FILE_ENV}: cannot use {file}", OSError):
-        held = file.open("a+", encoding="utf-8")
-        fcntl.flock(held, fcntl.LOCK_EX)
-        held.seek(0)
-        return held
+        stream = file.open("a+", encoding="utf-8")
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        stream.seek(0)
+        return stream
 
 
 def _read(file: IO[str]) -> _Count:

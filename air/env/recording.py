@@ -106,9 +106,9 @@ async def ended(episode: Episode, trace: vf.Trace | None) -> None:
     Raises InfrastructureError if the disk is full or the folder cannot be written."""
     where = await asyncio.to_thread(_write_trace, episode, trace)
     failed = episode.failed
-    error = None if trace is None or trace.last_error is None else trace.last_error
+    error = None if trace is None else trace.last_error
     world = episode.world
-    digest, kept = world.test_artefact
+    digest, path = world.test_artefact
     episode.recorder.write(
         "end",
         ok=not failed,
@@ -121,7 +121,7 @@ async def ended(episode: Episode, trace: vf.Trace | None) -> None:
             "score": world.test_score,
             "stderr": world.test_stderr,
             "artefact": digest,
-            "kept": kept,
+            "kept": path,
         },
         branches=None if trace is None else trace.num_branches,
         trace_file=where,
@@ -135,8 +135,8 @@ def _write_trace(episode: Episode, trace: vf.Trace | None) -> str:
     if path is None or trace is None or not episode.config.record_traces:
         return ""
     name = f"{TRACES}/{trace.id}.jsonl"
-    kept = vf.Episode(env={"id": "air"}, task=trace.task, traces=[trace], ok=trace.ok)
-    data = TypeAdapter(type(kept)).dump_json(kept, exclude_none=True)
+    episode_record = vf.Episode(env={"id": "air"}, task=trace.task, traces=[trace], ok=trace.ok)
+    data = TypeAdapter(type(episode_record)).dump_json(episode_record, exclude_none=True)
     with boundary(InfrastructureError, f"cannot record to {path.parent / name}", OSError):
         (path.parent / TRACES).mkdir(exist_ok=True)
         (path.parent / name).write_bytes(data + b"\n")

@@ -99,7 +99,7 @@ class ResearchTask(vf.Task[ResearchData]):
     ) -> dict[str, float]:
         """Returns the terms of the episode's reward by name; the reward is their sum.
         Without a runtime (in the command `vf-replay`), returns the terms that are stored in the trace."""
-        return dict(_noted(trace)["terms"]) if runtime is None else episode_of(runtime).rewards
+        return dict(_summary(trace)["terms"]) if runtime is None else episode_of(runtime).rewards
 
     @vf.metric
     async def facts(
@@ -107,19 +107,19 @@ class ResearchTask(vf.Task[ResearchData]):
     ) -> dict[str, float]:
         """Returns the scores, counts and times of the episode by name.
         Without a runtime (in the command `vf-replay`), returns the values that are stored in the trace."""
-        return dict(_noted(trace)["metrics"]) if runtime is None else episode_of(runtime).metrics
+        return dict(_summary(trace)["metrics"]) if runtime is None else episode_of(runtime).metrics
 
 
-def _noted(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
+def _summary(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
     """Returns the summary (scores, reward terms, …) that `Episode.summary` stored in a finished trace.
     Raises UsageError if there is none, because the episode failed or an older version of air ran it."""
-    noted = trace.info.get("air", {})
-    if "terms" not in noted:
+    summary = trace.info.get("air", {})
+    if "terms" not in summary:
         raise UsageError(
             f"trace {trace.id} has no rewards of air",
             remedy="play it again: it failed, or an older air made it",
         )
-    return dict(noted)
+    return dict(summary)
 
 
 def _harness_id(trace: vf.Trace[Any, Any, Any]) -> str:

@@ -77,11 +77,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         return ProgramResult(exit_code=0, stdout="", stderr="")
 
     async def _play(
-        self,
-        episode: Episode,
-        model: _Model,
-        data: vf.TaskData,
-        trace: vf.Trace[Any, Any, Any],
+        self, episode: Episode, model: _Model, data: vf.TaskData, trace: vf.Trace[Any, Any, Any]
     ) -> None:
         max_turns = trace.agent.config.max_turns
         tokens = await asyncio.to_thread(counter_for, self.config.tokenizer)

@@ -118,10 +118,10 @@ class Gateway:
         with exit code 0 if the episode ended first. Raises InfrastructureError if a grading failed."""
         began = time.monotonic()
         running = asyncio.ensure_future(program)
-        ended = [asyncio.create_task(self._ended.wait()), asyncio.create_task(self._stopped())]
+        end_events = [asyncio.create_task(self._ended.wait()), asyncio.create_task(self._stopped())]
         try:
             done, _ = await asyncio.wait(
-                [running, *ended], timeout=self._left(), return_when=asyncio.FIRST_COMPLETED
+                [running, *end_events], timeout=self._left(), return_when=asyncio.FIRST_COMPLETED
             )
             self._over = True
             if not done and self._trace is not None:
@@ -135,7 +135,7 @@ class Gateway:
             return self._result(running)
         finally:
             self._over = True
-            await self._cancel(running, *ended)
+            await self._cancel(running, *end_events)
             self._close(time.monotonic() - began)
 
     def _left(self) -> float:
@@ -220,9 +220,8 @@ class Gateway:
             finally:
                 self._asking = None
         if answer is None:
-            await (
-                asyncio.Event().wait()
-            )  # waits until the box is closed, so that the agent is not shown the failure
+            # Waits until the box is closed, so that the agent is not shown the failure.
+            await asyncio.Event().wait()
         else:
             writer.write(answer)
 

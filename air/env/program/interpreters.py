@@ -48,29 +48,29 @@ def requirements(script: str) -> list[str]:
     return [str(one) for one in header.get("dependencies", [])]
 
 
-async def interpreter(box: Box, wanted: list[str]) -> str:
-    """Returns the path of the first Python interpreter in `box` that has all packages in `wanted`.
+async def interpreter(box: Box, packages: list[str]) -> str:
+    """Returns the path of the first Python interpreter in `box` that has all of `packages`.
     Raises MissingError if there is none, BoxStartError after a timeout, BoxDiedError if the box is gone."""
     own = box.isolation == "process"
     places = shlex.quote(sys.executable) if own else ENVIRONMENTS
-    argv = ["sh", "-c", _TRY.format(places), "sh", _LOOK, *wanted]
+    argv = ["sh", "-c", _TRY.format(places), "sh", _LOOK, *packages]
     result = await box.exec(argv, timeout=LOOK_SECONDS)
     if result.ok:
         return result.stdout.decode().strip().splitlines()[-1]
     if result.timed_out:
         raise BoxStartError(
-            f"looking for {', '.join(wanted)} in a box took over {LOOK_SECONDS:g} s"
+            f"looking for {', '.join(packages)} in a box took over {LOOK_SECONDS:g} s"
         )
     lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
     if own:
         raise MissingError(
-            f"this Python lacks packages of the harness: {lines[-1] if lines else wanted}",
+            f"this Python lacks packages of the harness: {lines[-1] if lines else packages}",
             where="env.agent.harness.id",
             remedy="install it beside air, or play in containers",
         )
     raise MissingError(
         f"no environment of image {box.spec.image} has the packages of the harness: "
-        + ("; ".join(lines) if "(it has" in result.text else ", ".join(wanted)),
+        + ("; ".join(lines) if "(it has" in result.text else ", ".join(packages)),
         where="env.agent.harness.id",
         remedy='run `air images build harness` and set env.image = "air-harness"; '
         "its `*.txt` must name the packages that this verifiers needs",

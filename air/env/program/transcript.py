@@ -65,8 +65,8 @@ def action(message: Any) -> str | None:
 
 def _command(name: str, arguments: str) -> str:
     try:
-        given = json.loads(arguments)
+        values = json.loads(arguments)
     except ValueError:
-        given = None
-    command = given.get("command") if isinstance(given, dict) else None
+        values = None
+    command = values.get("command") if isinstance(values, dict) else None
     return command if isinstance(command, str) else f"{name} {arguments}"

@@ -71,8 +71,8 @@ class _Lent:
         data = script.encode() if isinstance(script, str) else script
         path = self.box.path(f"/tmp/vf-scripts/{hashlib.sha256(data).hexdigest()}.py")
         if path not in self.prepared:
-            wanted = interpreters.requirements(data.decode())
-            self.prepared[path] = await interpreters.interpreter(self.box, wanted)
+            packages = interpreters.requirements(data.decode())
+            self.prepared[path] = await interpreters.interpreter(self.box, packages)
             await self.write(path, data)
         return [self.prepared[path], path]
 

@@ -26,14 +26,7 @@ from air.env.config import AirTasksetConfig, ResearchEnvConfig
 from air.env.episode import Episode
 from air.errors import BoxDiedError, BoxFileError, ConfigError, UsageError, boundary
 from air.rewards.delta import DeltaReward
-from air.sandbox.contract.box import (
-    MAX_OUTPUT,
-    Box,
-    BoxSpec,
-    Command,
-    ExecResult,
-    Snapshot,
-)
+from air.sandbox.contract.box import MAX_OUTPUT, Box, BoxSpec, Command, ExecResult, Snapshot
 from air.sandbox.contract.kinds import OF_RUNTIME
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.wire import archive, folders
@@ -161,8 +154,8 @@ class VerifiersBox(Box):
 
 
 def _packed(source: Path) -> bytes:
-    held = io.BytesIO()
-    with tarfile.open(fileobj=held, mode="w") as tar:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
         for entry in folders.below(source):
             member = tarfile.TarInfo(entry.path or ".")
             member.type = tarfile.DIRTYPE if entry.folder else tarfile.REGTYPE
@@ -173,7 +166,7 @@ def _packed(source: Path) -> bytes:
             with folders.opened(entry.source) as file:
                 member.size = os.fstat(file.fileno()).st_size
                 tar.addfile(member, file)
-    return held.getvalue()
+    return buffer.getvalue()
 
 
 @dataclass(kw_only=True)

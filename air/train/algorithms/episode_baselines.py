@@ -45,10 +45,10 @@ def reward_to_go(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
     For each turn, `estimator` gets the sum of the rewards that each episode earned from that turn on. Raises
     ValueError if a reward is not finite."""
     longest = max((len(parts) for parts in rewards if parts is not None), default=0)
-    found: list[list[float]] = [[] for _ in rewards]
+    result: list[list[float]] = [[] for _ in rewards]
     for turn in range(longest):
-        left = [None if parts is None else math.fsum(parts[turn:]) for parts in rewards]
-        for parts, advantages, advantage in zip(rewards, found, estimator(left), strict=True):
+        sums = [None if parts is None else math.fsum(parts[turn:]) for parts in rewards]
+        for parts, advantages, advantage in zip(rewards, result, estimator(sums), strict=True):
             if parts is not None and turn < len(parts):
                 advantages.append(advantage)
-    return found
+    return result

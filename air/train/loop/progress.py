@@ -143,15 +143,9 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     for name in ("baseline", "first ¼", "best", "last ¼", "best", "reward"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(
-            row["task"],
-            number(row["baseline"], ".3f"),
-            number(row["first_mean"], ".3f"),
-            number(row["first_best"], ".3f"),
-            number(row["last_mean"], ".3f"),
-            number(row["last_best"], ".3f"),
-            f"{number(row['first_reward'], '+.2f')} → {number(row['last_reward'], '+.2f')}",
-        )
+        scores = ("baseline", "first_mean", "first_best", "last_mean", "last_best")
+        reward = f"{number(row['first_reward'], '+.2f')} → {number(row['last_reward'], '+.2f')}"
+        table.add_row(row["task"], *(number(row[name]) for name in scores), reward)
     Console(file=console.file, width=WIDE).print(table)
 
 

@@ -106,12 +106,7 @@ class Source:
 
 
 def context(
-    policy: Policy,
-    url: str,
-    *,
-    temperature: float,
-    max_tokens: int | None,
-    renderer: Any = None,
+    policy: Policy, url: str, *, temperature: float, max_tokens: int | None, renderer: Any = None
 ) -> vf.ModelContext:
     """Returns verifiers' `ModelContext` (model, client and sampling) for the server of `policy` at `url`.
     The client sends and receives token ids. `renderer` is a config of the package `renderers`, which turns
@@ -182,14 +177,14 @@ def prompts(
     cycles = [itertools.cycle(source.tasks) for source in sources]
     ratios = [source.ratio for source in sources]
     for step in itertools.count(1):
-        chosen: list[Prompt] = []
+        batch: list[Prompt] = []
         remaining = episodes
         while remaining > 0:
             number = rng.choices(range(len(sources)), ratios)[0]
-            chosen.append((sources[number], next(cycles[number])))
+            batch.append((sources[number], next(cycles[number])))
             remaining -= sources[number].group_size
         if step > after:
-            yield chosen
+            yield batch
 
 
 async def play_group(

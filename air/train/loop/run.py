@@ -129,8 +129,8 @@ class EmbeddedRun:
 
     def _choose(self) -> Choice:
         envs = [s.env for s in self.config.orchestrator.train.source]
-        named = [g for e in envs if isinstance(e, ResearchEnvConfig) for g in e.inference_gpus]
-        return choose_server.choose(self.config.embedded.inference, list(dict.fromkeys(named)))
+        names = [g for e in envs if isinstance(e, ResearchEnvConfig) for g in e.inference_gpus]
+        return choose_server.choose(self.config.embedded.inference, list(dict.fromkeys(names)))
 
     def _trainer(self, model: Policy) -> Trainer:
         return Trainer(
@@ -170,20 +170,20 @@ class EmbeddedRun:
 
     async def _steps(self, resources: Resources) -> None:
         size, seed = self.config.orchestrator.batch_size, self.config.embedded.seed
-        drawn = prompts(resources.sources, size, seed, after=self._done)
+        batches = prompts(resources.sources, size, seed, after=self._done)
         try:
             for step in range(self._done + 1, self.config.max_steps + 1):
-                await self._step(step, next(drawn), resources)
+                await self._step(step, next(batches), resources)
         except InferenceError as error:
             raise InferenceError(f"{error}; {self.how_to_resume}") from error
         finally:
             self._save(resources, final=True)
 
-    async def _step(self, step: int, drawn: Sequence[Prompt], resources: Resources) -> None:
+    async def _step(self, step: int, batch: Sequence[Prompt], resources: Resources) -> None:
         began = time.monotonic()
         await asyncio.to_thread(self._update_server, resources.server)
         updated = time.monotonic()
-        groups = await self._play(step, drawn, resources)
+        groups = await self._play(step, batch, resources)
         played = time.monotonic()
         # A server that is gone stops the run before the weights change.
         await asyncio.to_thread(resources.server.ready)
@@ -213,8 +213,8 @@ class EmbeddedRun:
             self._served = self._done
         server.ready()
 
-    async def _play(self, step: int, drawn: Sequence[Prompt], resources: Resources) -> list[Group]:
-        self.progress.phase(f"step {step}", sum(source.group_size for source, _ in drawn))
+    async def _play(self, step: int, batch: Sequence[Prompt], resources: Resources) -> list[Group]:
+        self.progress.phase(f"step {step}", sum(source.group_size for source, _ in batch))
         sampling = self.config.orchestrator.train.sampling
         ctx = context(
             resources.policy,
@@ -224,7 +224,7 @@ class EmbeddedRun:
             renderer=self.config.orchestrator.renderer,
         )
         tick = self.progress.episode
-        return await together([play_group(*prompt, ctx, lambda _: tick()) for prompt in drawn])
+        return await together([play_group(*prompt, ctx, lambda _: tick()) for prompt in batch])
 
     def _count_failures(self, rollouts: Sequence[Rollout]) -> None:
         failures = [r.error for r in rollouts if not r.ok]

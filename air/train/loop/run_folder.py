@@ -53,15 +53,15 @@ def start_from(config: RunConfig) -> Path | None:
                 remedy="give another --run.name, or --resume to continue it",
             )
         return None
-    there = steps(root)
-    if not there or (resume.step is not None and resume.step not in there):
-        known = ", ".join(map(str, there)) or "none"
+    checkpoints = steps(root)
+    if not checkpoints or (resume.step is not None and resume.step not in checkpoints):
+        known = ", ".join(map(str, checkpoints)) or "none"
         raise MissingError(
             f"no checkpoint to resume from (there: {known})",
             where=str(root),
             remedy="check run.name and resume.step",
         )
-    return step_folder(root, resume.step or there[-1])
+    return step_folder(root, resume.step or checkpoints[-1])
 
 
 @contextmanager

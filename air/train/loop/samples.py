@@ -42,12 +42,12 @@ def turns(trace: Any) -> list[Part]:
     if not replies:
         return [Part(trace, frozenset(), float(trace.reward))]
     earned = dict.fromkeys(replies, 0.0)
-    placed = 0.0
+    total = 0.0
     for payment in trace.info.get("air", {}).get("paid", []):
         value = sum(payment["terms"].values())
         earned[max((i for i in replies if i < payment["nodes"]), default=replies[0])] += value
-        placed += value
-    earned[replies[-1]] += float(trace.reward) - placed
+        total += value
+    earned[replies[-1]] += float(trace.reward) - total
     return [Part(trace, frozenset([index]), reward) for index, reward in earned.items()]
 
 

@@ -76,9 +76,9 @@ def _writing(root: Path, unfinished: Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
         earlier = steps(root) if os.access(root, os.R_OK) else []
-        kept = f"; the checkpoint of step {earlier[-1]} is intact" if earlier else ""
+        note = f"; the checkpoint of step {earlier[-1]} is intact" if earlier else ""
         raise UsageError(
-            f"the checkpoint could not be written ({error}){kept}",
+            f"the checkpoint could not be written ({error}){note}",
             where=str(root),
             remedy="free some space, or choose another output_dir, and resume",
         ) from error

@@ -176,12 +176,12 @@ def load(name_or_path: str | Path, *, dtype: str = "float32", device: str = "cpu
 def _no_progress_bars() -> Iterator[None]:
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 

@@ -132,7 +132,7 @@ def train_sft(
     batches = _batches(data, config)
     epoch = 0
     for step in range(1, config.max_steps + 1):
-        begun = time.perf_counter()
+        step_start = time.perf_counter()
         epoch, batch = next(batches)
         lr = learning_rate(step - 1, config.optim.lr, config.scheduler, config.max_steps)
         for settings in stepper.param_groups:
@@ -145,7 +145,7 @@ def train_sft(
             "grad_norm": update(stepper, parameters, config.optim),
             "tokens": float(tokens),
             "train_tokens": float(sum(len(e.token_ids) for e in batch)),
-            "seconds": time.perf_counter() - begun,
+            "seconds": time.perf_counter() - step_start,
         }
         last = step == config.max_steps
         if config.val and unseen and (last or step % config.val.interval == 0):
@@ -173,8 +173,8 @@ def _examples(
 ) -> tuple[list[Example], int]:
     renderer = policy.renderer()
     whole = [tokenize(renderer, policy.tokenizer, messages) for messages in conversations]
-    kept = [e for e in (example.cut(seq_len) for example in whole) if any(e.mask)]
-    return kept, sum(len(example.token_ids) > seq_len for example in whole)
+    usable = [e for e in (example.cut(seq_len) for example in whole) if any(e.mask)]
+    return usable, sum(len(example.token_ids) > seq_len for example in whole)
 
 
 def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, list[Example]]]:

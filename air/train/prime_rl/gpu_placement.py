@@ -13,7 +13,7 @@ from air.sandbox.pool.gpus import Gpu, Wanted, listed, select
 
 
 @dataclass(frozen=True)
-class Wish:
+class GpuRequest:
     """The settings in a prime-rl run file (TOML) that say which GPUs a run gets."""
 
     num_infer: int
@@ -35,7 +35,7 @@ class Placement:
     inference: tuple[Gpu, ...]
     trainer: tuple[Gpu, ...]
     boxes: tuple[Gpu, ...]
-    left: tuple[Gpu, ...]
+    unused: tuple[Gpu, ...]
     """The GPUs that the run does not use."""
     visible: tuple[Gpu, ...]
     """The GPUs that prime-rl can see, in its own order."""
@@ -51,7 +51,7 @@ class Placement:
             "inference": self.inference,
             "trainer": self.trainer,
             "boxes": self.boxes,
-            "left alone": self.left,
+            "left alone": self.unused,
         }
         return [f"{who:<11}{_indices(gpus)}" for who, gpus in rows.items()]
 
@@ -62,70 +62,70 @@ def assumed(count: int) -> list[Gpu]:
 
 
 def place(
-    wish: Wish,
-    found: Sequence[Gpu],
+    request: GpuRequest,
+    gpus: Sequence[Gpu],
     *,
-    given: Sequence[str] | None = None,
+    flag_gpus: Sequence[str] | None = None,
     visible: Sequence[str] | None = None,
 ) -> Placement:
-    """Assigns the GPUs of a machine, `found`, to inference, the trainer and the boxes.
+    """Assigns the GPUs of a machine, `gpus`, to inference, the trainer and the boxes.
 
-    prime-rl sees `given`, the GPUs of the flag `--gpus` (a GPU named twice is shared), else those of the run
+    prime-rl sees `flag_gpus`, from the flag `--gpus` (a GPU named twice is shared), else those of the run
     file, else `visible`, the GPUs in `CUDA_VISIBLE_DEVICES`. None: the flag or the variable is not set.
     Raises ConfigError if there are too few GPUs; a named GPU does not exist; `--gpus` and the run file name
     different GPUs; or a box would get a GPU that inference or the trainer uses.
     """
-    shown = _visible(wish, found, given, visible)
-    need = wish.num_infer + wish.num_train
-    if len(shown) < need:
+    devices = _visible(request, gpus, flag_gpus, visible)
+    need = request.num_infer + request.num_train
+    if len(devices) < need:
         raise ConfigError(
-            f"inference takes {wish.num_infer} GPUs and the trainer {wish.num_train}, but prime-rl sees "
-            f"{len(shown)}: {_indices(shown)}",
+            f"inference takes {request.num_infer} GPUs and the trainer {request.num_train}, but prime-rl "
+            f"sees {len(devices)}: {_indices(devices)}",
             where="deployment",
             remedy=f"change num_infer_gpus and num_train_gpus, or name {need} with --gpus",
         )
-    inference, trainer = shown[: wish.num_infer], shown[wish.num_infer : need]
-    _agree(select(wish.inference, found, where="inference_gpus"), inference, "inference_gpus")
-    _agree(select(wish.trainer, found, where="trainer_gpus"), trainer, "trainer_gpus")
+    inference, trainer = devices[: request.num_infer], devices[request.num_infer : need]
+    _agree(select(request.inference, gpus, where="inference_gpus"), inference, "inference_gpus")
+    _agree(select(request.trainer, gpus, where="trainer_gpus"), trainer, "trainer_gpus")
     boxes: list[Gpu] = []
-    for wanted in wish.boxes:
-        boxes += _auto(wish, shown[need:]) if wanted == "auto" else select(wanted, found)
-    taken = {*inference, *trainer}
-    placed = Placement(
+    for setting in request.boxes:
+        boxes += _auto(request, devices[need:]) if setting == "auto" else select(setting, gpus)
+    run_gpus = {*inference, *trainer}
+    placement = Placement(
         tuple(inference),
         tuple(trainer),
         tuple(dict.fromkeys(boxes)),
-        tuple(gpu for gpu in found if gpu not in taken | set(boxes)),
-        tuple(shown),
+        tuple(gpu for gpu in gpus if gpu not in run_gpus | set(boxes)),
+        tuple(devices),
     )
-    twice = [gpu for gpu in placed.boxes if gpu in taken]
-    if twice:
+    conflicts = [gpu for gpu in placement.boxes if gpu in run_gpus]
+    if conflicts:
         raise ConfigError(
-            f"the boxes' GPU {_indices(twice)} is the run's own ({'; '.join(placed.lines())})",
+            f"the boxes' GPU {_indices(conflicts)} is the run's own ({'; '.join(placement.lines())})",
             where="gpus",
-            remedy=f"give the boxes others; nobody has: {_indices(placed.left)}",
+            remedy=f"give the boxes others; nobody has: {_indices(placement.unused)}",
         )
-    return placed
+    return placement
 
 
 def _visible(
-    wish: Wish,
-    found: Sequence[Gpu],
-    given: Sequence[str] | None,
+    request: GpuRequest,
+    gpus: Sequence[Gpu],
+    flag_gpus: Sequence[str] | None,
     visible: Sequence[str] | None,
 ) -> list[Gpu]:
-    if given is not None:
-        return [select([name], found, where="--gpus")[0] for name in given]
-    if wish.inference or wish.trainer:
+    if flag_gpus is not None:
+        return [select([name], gpus, where="--gpus")[0] for name in flag_gpus]
+    if request.inference or request.trainer:
         return [
-            *select(wish.inference, found, where="inference_gpus"),
-            *select(wish.trainer, found, where="trainer_gpus"),
+            *select(request.inference, gpus, where="inference_gpus"),
+            *select(request.trainer, gpus, where="trainer_gpus"),
         ]
     if visible is not None:
-        return [select([name], found, where="CUDA_VISIBLE_DEVICES")[0] for name in visible]
-    named = [name for wanted in wish.boxes if wanted != "auto" for name in wanted]
-    theirs = set(select(list(dict.fromkeys(named)), found))
-    return [gpu for gpu in found if gpu not in theirs]
+        return [select([name], gpus, where="CUDA_VISIBLE_DEVICES")[0] for name in visible]
+    names = [name for setting in request.boxes if setting != "auto" for name in setting]
+    box_gpus = set(select(list(dict.fromkeys(names)), gpus))
+    return [gpu for gpu in gpus if gpu not in box_gpus]
 
 
 def _agree(declared: Sequence[Gpu], actual: Sequence[Gpu], where: str) -> None:
@@ -137,11 +137,11 @@ def _agree(declared: Sequence[Gpu], actual: Sequence[Gpu], where: str) -> None:
         )
 
 
-def _auto(wish: Wish, rest: Sequence[Gpu]) -> list[Gpu]:
+def _auto(request: GpuRequest, rest: Sequence[Gpu]) -> list[Gpu]:
     """Returns the boxes' GPUs for `gpus = "auto"`: all GPUs that inference and the trainer leave.
     Raises ConfigError if there are none, or if the run file does not name the GPUs of inference and the
     trainer: the process that starts boxes knows only the run file."""
-    if not (wish.inference and wish.trainer):
+    if not (request.inference and request.trainer):
         problem = '"auto" would take those of vLLM and the trainer'
         remedy = "say inference_gpus and trainer_gpus, or name the boxes' own"
     elif not rest:

@@ -83,10 +83,10 @@ def interpreter() -> Path | None:
     If `AIR_PRIME_RL` names an interpreter, or a checkout of prime-rl with a `.venv`, this one is started to
     look for prime-rl and air, and MissingError is raised if it lacks either. Otherwise only this one counts.
     """
-    named = os.environ.get(PLACE_ENV, "")
-    if not named:
+    setting = os.environ.get(PLACE_ENV, "")
+    if not setting:
         return Path(sys.executable) if _has_it_here() else None
-    place = Path(named).expanduser().absolute()
+    place = Path(setting).expanduser().absolute()
     python = place / ".venv" / "bin" / "python" if place.is_dir() else place
     if not os.access(python, os.X_OK) or python.is_dir():
         raise MissingError(
@@ -94,11 +94,11 @@ def interpreter() -> Path | None:
             where=PLACE_ENV,
             remedy="name a checkout that has a .venv",
         )
-    done = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, check=False)
+    result = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, check=False)
     try:
-        has: dict[str, bool] = json.loads(done.stdout)
+        has: dict[str, bool] = json.loads(result.stdout)
     except ValueError:
-        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        last = (result.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise MissingError(f"{python} does not run: {last}", where=PLACE_ENV) from None
     for name, remedy in (
         ("prime_rl", "install prime-rl there"),
@@ -109,31 +109,30 @@ def interpreter() -> Path | None:
     return python
 
 
-def make_plan(sources: Sources, given: Sequence[str] | None) -> Plan:
+def make_plan(sources: Sources, flag_gpus: Sequence[str] | None) -> Plan:
     """Checks a run file of prime-rl and returns the plan of the run: its GPUs, boxes and duration.
 
-    `given` are the GPUs of the flag `--gpus`; None: the run file or `CUDA_VISIBLE_DEVICES` names the GPUs.
+    `flag_gpus` come from the flag `--gpus`; None: the run file or `CUDA_VISIBLE_DEVICES` names the GPUs.
     Raises ConfigError if the run file is wrong, GPUs cannot be assigned, an episode could never start, the
     run would take far too long, or most episodes would end too late and be dropped. Raises MissingError if a
     task or a SLURM template does not exist.
     """
     view = run_file_view.read(sources)
-    placed, found = None, gpus.inventory()
+    placement, inventory = None, gpus.inventory()
     if view.slurm is None:
-        wish = run_file_view.wish(view)
-        placed = gpu_placement.place(
-            wish,
-            found or gpu_placement.assumed(view.deployment.gpus_per_node),
-            given=given,
-            visible=run_file_view.visible_devices() if found else None,
+        placement = gpu_placement.place(
+            run_file_view.gpu_request(view),
+            inventory or gpu_placement.assumed(view.deployment.gpus_per_node),
+            flag_gpus=flag_gpus,
+            visible=run_file_view.visible_devices() if inventory else None,
         )
-        _check_sharing(view, placed)
+        _check_sharing(view, placement)
     else:
         _check_template(view.slurm)
-    asked = load.of_prime(view, boxes=None if placed is None else len(placed.boxes))
-    if reason := throughput.impossible(asked):
+    inputs = load.of_prime(view, boxes=None if placement is None else len(placement.boxes))
+    if reason := throughput.impossible(inputs):
         raise ConfigError(reason, where="plan")
-    plan = Plan(view, placed, bool(found), throughput.plan(asked))
+    plan = Plan(view, placement, bool(inventory), throughput.plan(inputs))
     if reason := plan.load.absurd():
         raise ConfigError(reason, where="plan")
     return plan
@@ -209,7 +208,8 @@ def supervise(
                 ending = ending or time.monotonic()
             if ending and time.monotonic() - ending > grace:
                 os.killpg(child.pid, signal.SIGKILL)
-            _wait(child)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=0.5)
     finally:
         _end_group(child)
         for number, handler in before.items():
@@ -219,11 +219,6 @@ def supervise(
     if reason:
         return 1
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
-
-
-def _wait(child: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(timeout=0.5)
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
@@ -240,10 +235,10 @@ def _has_it_here() -> bool:
         return False
 
 
-def _check_sharing(view: run_file_view.PrimeView, placed: gpu_placement.Placement) -> None:
-    if placed.shared and view.broadcast != "filesystem":
+def _check_sharing(view: run_file_view.PrimeView, placement: gpu_placement.Placement) -> None:
+    if placement.shared and view.broadcast != "filesystem":
         raise ConfigError(
-            f"vLLM and the trainer share a GPU ({'; '.join(placed.lines())}), and weights would go by "
+            f"vLLM and the trainer share a GPU ({'; '.join(placement.lines())}), and weights would go by "
             f"{view.broadcast}, which takes two",
             where="weight_broadcast",
             remedy='[weight_broadcast] type = "filesystem", or GPUs of their own',

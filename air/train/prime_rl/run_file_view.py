@@ -18,7 +18,7 @@ from air.errors import ConfigError
 from air.train.config.env_source import EnvSource
 from air.train.config.overrides import Sources
 from air.train.prime_rl import schema
-from air.train.prime_rl.gpu_placement import Wish
+from air.train.prime_rl.gpu_placement import GpuRequest
 
 
 class _Part(BaseModel):
@@ -154,8 +154,8 @@ def read(sources: Sources) -> PrimeView:
     """Checks a run file of prime-rl, and returns the keys of the file that air reads.
     Raises ConfigError, which names file and key, if prime-rl does not know a key or does not accept a value's
     type, a setting of an environment cannot be used, or two limits contradict each other."""
-    shown = str(sources.files[-1]) if sources.files else "command line"
-    schema.check(sources.data, "rl", where=shown)
+    where = str(sources.files[-1]) if sources.files else "command line"
+    schema.check(sources.data, "rl", where=where)
     try:
         view = PrimeView.model_validate(sources.data)
         for source in view.orchestrator.train.source:
@@ -164,17 +164,17 @@ def read(sources: Sources) -> PrimeView:
         bad = first_bad_key(error, sources.data)
         message = f"`{bad.name}`: no such key; check its spelling" if bad.unknown else bad.message
         raise ConfigError(message, where=sources.where(bad.path)) from None
-    _check_lengths(view, shown)
+    _check_lengths(view, where)
     return view
 
 
-def wish(view: PrimeView) -> Wish:
+def gpu_request(view: PrimeView) -> GpuRequest:
     """Returns the settings in a run file that say which GPUs of this machine the run gets.
     Raises ConfigError if two sources of prompts name different GPUs for inference, or for the trainer.
     Sources whose episodes run on another machine are left out."""
     here = [s.env for s in view.sources if not s.elsewhere]
     envs = [env for env in here if isinstance(env, ResearchEnvConfig)]
-    return Wish(
+    return GpuRequest(
         num_infer=view.deployment.num_infer_gpus if view.inference is not None else 0,
         num_train=view.deployment.num_train_gpus,
         inference=_same("inference_gpus", [env.inference_gpus for env in envs]),

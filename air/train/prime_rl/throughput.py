@@ -219,8 +219,8 @@ def workers(*, most: int | None, multiplex: int, in_flight: int) -> int:
     """Returns the number of worker processes, at most `most`, that prime-rl starts for one source of prompts.
     All processes run `in_flight` episodes together, and one process at most `multiplex`. prime-rl starts one
     more when every process runs 90 % of `multiplex` episodes."""
-    wanted = max(1, math.ceil(in_flight / (0.9 * multiplex)))
-    return wanted if most is None else min(wanted, most)
+    processes = max(1, math.ceil(in_flight / (0.9 * multiplex)))
+    return processes if most is None else min(processes, most)
 
 
 def _streams(load: Load) -> list[_Stream]:

@@ -95,25 +95,26 @@ def _source(
 ) -> Source:
     if not isinstance(env, ResearchEnvConfig):
         return Source(name, (Task(name, 3600.0),), ratio, group_size, elsewhere=elsewhere)
-    chosen = env.taskset
+    taskset = env.taskset
     specs = [
-        tasks.load(task, chosen.task_roots, mlgym_root=chosen.mlgym_root) for task in chosen.tasks
+        tasks.load(task, taskset.task_roots, mlgym_root=taskset.mlgym_root)
+        for task in taskset.tasks
     ]
-    kept = max(spec.grader.gpus for spec in specs)
+    grader_gpus = max(spec.grader.gpus for spec in specs)
     return Source(
         name,
         tuple(Task(spec.id, env.episode_seconds(spec), spec.gpus) for spec in specs),
         ratio,
         group_size,
         boxes=processes * env.max_boxes,
-        gpus=_names(env, auto, kept),
+        gpus=_names(env, auto, grader_gpus),
         slots_per_gpu=env.slots_per_gpu,
         elsewhere=elsewhere,
     )
 
 
-def _names(env: ResearchEnvConfig, auto: int | None, kept: int) -> tuple[str, ...] | None:
-    """Returns the GPUs that agents' boxes can use, without `kept` GPUs for graders; None if unknown.
+def _names(env: ResearchEnvConfig, auto: int | None, grader_gpus: int) -> tuple[str, ...] | None:
+    """Returns the GPUs that agents' boxes can use, without `grader_gpus` GPUs for graders; None if unknown.
     `auto` is the number of GPUs for boxes if `env.gpus` is "auto" (None: unknown)."""
     if env.gpus == "auto":
         if auto is None:
@@ -121,7 +122,7 @@ def _names(env: ResearchEnvConfig, auto: int | None, kept: int) -> tuple[str, ..
         names = [f"auto {number}" for number in range(auto)]
     else:
         names = list(env.gpus)
-    return tuple(names[: max(0, len(names) - kept)])
+    return tuple(names[: max(0, len(names) - grader_gpus)])
 
 
 def _auto(env: vf.EnvConfig) -> int:

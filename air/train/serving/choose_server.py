@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -43,12 +44,14 @@ class Server(Protocol):
         """Makes the server load the policy's present weights, and returns the number of their version."""
 
 
+@dataclass(frozen=True)
 class Choice:
     """The inference server that was chosen for a run, with the reason.
-    Without `installed`, it is air's own server; without `gpu`, vLLM runs on the CPU."""
+    Without `vllm`, it is air's own server; without `gpu`, vLLM runs on the CPU."""
 
-    def __init__(self, installed: Vllm | None, gpu: gpus.Gpu | None, reason: str) -> None:
-        self.vllm, self.gpu, self.reason = installed, gpu, reason
+    vllm: Vllm | None
+    gpu: gpus.Gpu | None
+    reason: str
 
     @property
     def name(self) -> Literal["vllm", "transformers"]:
@@ -58,25 +61,22 @@ class Choice:
     def __str__(self) -> str:
         if self.vllm is None:
             return f"inference: transformers, in this process ({self.reason})"
-        return f"inference: {self.vllm} on {self._device} ({self.reason})"
-
-    @property
-    def _device(self) -> str:
-        return "the CPU" if self.gpu is None else f"GPU {self.gpu}"
+        device = "the CPU" if self.gpu is None else f"GPU {self.gpu}"
+        return f"inference: {self.vllm} on {device} ({self.reason})"
 
 
-def choose(setting: Inference, wanted: Sequence[str] = ()) -> Choice:
+def choose(setting: Inference, names: Sequence[str] = ()) -> Choice:
     """Returns which inference server a run uses, without starting it.
 
     `auto` is vLLM if it is installed and can use a GPU, otherwise air's own server. vLLM gets the first GPU
-    of `wanted`, or the first visible GPU. Raises MissingError if `setting` is vLLM, which is not installed,
+    of `names`, or the first visible GPU. Raises MissingError if `setting` is vLLM, which is not installed,
     or if `AIR_VLLM_PYTHON` is wrong. Raises UsageError if `setting` is vLLM, and the installed build needs a
-    GPU that this machine lacks. Raises ConfigError if the machine lacks a GPU of `wanted`.
+    GPU that this machine lacks. Raises ConfigError if the machine lacks a GPU of `names`.
     """
     if setting == "transformers":
         return Choice(None, None, "as asked")
-    found = locate.find()
-    if found is None:
+    vllm = locate.find()
+    if vllm is None:
         if setting == "vllm":
             raise MissingError(
                 "vLLM is not installed",
@@ -84,30 +84,30 @@ def choose(setting: Inference, wanted: Sequence[str] = ()) -> Choice:
                 remedy=f"`make vllm` installs it, or {locate.PYTHON_ENV} names an interpreter with it",
             )
         return Choice(None, None, "vLLM is not installed")
-    if found.cpu:
+    if vllm.cpu:
         if setting == "vllm":
-            return Choice(found, None, "as asked")
-        return Choice(None, None, f"{found} is installed; --inference vllm uses it")
-    gpu = _gpu(wanted)
+            return Choice(vllm, None, "as asked")
+        return Choice(None, None, f"{vllm} is installed; --inference vllm uses it")
+    gpu = _gpu(names)
     if gpu is not None:
         return Choice(
-            found, gpu, "as asked" if setting == "vllm" else "installed, and a GPU is there"
+            vllm, gpu, "as asked" if setting == "vllm" else "installed, and a GPU is there"
         )
     if setting == "vllm":
         raise UsageError(
-            f"{found} needs an NVIDIA GPU and none is to be seen",
-            where=str(found.python),
+            f"{vllm} needs an NVIDIA GPU and none is to be seen",
+            where=str(vllm.python),
             remedy="install the CPU build (`make vllm`), or leave CUDA_VISIBLE_DEVICES one",
         )
-    return Choice(None, None, f"{found} is installed, but no GPU is to be seen")
+    return Choice(None, None, f"{vllm} is installed, but no GPU is to be seen")
 
 
-def _gpu(wanted: Sequence[str]) -> gpus.Gpu | None:
-    there = gpus.inventory()
-    if wanted:
-        return gpus.select(wanted, there, where="inference_gpus")[0]
+def _gpu(names: Sequence[str]) -> gpus.Gpu | None:
+    inventory = gpus.inventory()
+    if names:
+        return gpus.select(names, inventory, where="inference_gpus")[0]
     try:
-        return gpus.select("auto", there)[0]
+        return gpus.select("auto", inventory)[0]
     except ConfigError:  # no GPU is visible
         return None
 

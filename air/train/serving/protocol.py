@@ -87,9 +87,9 @@ def sampling_params(
         )
     if any(type(i) is not int or not 0 <= i < limits.vocab_size for i in prompt):
         raise BadRequest(f"token ids must be integers from 0 to {limits.vocab_size - 1}")
-    wanted = fields.get("max_completion_tokens")
-    if wanted is None:
-        wanted = fields.get("max_tokens")
+    limit = fields.get("max_completion_tokens")
+    if limit is None:
+        limit = fields.get("max_tokens")
     stops = fields.get("stop_token_ids") or []
     if not isinstance(stops, list) or any(type(i) is not int for i in stops):
         raise BadRequest("`stop_token_ids` must be a list of integers")
@@ -97,7 +97,7 @@ def sampling_params(
         temperature=_number(fields, "temperature", 1.0, 0.0, 100.0),
         top_p=_number(fields, "top_p", 1.0, 1e-6, 1.0),
         top_k=_whole(fields, "top_k", -1, -1),
-        max_tokens=min(room, _whole({"max_tokens": wanted}, "max_tokens", room, 1)),
+        max_tokens=min(room, _whole({"max_tokens": limit}, "max_tokens", room, 1)),
         stop_token_ids=limits.eos_ids | frozenset(stops),
         seed=None if fields.get("seed") is None else _whole(fields, "seed", 0, None),
     )

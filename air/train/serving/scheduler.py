@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 
 from air.errors import InferenceError
 from air.train.serving.sampler import Completion, Row, Sampler, SamplingParams
@@ -122,7 +122,7 @@ class Batcher:
     def metrics(self) -> Metrics:
         """Returns a copy of the counters."""
         with self._changed:
-            return Metrics(*(getattr(self._metrics, f.name) for f in fields(Metrics)))
+            return replace(self._metrics)
 
     def _work(self) -> None:
         while self._await_work():

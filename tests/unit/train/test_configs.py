@@ -76,7 +76,7 @@ def test_eight_gpus_are_placed_as_the_files_say(name: str) -> None:
     assert [gpu.index for gpu in placed.inference] == [0]
     assert [gpu.index for gpu in placed.trainer] == [2, 3, 4, 5, 6]
     assert [gpu.index for gpu in placed.boxes] == [7]
-    assert [gpu.index for gpu in placed.left] == [1]
+    assert [gpu.index for gpu in placed.unused] == [1]
 
 
 def test_the_debug_run_is_ten_steps_of_titanic() -> None:

