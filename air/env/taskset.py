@@ -48,7 +48,7 @@ class ResearchTask(vf.Task[ResearchData]):
         await episode.world.reset(self.data.seed)
         if gateway := gateway_of(runtime):
             gateway.begin(trace)
-        max_turns = trace.agent.config.max_turns
+        harness, max_turns = trace.agent.config.harness, trace.agent.config.max_turns
         trace.info["air"] = {
             "episode": episode.id,
             "task": self.data.task_id,
@@ -65,7 +65,7 @@ class ResearchTask(vf.Task[ResearchData]):
             system=episode.system(self.data.system_prompt),
             prompt=episode.prompt(str(trace.task.data.prompt), max_turns),
             model=trace.agent.config.model,
-            harness=_harness_id(trace),
+            harness="air" if harness is None else harness.id,
             worker=os.getpid(),
         )
         await episode.start_diffs()
@@ -120,11 +120,6 @@ def _summary(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
             remedy="play it again: it failed, or an older air made it",
         )
     return dict(summary)
-
-
-def _harness_id(trace: vf.Trace[Any, Any, Any]) -> str:
-    harness = trace.agent.config.harness
-    return "air" if harness is None else harness.id
 
 
 class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):

@@ -1,4 +1,4 @@
-"""The settings of one source of prompts in a run file, which both training engines use."""
+"""The settings of a source of prompts that both training engines read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pydantic import BaseModel, Field, SerializeAsAny, model_validator
 
 
 class EnvSource(BaseModel):
-    """Settings of one source of prompts: a table `[[orchestrator.train.source]]` of a run file (TOML).
-    The class has the keys that air reads with both training engines."""
+    """Settings of one source of prompts: a table `[[orchestrator.train.source]]` of a run file (TOML)."""
 
     name: str | None = None
     """The name of this source of prompts in logs. None: the id of its taskset."""

@@ -158,15 +158,11 @@ def _merge(
 
 def _note(sources: Sources, value: Any, origin: str, path: tuple[str, ...]) -> None:
     sources.origin[path] = origin
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, inner in items:
-        _note(sources, inner, origin, (*path, str(key)))
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _note(sources, inner, origin, (*path, str(key)))
 
 
 def _set_flag(sources: Sources, flag: str, values: list[str], kind: type[BaseModel]) -> None:

@@ -17,11 +17,8 @@ class StepRow:
     """The results of one training step, which become a line of `metrics.jsonl` (keys: docs/training.md)."""
 
     step: int
-    """The step's number, from 1."""
     groups: Sequence[Group]
-    """The groups of episodes that were played in this step."""
     samples: int
-    """Number of training samples that were made from the groups."""
     train: Mapping[str, float]
     """The metrics that `Trainer.step` returned."""
     seconds_weights: float

@@ -30,14 +30,12 @@ class Rollout:
 
     source: str
     task: str
-    """The research task's id."""
     traces: list[Any]
     """The traces (verifiers' records of conversations) that train the policy, in order: one for the whole
     episode, or one for each segment. Empty if no agent ran."""
     error: str = ""
     """Why the episode failed, or an empty string if it ended without an error."""
     seconds: float = 0.0
-    """Duration of the episode, in seconds (wall time)."""
     advantage: float | None = None
     """The mean advantage of the episode's rewarded parts, or None before advantages are computed."""
 

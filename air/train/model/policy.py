@@ -30,7 +30,6 @@ class Policy:
     model: Any
     """A transformers causal language model, in evaluation mode."""
     tokenizer: Any
-    """The fast tokenizer of the model."""
     name: str
     """The model's folder or its id on the Hugging Face hub; also its name on the inference server."""
     renderer_config: Any = None

@@ -34,7 +34,6 @@ class Example:
     """One demonstration as token ids, with a mask of the same length that marks the tokens to train."""
 
     token_ids: list[int]
-    """The ids of all tokens of the conversation."""
     mask: list[bool]
     """True for each token of a reply, including its stop token."""
 

@@ -36,7 +36,6 @@ class Placement:
     trainer: tuple[Gpu, ...]
     boxes: tuple[Gpu, ...]
     unused: tuple[Gpu, ...]
-    """The GPUs that the run does not use."""
     visible: tuple[Gpu, ...]
     """The GPUs that prime-rl can see, in its own order."""
 

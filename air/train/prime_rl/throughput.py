@@ -79,7 +79,6 @@ class Age:
 
     name: str
     steps: float
-    """The number of steps that the trainer takes while an episode waits and runs."""
     share: float
     """The share of these episodes among all episodes of the run, from 0 to 1."""
 
@@ -93,7 +92,6 @@ class Throughput:
     gpu_slots: int | None
     """Largest number of boxes with GPUs at once. None: unknown."""
     step_seconds: float
-    """Estimated duration of a step, in seconds."""
     fullest: str
     """The resource that makes a step take this long, in words, such as "the boxes of source NAME"."""
     ages: tuple[Age, ...]

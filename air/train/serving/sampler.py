@@ -41,7 +41,6 @@ class SamplingParams:
     top_k: int = -1
     """Sample only from this number of most likely tokens; -1 or 0 allows all tokens."""
     max_tokens: int = 256
-    """The largest number of tokens to sample."""
     stop_token_ids: frozenset[int] = frozenset()
     """Each of these tokens ends the reply, and is part of it."""
     seed: int | None = None
@@ -67,11 +66,8 @@ class Row:
     prompt: list[int]
     """The token ids of the prompt; at least one."""
     params: SamplingParams
-    """The request's sampling parameters."""
     token_ids: list[int] = field(default_factory=list)
-    """The tokens sampled so far."""
     logprobs: list[float] = field(default_factory=list)
-    """The sampled tokens' log-probabilities, in nats."""
     finish_reason: FinishReason | None = None
     """Why the reply has ended; None while it is being sampled."""
     rng: random.Random = field(init=False)

@@ -24,9 +24,7 @@ class Reply:
     """A sampled reply, with the version of the weights that sampled it, and its timings."""
 
     completion: Completion
-    """The sampled tokens, their log-probabilities, and the reason why the reply ended."""
     version: int
-    """The number of the version of the weights that sampled the reply."""
     queue_seconds: float
     """Seconds from the submission of the request to its first forward pass."""
     seconds: float

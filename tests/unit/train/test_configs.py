@@ -72,7 +72,7 @@ def test_eight_gpus_are_placed_as_the_files_say(name: str) -> None:
     from air.train.prime_rl.gpu_placement import assumed, place
 
     view = run_file_view.read(overrides.read_files(["@", str(CONFIGS / name)]))
-    placed = place(run_file_view.wish(view), assumed(8))
+    placed = place(run_file_view.gpu_request(view), assumed(8))
     assert [gpu.index for gpu in placed.inference] == [0]
     assert [gpu.index for gpu in placed.trainer] == [2, 3, 4, 5, 6]
     assert [gpu.index for gpu in placed.boxes] == [7]

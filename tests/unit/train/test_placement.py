@@ -56,7 +56,7 @@ def test_auto_takes_what_is_shown_beyond_the_runs_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "given", "words"),
+    ("settings", "given", "words"),
     [
         (FULL, ["7", "2", "3", "4", "5", "6"], ["inference_gpus", "says 0", "would be 7"]),
         (
@@ -72,9 +72,9 @@ def test_auto_takes_what_is_shown_beyond_the_runs_own() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(
-    request: GpuRequest, given: list[str] | None, words: list[str]
+    settings: GpuRequest, given: list[str] | None, words: list[str]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        place(request, EIGHT, flag_gpus=given)
+        place(settings, EIGHT, flag_gpus=given)
     for word in words:
         assert word in str(caught.value)

@@ -126,7 +126,8 @@ def _kind(kind: Any, path: str, keys: dict[str, set[str]], above: tuple[Any, ...
         for inner in _members(get_args(kind)[1]):
             _kind(inner, f"{path}.*", keys, above)
     elif _is_model(kind):
-        if any(base.__name__ == "EnvConfig" for base in kind.__mro__ if _of_verifiers(base)):
+        verifiers = [b for b in kind.__mro__ if b.__module__.partition(".")[0] == "verifiers"]
+        if any(base.__name__ == "EnvConfig" for base in verifiers):
             types.add(ENV)
         else:
             types.add("table")
@@ -159,10 +160,6 @@ def _members(annotation: Any) -> Iterator[Any]:
 
 def _is_model(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
-def _of_verifiers(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == "verifiers"
 
 
 if __name__ == "__main__":

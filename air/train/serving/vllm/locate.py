@@ -37,7 +37,6 @@ class Vllm:
     """One installation of vLLM: its Python interpreter, its version and its kind."""
 
     python: Path
-    """The Python interpreter that can import vLLM."""
     version: str
     cpu: bool
     """Whether this is vLLM's build for CPUs. The ordinary build needs an NVIDIA GPU."""
@@ -109,15 +108,9 @@ class Launch:
             # The request alone decides how to sample, not the model's generation_config.json.
             *("--generation-config", "vllm"),
             "--disable-uvicorn-access-log",
-            *self._device_flags(),
+            # On a GPU, the importance ratios in the loss correct for the rounding.
+            *(["--dtype", "bfloat16"] if self.gpu else ["--enforce-eager", "--dtype", "float32"]),
         ]
-
-    def _device_flags(self) -> list[str]:
-        """Returns vLLM's flags for a CPU (float32, like the policy) or a GPU (bfloat16; the importance ratios
-        in the loss correct for the rounding)."""
-        if self.gpu is None:
-            return ["--enforce-eager", "--dtype", "float32"]
-        return ["--dtype", "bfloat16"]
 
     def environment(self) -> dict[str, str]:
         """Returns the environment variables for the server: those of this process, changed as vLLM needs."""
