@@ -54,7 +54,7 @@ class Sources:
 def parse(args: Sequence[str], kind: type[BaseModel]) -> Sources:
     """Reads the run files and flags that command-line arguments name, and returns the merged settings.
     `kind`, the pydantic class of the run file, defines which flags are switches, lists and tables. Raises
-    MissingError if a file does not exist, and ConfigError if it is not TOML or an argument is neither."""
+    MissingError if a file does not exist, ConfigError if it is no TOML or if an argument is unknown."""
     sources = read_files(args)
     apply_flags(sources, args, kind)
     return sources

@@ -191,7 +191,7 @@ async def play_group(
     ctx: vf.ModelContext,
     on_done: Callable[[Rollout], None] | None = None,
 ) -> Group:
-    """Plays `source.group_size` episodes of `task` concurrently, and calls `on_done` after each of them."""
+    """Plays a group of `source.group_size` episodes of `task` at once; calls `on_done` after each."""
     plays = [play(source, task, ctx, on_done) for _ in range(source.group_size)]
     return Group(await together(plays))
 

@@ -183,7 +183,7 @@ def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
 def supervise(
     command: Sequence[str], env: Mapping[str, str], breaker: Path, *, grace: float = 150.0
 ) -> int:
-    """Runs a command in its own process group, and forwards signals to it; exit codes as of `hand_over`.
+    """Runs a command in its own process group, and forwards signals to it. Exit codes: see `hand_over`.
 
     The command gets a signal to end when the file `breaker` states that too many consecutive episodes failed.
     `grace` seconds after the first such signal the process group is killed: prime-rl may take minutes to end.

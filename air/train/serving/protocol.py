@@ -179,7 +179,7 @@ def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -
 
 
 def chat_message(parsed: Any) -> dict[str, Any]:
-    """Returns a reply, the result of a renderer's `parse_response`, as an assistant message of OpenAI."""
+    """Returns the result of a renderer's `parse_response` as an assistant message in OpenAI's format."""
     message: dict[str, Any] = {"role": "assistant", "content": parsed.content or ""}
     if parsed.reasoning_content:
         message["reasoning_content"] = parsed.reasoning_content

@@ -12,7 +12,7 @@ FULL = GpuRequest(1, 5, ("0",), ("2", "3", "4", "5", "6"), (["7"],))
 
 
 def indices(placed: Placement) -> dict[str, list[int]]:
-    names = ("inference", "trainer", "boxes", "left", "visible")
+    names = ("inference", "trainer", "boxes", "unused", "visible")
     return {name: [gpu.index for gpu in getattr(placed, name)] for name in names}
 
 
@@ -21,7 +21,7 @@ def test_the_files_own_names_decide_and_their_order_is_prime_rls() -> None:
         "inference": [0],
         "trainer": [2, 3, 4, 5, 6],
         "boxes": [7],
-        "left": [1],
+        "unused": [1],
         "visible": [0, 2, 3, 4, 5, 6],
     }
 
