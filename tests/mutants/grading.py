@@ -203,8 +203,8 @@ MUTANTS = (
     Mutant(
         "MLGym's answers stay with the grader",
         "air/tasks/sources/mlgym/source.py",
-        "            if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.shown):\n                _copy(",
-        "            if True:\n                _copy(",
+        "            if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.shown):\n                copy_file(",
+        "            if True:\n                copy_file(",
         (
             "tests/unit/tasks/test_mlgym_checkout.py::test_answers_and_unknown_files_stay_with_the_grader",
         ),
