@@ -83,7 +83,7 @@ class Attached:
 
 
 async def abandon(what: Attached | Box) -> None:
-    """Closes a box or container whose start has failed; logs an error instead of hiding the start's error."""
+    """Closes a box or container whose start has failed. Logs a failure to close it instead of raising it."""
     try:
         await what.close()
     except BoxDiedError as error:

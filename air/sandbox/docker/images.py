@@ -200,7 +200,7 @@ def _folder(name: str) -> Path:
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    """Context manager: holds the lock of builds, which would remove each other's dangling images."""
+    """Context manager: lets one image build run at a time, because a build removes dangling images."""
     folder = paths.cache() / "locks"
     with boundary(BoxStartError, "locking image builds", OSError):
         folder.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ def ignored_limits(container: Mapping[str, Any]) -> list[str]:
 
 
 async def warn_once(container: str) -> None:
-    """Logs a warning if the container engine ignores a limit of this box, the process's first on the engine.
+    """Logs a warning if the container engine ignores a limit of a box. Checks this process's first box only.
 
     Raises BoxDiedError if the box is gone.
     """

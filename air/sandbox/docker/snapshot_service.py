@@ -68,7 +68,7 @@ class SnapshotHelper:
         return not self._connection.reason
 
     def again(self) -> SnapshotHelper:
-        """Adds one user and returns itself. The new user must call `release` later."""
+        """Adds one user of this helper container, who must call `release` later. Returns the helper."""
         self._holders += 1
         return self
 

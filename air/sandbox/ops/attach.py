@@ -137,7 +137,7 @@ def _show(number: int, data: bytes) -> None:
 
 @contextmanager
 def _fed(sock: Any) -> Iterator[None]:
-    """Context manager: copies standard input to the command's socket, and leaves later input unread."""
+    """Context manager: copies standard input to the command's socket; input after the block stays unread."""
     over, end = os.pipe()
     thread = threading.Thread(target=_feed, args=(sock, over), daemon=True)
     thread.start()

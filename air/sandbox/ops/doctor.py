@@ -177,7 +177,7 @@ def _boxes() -> Finding:
 
 
 def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
-    """Checks the engine's list of air's volumes for those that expired or whose owner process is dead."""
+    """Checks whether one of air's volumes has expired or belongs to a process that is dead."""
     stale = []
     for volume in volumes:
         labels = volume.get("Labels") or {}

@@ -201,7 +201,7 @@ class Pool:
             self._retire(box)
 
     async def _subpool_of(self, spec: BoxSpec) -> _SubPool:
-        """Returns the `_SubPool` of a spec and its current image; its other ones become outdated."""
+        """Returns the `_SubPool` of a spec and its current image, and marks its other images outdated."""
         digest = await self._digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
         subpool = self._subpools.setdefault(key, _SubPool(spec))
@@ -219,7 +219,7 @@ class Pool:
         self._balance()
 
     async def _give_way(self) -> None:
-        """Removes spare boxes, checking once a second, while any process here waits for GPUs or slots."""
+        """Removes spare boxes whenever a process on this host waits for GPUs or slots. Checks each second."""
         while True:
             await asyncio.sleep(GIVE_WAY_SECONDS)
             for subpool in self._subpools.values():

@@ -141,7 +141,7 @@ async def until(
 
 
 def _look(name: str, kind: int) -> Holder | None:
-    """Returns who prevents a shared (`kind` LOCK_SH) or exclusive (LOCK_EX) lock `name`, or None."""
+    """Returns the process that prevents a shared (LOCK_SH) or exclusive (LOCK_EX) lock, or None."""
     with _folder() as at:
         if (fd := _existing(name, at, os.O_RDONLY)) is None:
             return None
@@ -180,7 +180,7 @@ def _folder() -> Iterator[int]:
 
 
 def _make(path: Path) -> None:
-    """Makes the folder of locks: permissions first, then the name, so no process sees wrong permissions."""
+    """Makes the folder of locks under a temporary name, so that it has its permissions when it appears."""
     draft = Path(tempfile.mkdtemp(prefix=".air-", dir=path.parent))
     try:
         draft.chmod(0o1777)  # whatever the umask is
@@ -218,7 +218,7 @@ def _existing(name: str, at: int, mode: int) -> int | None:
 
 
 def _create(name: str, at: int) -> None:
-    """Makes a lock's file: permissions first, then the name, so no process sees wrong permissions."""
+    """Makes a lock's file under a temporary name, so that it has its permissions when it appears."""
     draft = f".{name}.{secrets.token_hex(6)}"
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=at)
     try:

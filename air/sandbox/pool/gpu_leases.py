@@ -92,7 +92,7 @@ class GpuPool:
         return cls(plan(wanted), slots_per_gpu=slots_per_gpu, run=run)
 
     def check(self, count: int) -> None:
-        """Raises ConfigError if this pool has fewer than `count` GPUs. A box would wait for ever for them."""
+        """Raises ConfigError if this pool has fewer than `count` GPUs: a box would wait for ever."""
         if count > len(self.gpus):
             raise ConfigError(
                 f"a box needs {count} GPUs, and the run has {len(self.gpus)}: {listed(self.gpus)}",
@@ -255,7 +255,7 @@ def _slot(part: str) -> tuple[str, str]:
 
 
 def occupied(label: str) -> dict[str, str]:
-    """Removes GPU containers with a dead owner process; returns those that conflict with a lease, as `users`.
+    """Removes containers with GPUs and a dead owner process; returns what conflicts with a lease, as `users`.
 
     Blocks. Raises MissingError if no container engine answers, BoxStartError if it fails.
     """

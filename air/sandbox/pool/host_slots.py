@@ -64,7 +64,7 @@ class HostSlots:
         self._line = asyncio.Lock()
 
     def check(self, spec: BoxSpec) -> None:
-        """Raises ConfigError if the GPU pool has too few GPUs for a box of `spec`; it would wait for ever."""
+        """Raises ConfigError if the GPU pool has too few GPUs for a box of `spec`: it would wait for ever."""
         if spec.gpus:
             self._pool.check(spec.gpus)
 
@@ -89,7 +89,7 @@ class HostSlots:
         return share
 
     async def try_take(self, spec: BoxSpec) -> HostShare | None:
-        """Takes what `take` takes, but returns None instead of waiting, or if somebody else waits for it."""
+        """Does the same as `take`, but returns None instead of waiting, or if another box already waits."""
         share = HostShare()
         try:
             if self.wanted(spec) or self._line.locked():
