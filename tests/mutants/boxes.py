@@ -135,11 +135,11 @@ MUTANTS = (
     ),
     Mutant(
         "nothing but files and folders is taken out of an archive",
-        "air/sandbox/wire/archive.py",
+        "air/env/runtimes/archive.py",
         "plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()",
         "plain = True",
-        ("tests/unit/sandbox/test_archive.py::test_everything_else_is_refused",),
-        "tests/unit/sandbox/test_archive.py::test_what_comes_out_is_files_and_folders",
+        ("tests/unit/env/test_archive.py::test_everything_else_is_refused",),
+        "tests/unit/env/test_archive.py::test_what_comes_out_is_files_and_folders",
     ),
     Mutant(
         "nobody in a box changes the Python that is mounted in it",

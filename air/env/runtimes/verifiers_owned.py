@@ -24,12 +24,13 @@ from verifiers.v1.runtimes import ProgramResult, Runtime
 
 from air.env.config import AirTasksetConfig, ResearchEnvConfig
 from air.env.episode import Episode
+from air.env.runtimes import archive
 from air.errors import BoxDiedError, BoxFileError, ConfigError, UsageError, boundary
 from air.rewards.delta import DeltaReward
 from air.sandbox.contract.box import MAX_OUTPUT, Box, BoxSpec, Command, ExecResult, Snapshot
 from air.sandbox.contract.kinds import OF_RUNTIME
 from air.sandbox.pool.box_pool import Pool
-from air.sandbox.wire import archive, folders
+from air.sandbox.wire import folders
 from air.sandbox.wire.guest_box import base_env
 from air.sandbox.wire.port_relay import Handler
 from air.tasks import check, data

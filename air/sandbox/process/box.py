@@ -181,9 +181,8 @@ class ProcessBox(GuestBox):
         if self._second_user:
             env[SECOND_UID_ENV] = str(SECOND_UID)
         gpus = {"CUDA_VISIBLE_DEVICES": ",".join(self._gpus.uuids)}  # empty: CUDA sees none
-        return (
-            env | (egress_proxy.environment() if self._proxied else {}) | base_env(self.spec) | gpus
-        )
+        proxy = egress_proxy.environment() if self._proxied else {}
+        return env | proxy | base_env(self.spec) | gpus
 
     async def snapshot(self) -> Snapshot:
         """Freezes and copies the workspace, ends the box, and returns the copy; see `Box.snapshot`."""

@@ -70,18 +70,15 @@ def _detected(setting: str, _show: str) -> Detection:
     modes = get_args(Mode)
     if setting not in ("auto", *modes):
         remedy = f"set it to auto, {', '.join(modes[:-1])} or {modes[-1]}"
-        raise ConfigError(
-            f"{setting!r} is not a mode of process boxes", where=SETTING, remedy=remedy
-        )
+        fault = f"{setting!r} is not a mode of process boxes"
+        raise ConfigError(fault, where=SETTING, remedy=remedy)
     if setting == "plain":
         return Detection("plain", f"{SETTING}=plain")
     mode: Mode = "root" if _is_root() else "user"
     problem = _problem(mode) if setting in ("auto", mode) else f"this user's is {mode!r}"
     if problem and setting != "auto":
-        remedy = "set it to auto or plain"
-        raise ConfigError(
-            f"{setting!r} does not work here: {problem}", where=SETTING, remedy=remedy
-        )
+        fault = f"{setting!r} does not work here: {problem}"
+        raise ConfigError(fault, where=SETTING, remedy="set it to auto or plain")
     if problem:
         return Detection("plain", f"no namespaces: {problem}")
     return Detection(mode, "namespaces as root" if mode == "root" else "namespaces of a user's own")

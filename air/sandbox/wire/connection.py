@@ -66,10 +66,8 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
 @cache
 def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
     """Returns the guest as compressed bytecode of this Python version; it fits into a pipe's buffer."""
-    codes = [
-        (name, compile(source, f"air/{name}.py", "exec", optimize=2))
-        for name, source in _sources(modules)
-    ]
+    sources = _sources(modules)
+    codes = [(name, compile(text, f"air/{name}.py", "exec", optimize=2)) for name, text in sources]
     return zlib.compress(marshal.dumps(codes))
 
 

@@ -132,9 +132,8 @@ class GuestBox(Box):
         """
         entries = await asyncio.to_thread(lambda: list(files.below(source)))
         for start in range(0, len(entries), PIPELINE):  # limits how many pieces are in memory
-            transfers = [
-                self._send(e, dest, source.name) for e in entries[start : start + PIPELINE]
-            ]
+            batch = entries[start : start + PIPELINE]
+            transfers = [self._send(entry, dest, source.name) for entry in batch]
             for outcome in await asyncio.gather(*transfers, return_exceptions=True):
                 if outcome is not None:
                     raise outcome

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from air.env.runtimes import archive
 from air.errors import BoxFileError
-from air.sandbox.wire import archive, folders
+from air.sandbox.wire import folders
 
 
 def _tar(*members: tuple[str, bytes, bytes, str]) -> bytes:
