@@ -48,7 +48,7 @@ class Point:
     async def of(cls, episode: Episode, lines: int, folder: Path) -> Point:
         """Copies the workspace to a new file in `folder`; returns an undo point of the present state.
 
-        `lines` is the trajectory's number of lines. Raises BoxDiedError, or InfrastructureError if the disk
+        `lines` is how many lines the trajectory has. Raises BoxDiedError, and InfrastructureError if the disk
         is full.
         """
         world, archive, why_not = episode.world, None, ""

@@ -57,7 +57,7 @@ class DeltaReward:
         self._anchor_error = 0.0
 
     def __call__(self, score: float, stderr: float | None = None) -> Paid:
-        """Returns the reward for a validate with the unnormalised `score`, and its standard error.
+        """Returns the reward for one validate, from its unnormalised `score` and its standard error.
 
         The score becomes the next anchor unless the reward is 0. Raises ValueError if the score is not
         finite, or the standard error is negative.

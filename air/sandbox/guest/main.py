@@ -369,7 +369,7 @@ class Guest:
         return processes.tree(self.me, self.mark, leaders, command)
 
     def end(self) -> None:
-        """Kills the box's remaining processes (for process 1, the kernel does) and removes `self.remove`."""
+        """Kills the remaining processes, unless the kernel does (process 1); removes `self.remove`."""
         if self.me != 1:
             self._kill_all(0.005)
         if self.remove:

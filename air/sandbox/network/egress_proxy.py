@@ -261,7 +261,7 @@ class Proxy:
     async def _refuse(
         self, refusal: Refusal, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Sends an error response. Clients show only its status line if a tunnel is refused."""
+        """Sends an error response. If a tunnel is refused, clients show only the status line."""
         body = f"air: {refusal}\n".encode("ascii", "replace")
         reason = body.rstrip()[:800].decode()
         head = f"HTTP/1.1 {refusal.status} {reason}\r\nContent-Type: text/plain\r\n"

@@ -306,7 +306,7 @@ class Connection:
         self.lose(goodbye or reason)
 
     async def _piece(self) -> bytes:
-        """Returns the next bytes of standard output (none at the end); stores the last of standard error."""
+        """Returns the guest's next output, or no bytes at its end; stores the end of its standard error."""
         if self._errors is not None:
             return await self._reader.read(READ_BYTES)
         while data := await self._reader.read(READ_BYTES):
