@@ -42,9 +42,8 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program `air COMMAND …`; returns its exit code. `argv` has the arguments after `air`."""
     args = list(sys.argv[1:] if argv is None else argv)
-    own = (
-        args.index("--") if "--" in args else len(args)
-    )  # the arguments after -- belong to another program
+    # The arguments after -- belong to another program.
+    own = args.index("--") if "--" in args else len(args)
     debug = "--debug" in args[:own]
     args = [arg for arg in args[:own] if arg != "--debug"] + args[own:]
     _spare_loopback_from_proxies()

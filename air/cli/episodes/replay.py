@@ -76,9 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    os.environ.setdefault(
-        "HF_HUB_OFFLINE", "1"
-    )  # before imports read it: no tokenizer is downloaded
+    # Before imports read it: no tokenizer is downloaded.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from air.replay import regrade
     from air.replay.restore import ReplayOptions
     from air.sandbox.contract.kinds import OF_RUNTIME

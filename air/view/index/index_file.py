@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 
 
 def no_progress(done: int, total: int) -> None:
-    """Ignores the progress."""
+    """Does nothing with the progress."""
 
 
 class IndexFile:
@@ -48,9 +48,8 @@ class IndexFile:
             raise MissingError("no such run", where=str(folder), remedy="name a folder of outputs/")
         self._lock = threading.RLock()
         self._db = opened(file_of(self.folder))
-        weakref.finalize(
-            self, self._db.close
-        )  # Streamlit's cache drops indices without closing them
+        # Streamlit's cache drops indices without closing them.
+        weakref.finalize(self, self._db.close)
 
     @property
     def trajectories(self) -> Path:

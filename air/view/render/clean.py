@@ -55,7 +55,10 @@ def cut(text: str, limit: int) -> tuple[str, int]:
 
 
 def clean_cut(text: str, limit: int) -> str:
-    """Cleans a text and removes its middle above `limit` characters, which is not cleaned if very long."""
+    """Cleans a text and removes its middle above `limit` characters.
+
+    To save time, only the two ends of a very long text are cleaned.
+    """
     if len(text) <= 8 * limit:
         return cut(clean(text), limit)[0]
     head = clean(text[: 2 * limit])[: limit * 2 // 3]
