@@ -78,7 +78,7 @@ class Checkout:
         return sorted(file.stem for file in (self.root / "configs" / "tasks").glob("*.yaml"))
 
     def load(self, name: str) -> TaskSpec:
-        """Reads the task with the config `name` (without `.yaml`); MissingError says why it cannot be used."""
+        """Reads the task with the config `name` (without `.yaml`), or raises MissingError with the reason."""
         try:
             return self._load(name)
         except Unusable as error:
