@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import importlib
+import importlib.metadata
 import json
 import os
 import select
@@ -23,9 +25,12 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 FOLDER_ENV = "AIR_TEST_FORK_SERVER"
 START_SECONDS = 300.0
@@ -63,25 +68,41 @@ class ForkServer:
         Raises:
             TimeoutExpired: it ran longer than `seconds`; it and its process group are killed.
         """
-        with (
-            tempfile.TemporaryFile() as out,
-            tempfile.TemporaryFile() as err,
-            socket.socket(socket.AF_UNIX) as link,
-        ):
-            self._connect(link)
-            request = json.dumps({"argv": list(argv), "cwd": str(cwd), "env": dict(env)}).encode()
-            socket.send_fds(link, [len(request).to_bytes(8, "big")], [out.fileno(), err.fileno()])
-            link.sendall(request)
-            pid = int.from_bytes(_exactly(link, 8), "big")
-            if not select.select([link], [], [], seconds)[0]:
-                os.killpg(pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(list(argv), seconds)
-            code = int.from_bytes(_exactly(link, 8), "big", signed=True)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            with self.spawn(argv, cwd=cwd, env=env, streams=(out, err)) as command:
+                code = command.wait(seconds)
             texts = []
             for file in (out, err):
                 file.seek(0)
                 texts.append(file.read().decode("utf-8", "replace"))
         return subprocess.CompletedProcess(list(argv), code, *texts)
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        streams: Sequence[IO[bytes] | int],
+    ) -> ForkedCommand:
+        """Starts one command.
+
+        Args:
+            streams: its output, its errors and, if there are three, its input. An input that is a terminal
+                becomes its controlling terminal.
+        """
+        link = socket.socket(socket.AF_UNIX)
+        try:
+            self._connect(link)
+            request = json.dumps({"argv": list(argv), "cwd": str(cwd), "env": dict(env)}).encode()
+            files = [s if isinstance(s, int) else s.fileno() for s in streams]
+            socket.send_fds(link, [len(request).to_bytes(8, "big")], files)
+            link.sendall(request)
+            pid = int.from_bytes(_exactly(link, 8), "big")
+        except BaseException:
+            link.close()
+            raise
+        return ForkedCommand(list(argv), pid, link)
 
     def start(self) -> Path:
         """Starts the server if it does not run; returns its socket."""
@@ -121,6 +142,57 @@ class ForkServer:
         )
 
 
+class ForkedCommand:
+    """A command that the fork server started. Leaving its `with` block kills it and its process group.
+
+    Attributes:
+        pid: its process, which leads a session of its own.
+        returncode: its exit code, None while it runs; a signal's number with a minus.
+    """
+
+    def __init__(self, argv: list[str], pid: int, link: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._argv, self._link = argv, link
+
+    def __enter__(self) -> ForkedCommand:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
+            self.wait(60)
+        self._link.close()
+
+    def poll(self) -> int | None:
+        """The exit code, None while the command runs."""
+        if self.returncode is None and select.select([self._link], [], [], 0)[0]:
+            self._take_code()
+        return self.returncode
+
+    def wait(self, seconds: float) -> int:
+        """Waits for the exit code.
+
+        Raises:
+            TimeoutExpired: the command ran longer than `seconds`; it and its process group are killed.
+        """
+        if self.returncode is None:
+            if not select.select([self._link], [], [], seconds)[0]:
+                os.killpg(self.pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(self._argv, seconds)
+            self._take_code()
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Signals the command, not its children; does nothing if it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def _take_code(self) -> None:
+        self.returncode = int.from_bytes(_exactly(self._link, 8), "big", signed=True)
+
+
 def of_this_run() -> ForkServer:
     """The server that all workers of this test run use; `conftest` names its folder."""
     return ForkServer(Path(os.environ[FOLDER_ENV]))
@@ -138,8 +210,6 @@ def _exactly(link: socket.socket, size: int) -> bytes:
 
 def serve(address: str, run: int) -> None:
     """Answers commands until the process `run` has ended."""
-    import importlib
-
     alive = os.pidfd_open(run)
     for name in IMPORTED:
         importlib.import_module(name)
@@ -191,11 +261,11 @@ def _take_host_name(link: socket.socket) -> None:
 
 def _play(request: dict[str, object], out: int, err: int, given: int | None = None) -> None:
     """Becomes the command; `given` is its standard input, empty by default."""
-    from air.cli.main import main
-
     given = os.open(os.devnull, os.O_RDONLY) if given is None else given
     for source, target in ((given, 0), (out, 1), (err, 2)):
         os.dup2(source, target)
+    if os.isatty(0):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     env, argv = request["env"], request["argv"]
     assert isinstance(env, dict)
@@ -208,7 +278,7 @@ def _play(request: dict[str, object], out: int, err: int, given: int | None = No
     sys.path[:0] = [str(Path(part).absolute()) for part in path.split(os.pathsep) if part]
     code: object = 1
     try:
-        code = main(argv[1:] if argv[0] == "air" else argv)
+        code = _program(argv)()
     except SystemExit as end:
         code = end.code
     except BaseException:
@@ -222,6 +292,20 @@ def _play(request: dict[str, object], out: int, err: int, given: int | None = No
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code if isinstance(code, int) else 1 if code else 0)
+
+
+def _program(argv: list[str]) -> Callable[[], object]:
+    """The program that a command line names: one of ours, another package's, or `python -c TEXT`."""
+    if argv[:2] == ["python", "-c"]:
+        sys.argv = ["-c", *argv[3:]]
+        return partial(exec, argv[2], {"__name__": "__main__"})
+    if argv[0] in ("air", "rl", "sft"):
+        from air.cli.main import main
+
+        return partial(main, argv[1:] if argv[0] == "air" else argv)
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name=argv[0])
+    program: Callable[[], object] = script.load()
+    return program
 
 
 if __name__ == "__main__":

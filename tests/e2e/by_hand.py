@@ -9,7 +9,6 @@ import os
 import pty
 import select
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from air.cli.main import main
+from tests.fork_server import of_this_run
 
 
 def shell(script: str, *flags: str, code: int = 0) -> None:
@@ -39,10 +39,12 @@ class Terminal:
     """A person at a pseudo-terminal."""
 
     def __init__(self, *argv: str) -> None:
-        self._pid, self._fd = pty.fork()
-        if not self._pid:
-            os.environ["TERM"] = "dumb"
-            os.execv(sys.executable, [sys.executable, "-m", "air.cli.main", *argv])
+        self._fd, theirs = pty.openpty()
+        env = {**os.environ, "TERM": "dumb"}
+        self._command = of_this_run().spawn(
+            ["air", *argv], cwd=Path.cwd(), env=env, streams=[theirs] * 3
+        )
+        os.close(theirs)
         self.seen = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -65,19 +67,13 @@ class Terminal:
         """Waits for its end; gives the exit code."""
         while self._read():
             pass
-        return self._reaped()
+        return self._command.wait(60)
 
     def kill(self) -> None:
         """Ends it if it still runs."""
-        if self._pid:  # once it is reaped, the number may be another's
-            os.kill(self._pid, signal.SIGTERM)
-            self._reaped()
+        self._command.send_signal(signal.SIGTERM)
+        self._command.wait(60)
         os.close(self._fd)
-
-    def _reaped(self) -> int:
-        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-        self._pid = 0
-        return code
 
     def _read(self) -> str:
         try:

@@ -7,9 +7,9 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from air.train.loop.evaluate import served
 from air.train.model import policy as policies
 from tests.e2e.conftest import research, run_toml
 from tests.e2e.test_commands import bad, command
+from tests.fork_server import ForkedCommand, of_this_run
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -227,37 +228,37 @@ def test_a_full_disk_is_one_line_and_exit_code_2(
     assert "Traceback" not in done.stderr
 
 
-def started(file: Path) -> subprocess.Popen[str]:
-    """`rl` as a process of its own, with the first step under way."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "air.cli.main", "rl", f"@{file}", "--max-steps", "500"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=dict(os.environ),
-    )
+@contextmanager
+def started(file: Path) -> Iterator[ForkedCommand]:
+    """`rl` with the first step under way; its output goes into the file `out` beside the run's."""
+    argv = ["rl", f"@{file}", "--max-steps", "500"]
     metrics = file.parent / "outputs" / "r" / "metrics.jsonl"
-    deadline = time.monotonic() + 120
-    while not metrics.is_file():
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    return process
+    output = file.parent / "out"
+    with (
+        output.open("wb") as log,
+        of_this_run().spawn(argv, cwd=file.parent, env=os.environ, streams=[log, log]) as process,
+    ):
+        deadline = time.monotonic() + 300
+        while not metrics.is_file():
+            assert process.poll() is None, output.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield process
 
 
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(
     runtime: str, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    process = started(run_toml(tmp_path, small, runtime))
     checkpoints = tmp_path / "outputs" / "r" / "checkpoints"
-    while not list(checkpoints.glob("step_*")):
-        assert process.poll() is None
-        time.sleep(0.05)
-    assert main(["rl", f"@{tmp_path / 'run.toml'}", "--resume"]) == 2
-    assert "another run is under way in this folder" in capsys.readouterr().err
-    process.send_signal(signal.SIGINT)
-    out = process.communicate(timeout=60)[0]
-    assert process.returncode == 130, out
+    with started(run_toml(tmp_path, small, runtime)) as process:
+        while not list(checkpoints.glob("step_*")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        assert main(["rl", f"@{tmp_path / 'run.toml'}", "--resume"]) == 2
+        assert "another run is under way in this folder" in capsys.readouterr().err
+        process.send_signal(signal.SIGINT)
+        assert process.wait(120) == 130, (tmp_path / "out").read_text()
+    out = (tmp_path / "out").read_text()
     assert "--resume" in out
     assert "Traceback" not in out
     assert list(checkpoints.glob("step_*"))
@@ -267,9 +268,9 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(
 
 @pytest.mark.docker
 def test_sigkill_leaves_no_running_box(small: Path, tmp_path: Path) -> None:
-    process = started(run_toml(tmp_path, small, "docker"))
-    process.kill()
-    process.communicate()
+    with started(run_toml(tmp_path, small, "docker")) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
     time.sleep(5)  # none for a moment is not none: the engine may be starting one
     assert not boxes_of(process.pid)
 

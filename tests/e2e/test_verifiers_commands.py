@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from air import paths, tasks
 from air.testing import Message, ScriptedServer, replies
 from air.trajectories import read
 from tests.e2e.conftest import attempt
+from tests.fork_server import of_this_run
 
-BIN = Path(sys.executable).parent
 OLD = importlib.metadata.version("verifiers").startswith("0.3.")
 """verifiers 0.3 has the commands without `vf-`; its `vf-eval` is that of the API before v1."""
 SHIPPED = paths.shipped("tasks")
@@ -28,14 +27,9 @@ SHIPPED = paths.shipped("tasks")
 
 def vf(command: str, *args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     """One of verifiers' commands, which must end well."""
-    result = subprocess.run(
-        [BIN / (command if OLD else f"vf-{command}"), *map(str, args)],
-        cwd=cwd,
-        env={**os.environ, "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    argv = [command if OLD else f"vf-{command}", *map(str, args)]
+    env = {**os.environ, "NO_COLOR": "1"}
+    result = of_this_run().run(argv, cwd=cwd, env=env, seconds=600)
     assert result.returncode == 0, result.stdout + result.stderr
     return result
 

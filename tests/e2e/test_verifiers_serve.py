@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
+import signal
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ from air.sandbox.pool.gpus import INVENTORY_ENV
 from air.testing import ScriptedServer, replies
 from air.trajectories import read
 from tests.e2e.conftest import research
+from tests.fork_server import of_this_run
 
 PLACES = 3
 TIMED = "Wait.\n```bash\necho $CUDA_VISIBLE_DEVICES/ $(date +%s.%N); sleep 0.4; date +%s.%N\nsubmit\n```"
@@ -85,15 +86,16 @@ def sources(host: Path) -> Iterator[list[Source]]:
                 probe.bind(("127.0.0.1", 0))
                 address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
             settings = json.dumps(env_config_data(config))
-            argv = [sys.executable, "-c", SERVE, address, settings, str(workers)]
-            servers.append(subprocess.Popen(argv))
+            argv = ["python", "-c", SERVE, address, settings, str(workers)]
+            spawned = of_this_run().spawn(argv, cwd=host, env=os.environ, streams=[1, 2])
+            servers.append(spawned)
             made.append(Source(config, address, host / name, workers))
         yield made
     finally:
         for server in servers:
-            server.terminate()
+            server.send_signal(signal.SIGTERM)
         for server in servers:
-            server.wait(60)
+            server.wait(120)
 
 
 def task_root(host: Path) -> Path:
