@@ -18,6 +18,7 @@ import importlib
 import importlib.metadata
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -191,6 +192,7 @@ class ForkedCommand:
 
     def _take_code(self) -> None:
         self.returncode = int.from_bytes(_exactly(self._link, 8), "big", signed=True)
+        self._link.close()
 
 
 def of_this_run() -> ForkServer:
@@ -274,6 +276,9 @@ def _play(request: dict[str, object], out: int, err: int, given: int | None = No
     os.environ.update(env)
     os.chdir(str(request["cwd"]))
     sys.argv = argv
+    if encoding := env.get("PYTHONIOENCODING"):
+        name, _, errors = encoding.partition(":")
+        sys.stdin.reconfigure(encoding=name, errors=errors or "strict")
     path = str(env.get("PYTHONPATH", ""))
     sys.path[:0] = [str(Path(part).absolute()) for part in path.split(os.pathsep) if part]
     code: object = 1
@@ -294,11 +299,19 @@ def _play(request: dict[str, object], out: int, err: int, given: int | None = No
     os._exit(code if isinstance(code, int) else 1 if code else 0)
 
 
+def _run_file(path: str) -> None:
+    sys.path.insert(0, str(Path(path).parent))
+    runpy.run_path(path, run_name="__main__")
+
+
 def _program(argv: list[str]) -> Callable[[], object]:
-    """The program that a command line names: one of ours, another package's, or `python -c TEXT`."""
+    """The program that a command line names: ours, another package's, `python -c TEXT` or `python FILE`."""
     if argv[:2] == ["python", "-c"]:
         sys.argv = ["-c", *argv[3:]]
         return partial(exec, argv[2], {"__name__": "__main__"})
+    if argv[0] == "python":
+        sys.argv = argv[1:]
+        return partial(_run_file, argv[1])
     if argv[0] in ("air", "rl", "sft"):
         from air.cli.main import main
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,19 +11,14 @@ import pytest
 from air.cli.main import main
 from tests.docs.blocks import ROOT
 from tests.docs.conftest import MODEL, RUN
+from tests.fork_server import of_this_run
 
 EXAMPLES = ROOT / "examples"
 
 
 def run(script: str, *args: str, cwd: Path) -> str:
-    result = subprocess.run(
-        [sys.executable, EXAMPLES / script, *args],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    argv = ["python", str(EXAMPLES / script), *args]
+    result = of_this_run().run(argv, cwd=cwd, env=os.environ, seconds=600)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 

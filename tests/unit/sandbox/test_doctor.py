@@ -226,8 +226,10 @@ async def _sleeper(**options: Any) -> AsyncIterator[int]:
 
 
 @pytest.fixture
-def dead_folder() -> Iterator[Path]:
-    """The folder of a process box whose owner is dead."""
+def dead_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a process box whose owner is dead, where no other process collects it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # asks TMPDIR anew
     host, pid, start = _dead_owner().rsplit(":", 2)
     namespace = host.rpartition("/")[2]
     folder = Path(tempfile.gettempdir(), f"{ownership.FOLDER_PREFIX}{namespace}-{pid}-{start}-0123")

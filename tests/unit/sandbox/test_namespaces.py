@@ -88,19 +88,20 @@ def test_root_of_a_container_only_has_boxes_of_a_user() -> None:
 
 
 @as_root
-def test_an_ordinary_user_passes_the_conformance_suite() -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.full)])
+def test_an_ordinary_user_passes_the_conformance_suite(every: int) -> None:
     if not shutil.which("mount"):
         pytest.skip("there is no mount")
     env = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
     script = str(Path(__file__).with_name("other_user.py"))
-    argv = [sys.executable, script, "65531"]
+    argv = [sys.executable, script, "65531", str(every)]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=900)
     lines = done.stdout.splitlines()
     if lines and lines[0].startswith("plain: no namespaces: "):
         pytest.skip(f"ordinary users: {lines[0]}")
     assert lines[:1] == ["user: namespaces of a user's own"], done.stderr
     assert lines[-1] == "0 failed", [line for line in lines if not line.startswith("held")]
-    assert len(lines) > 40
+    assert len(lines) > 40 / every
 
 
 @isolated

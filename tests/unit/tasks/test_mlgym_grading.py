@@ -4,6 +4,7 @@ it is. What only a container can hold back is in `tests/docker/test_mlgym_attack
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -214,7 +215,8 @@ async def test_a_strategy_that_hangs_is_at_fault_but_may_try_again(
 ) -> None:
     quick(root, "coin", 2)
     files = strategy("import time; time.sleep(600)")
-    assert await fault(grader, root, "coin", files) == "strategy.py took longer than 2 s"
+    told = await fault(grader, root, "coin", files)
+    assert re.fullmatch(r"strategy\.py took longer than [012] s", told)  # of what is left of 2 s
     before = pool.stats.started
     await fault(grader, root, "coin", files)
     assert pool.stats.started > before  # graded again: a busy machine may have been to blame

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from air.train.loop import run_folder
 from air.train.loop.trainer import Trainer
 from air.train.model import checkpoint, policy
 from air.train.model.policy import Policy
+from tests.fork_server import of_this_run
 
 from .test_trainer import sampled
 
@@ -77,8 +77,9 @@ def test_a_write_that_fails_leaves_the_earlier_one(folder: Path, tmp_path: Path)
     # A limit on file sizes stands in for a full disk: first the weights fail, then the state.
     weights = (folder / "model.safetensors").stat().st_size
     assert 50_000 < weights < 1_000_000
-    command = [sys.executable, "-c", FULL, str(tmp_path), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    argv = ["python", "-c", FULL, str(tmp_path), str(folder)]
+    done = of_this_run().run(argv, cwd=folder, env=os.environ, seconds=600)
+    assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 2
     for line in lines:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from air.env.failure_breaker import FILE_ENV
 from air.errors import MissingError
 from air.train.config import overrides
 from air.train.prime_rl import handover
+from tests.fork_server import of_this_run
 
 EIGHT = ",".join(f"{index}=GPU-{index}" for index in range(8))
 DEBUG = "configs/mlgym/rl_debug.toml"
@@ -224,10 +224,14 @@ def test_signals_are_passed_on(number: signal.Signals, tmp_path: Path) -> None:
         "import os, sys, pathlib; from air.train.prime_rl.handover import supervise\n"
         f"sys.exit(supervise([sys.executable, '-c', {child!r}], os.environ, pathlib.Path('none')))"
     )
-    argv = [sys.executable, "-c", parent]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    ours, theirs = os.pipe()
+    argv = ["python", "-c", parent]
+    with (
+        os.fdopen(ours) as lines,
+        of_this_run().spawn(argv, cwd=tmp_path, env=os.environ, streams=[theirs, 2]) as process,
+    ):
+        os.close(theirs)
+        assert lines.readline() == "ready\n"
         process.send_signal(number)
-        assert process.wait(timeout=30) == 130
+        assert process.wait(120) == 130
     assert told.read_text() == str(int(number))
