@@ -26,7 +26,8 @@ NAMED = {
 }
 """Markers, the variable that must be set for them, and what it names."""
 _NEW_HOST_NAME = 0x0400_0000
-DOCKER_TESTS = Path(__file__).parent / "docker"
+TESTS = Path(__file__).parent
+DOCKER_TESTS = TESTS / "docker"
 FULL = os.environ.get("AIR_FULL") == "1"
 
 
@@ -42,6 +43,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fast", action="store_true", help="leave out what needs an engine, a browser or minutes"
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The fast lane does not even import what it leaves out: that takes half of a worker's start."""
+    inside = collection_path.is_relative_to(TESTS) and collection_path != TESTS
+    if not config.getoption("--fast") or not inside:
+        return None
+    first = collection_path.relative_to(TESTS).parts[0]
+    return True if (TESTS / first).is_dir() and first != "unit" else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

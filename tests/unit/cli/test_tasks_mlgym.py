@@ -9,6 +9,8 @@ import pytest
 from air.cli.main import main
 from tests.unit.tasks.mlgym_tree import BROKEN, guesses, make_tree
 
+pytestmark = pytest.mark.slow
+
 SOLVERS = f"""
 [[solver]]
 name = "baseline"

@@ -12,6 +12,8 @@ from air import paths, tasks
 from air.tasks.data import prepare
 from tests.unit.tasks.programs import grade, message, module, run, workspace
 
+pytestmark = pytest.mark.slow
+
 TASK = tasks.load("battleOfSexes")
 GRADER = paths.shipped("tasks") / "battleOfSexes" / "grader"
 ALWAYS = "def move(mine, theirs):\n    return {}\n"

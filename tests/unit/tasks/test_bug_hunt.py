@@ -15,6 +15,8 @@ from air.tasks.check import read_solvers
 from air.tasks.data import prepare
 from tests.unit.tasks.programs import grade, message, module, run, workspace
 
+pytestmark = pytest.mark.slow
+
 TASK = tasks.load("bugHunt")
 FOLDER = paths.shipped("tasks") / "bugHunt"
 ZERO = {

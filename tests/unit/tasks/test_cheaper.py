@@ -14,6 +14,8 @@ from air.tasks.check import read_solvers
 from air.tasks.data import prepare
 from tests.unit.tasks.programs import grade, message, module, run, workspace
 
+pytestmark = pytest.mark.slow
+
 TASK = tasks.load("cheaper")
 FOLDER = paths.shipped("tasks") / "cheaper"
 MACHINE = module(FOLDER / "starter" / "machine.py")

@@ -14,6 +14,8 @@ from air.tasks.data import prepare
 from air.tasks.files import folder_hash
 from tests.unit.tasks.conftest import DATA, MakeTask
 
+pytestmark = pytest.mark.slow
+
 TABLES = {"titanic": ("survived", 1309), "digits": ("digit", 1797)}
 
 

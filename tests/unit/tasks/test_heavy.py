@@ -23,6 +23,8 @@ from air import tasks
 from air.tasks.data import PreparedData, prepare
 from air.tasks.spec import TaskSpec
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["cifar10", "fashionMnist"]
 MODEL = "smallLanguageModel"
 RNG = np.random.default_rng(0)
@@ -180,15 +182,15 @@ def model_scores(
 def test_longer_contexts_take_fewer_bits(small: dict[str, TaskSpec], tmp_path: Path) -> None:
     task, place, scores = small[MODEL], tmp_path / "work", []
     shutil.copytree(prepare(task).agent, place)
-    for order in ([], ["0"], ["2"], ["4"]):
+    for order in ([], ["0"], ["2"]):
         subprocess.run([sys.executable, "solve.py", *order], cwd=place, check=True)
         code, said = model_scores(task, place)
         assert code == 0
         scores.append(said["metrics"]["bits_per_byte"])
+    assert model_scores(task, place) == (code, said)
     assert scores[0] == 8.0
     assert scores == sorted(scores, reverse=True)
-    assert scores[3] < scores[2] < scores[1] - 1 < 4
-    assert model_scores(task, place) == (code, said)
+    assert scores[2] < scores[1] - 1 < 4
 
 
 def test_hidden_passages_are_not_in_the_training_text(small: dict[str, TaskSpec]) -> None:

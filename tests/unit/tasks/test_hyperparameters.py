@@ -14,6 +14,8 @@ from air import paths, tasks
 from air.tasks.data import prepare
 from tests.unit.tasks.programs import grade, message, module, run, workspace
 
+pytestmark = pytest.mark.slow
+
 TASK = tasks.load("hyperparameters")
 FOLDER = paths.shipped("tasks") / "hyperparameters"
 TRAINING = module(FOLDER / "starter" / "training.py")

@@ -17,6 +17,8 @@ from air.tasks.grading import Grader
 from air.worlds.research.world import ResearchWorld
 from tests.unit.tasks.mlgym_tree import guesses, make_tree
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

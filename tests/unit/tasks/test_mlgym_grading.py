@@ -17,6 +17,8 @@ from air.tasks.artefact import Artefact
 from air.tasks.grading import Grade, Grader
 from tests.unit.tasks.mlgym_tree import SECONDS, checkpoints, guesses, make_tree
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

@@ -19,6 +19,8 @@ from air.tasks.data import prepare
 from air.tasks.sources.mlgym.source import PROGRAMS
 from tests.unit.tasks.mlgym_tree import make_tree
 
+pytestmark = pytest.mark.slow
+
 CODEC = runpy.run_path(str(PROGRAMS / "codec.py"))
 
 

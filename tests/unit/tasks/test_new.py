@@ -13,6 +13,8 @@ from air.cli.main import main
 from air.tasks.data import prepare
 from air.tasks.spec import TaskSpec
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def made(tmp_path: Path) -> Path:

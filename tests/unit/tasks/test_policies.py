@@ -17,8 +17,12 @@ from air.tasks.data import prepare
 from air.tasks.files import folder_hash
 from air.tasks.spec import TaskSpec
 
+pytestmark = pytest.mark.slow
+
 RULES = ["cartPole", "gridMaze"]
 HIDDEN = {"cartPole": "carts.json", "gridMaze": "mazes.json"}
+ONE_OF_THEM = [RULES[0], *(pytest.param(name, marks=pytest.mark.full) for name in RULES[1:])]
+"""For what the shared runner does for both."""
 STAY = "def act(observation):\n    return 0\n"
 
 
@@ -165,7 +169,7 @@ def test_a_missing_policy_is_told_so(tmp_path: Path) -> None:
     assert (code, "cannot be read" in str(found["message"])) == (3, True)
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", ONE_OF_THEM)
 def test_episodes_know_nothing_of_each_other(name: str, tmp_path: Path) -> None:
     """Globals, modules and seeded luck live as long as one episode: the first act of each is the same."""
     remembering = (
@@ -179,7 +183,7 @@ def test_episodes_know_nothing_of_each_other(name: str, tmp_path: Path) -> None:
     assert code == 0
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", ONE_OF_THEM)
 def test_equal_policies_score_equally_and_luck_is_seeded(name: str, tmp_path: Path) -> None:
     lucky = (
         "import random\nimport numpy\n"
@@ -188,7 +192,7 @@ def test_equal_policies_score_equally_and_luck_is_seeded(name: str, tmp_path: Pa
     assert grade(tasks.load(name), tmp_path, lucky) == grade(tasks.load(name), tmp_path, lucky)
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", ONE_OF_THEM)
 def test_what_a_policy_prints_and_changes_has_no_effect(name: str, tmp_path: Path) -> None:
     noisy = (
         "import os\n"

@@ -12,6 +12,8 @@ import pytest
 from air import paths, tasks
 from tests.unit.tasks.programs import grade, message, module, run, workspace
 
+pytestmark = pytest.mark.slow
+
 TASK = tasks.load("satHeuristic")
 FOLDER = paths.shipped("tasks") / "satHeuristic"
 SEARCH = module(FOLDER / "starter" / "search.py")
@@ -109,7 +111,6 @@ def test_equal_files_score_equally(tmp_path: Path) -> None:
     place = heuristic(tmp_path, source)
     said = grade(TASK, place)
     assert said == grade(TASK, place)
-    assert said != grade(TASK, place, split="test")
     assert 0 < said["metrics"]["decisions"] <= 200
     assert 0 <= said["metrics"]["finished"] <= 1
 

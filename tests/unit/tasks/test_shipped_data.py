@@ -17,6 +17,8 @@ from air.tasks.check import read_solvers
 from air.tasks.data import prepare
 from air.tasks.spec import TaskSpec
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = {"amesHousing": "price", "forecasting": "employed", "recommendation": "rating"}
 """Tasks whose submission holds numbers, and the name of their column."""
 LABELS = {"foodReviews": "great"}

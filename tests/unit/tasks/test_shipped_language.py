@@ -14,6 +14,8 @@ import pytest
 from air import tasks
 from air.tasks.data import prepare
 
+pytestmark = pytest.mark.slow
+
 UNIFORM = "def predict(text):\n    return [1] * 96\n"
 
 

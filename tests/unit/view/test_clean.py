@@ -55,6 +55,7 @@ def test_nothing_that_drives_a_terminal_is_left() -> None:
         ("a" * 1000 + "\x1b[2K\b") * 3_000,
         "a" * 500_000 + "\b" * 500_000,
     ],
+    ids=lambda text: repr(text[:6]),
 )
 def test_time_is_linear_whatever_the_text(text: str) -> None:
     began = time.process_time()

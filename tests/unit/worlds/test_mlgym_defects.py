@@ -16,6 +16,8 @@ from air.tasks.spec import TaskSpec
 from air.worlds import ResearchWorld
 from tests.unit.worlds.conftest import MakeWorld, do, told
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = ("python3", "cat", "bash", "sh -i", "read x; test -z $x", "more", "su -c true nobody")
 
 
