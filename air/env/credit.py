@@ -40,7 +40,7 @@ a mean over traces counts each episode once."""
 
 @dataclass
 class Ledger:
-    """The payments of a running episode: which part of the reward arose at which position of the trace."""
+    """Lists a running episode's payments: rewards, each with its position in the trace."""
 
     payments: list[Payment] = field(default_factory=list)
     _so_far: dict[str, float] = field(default_factory=dict)

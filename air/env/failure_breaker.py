@@ -52,11 +52,11 @@ class Breaker:
             raise InfrastructureError(reason)
 
     def ended_well(self) -> None:
-        """Resets the count to 0, after an episode without an infrastructure failure."""
+        """Sets the number of failures to 0, after an episode without one."""
         self._count("")
 
     def failed(self, error: str) -> None:
-        """Adds one to the count, after an infrastructure failure of an episode with the text `error`."""
+        """Adds 1 to the number of failures, after an episode's infrastructure failure with the text `error`."""
         self._count(error)
 
     def _count(self, error: str | None = None) -> _Count:

@@ -47,8 +47,8 @@ T = TypeVar("T")
 def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict[str, Any]:
     """Returns the settings of a recorded episode as nested dicts, as in the table `[….env]` of a run file.
 
-    `provider` (`docker` or `subprocess`) replaces the recorded one. Raises ConfigError if air did not record
-    it.
+    `provider` (`docker` or `subprocess`) replaces the recorded kind of box. Raises ConfigError if air did not
+    record the trajectory.
     """
     start, where = trajectory.start, str(trajectory.path)
     if start is None or start.origin != "air" or start.isolation not in OF_ISOLATION:
@@ -316,9 +316,9 @@ class ManualEpisode:
         return await self._back()
 
     async def bash(self, command: str) -> ExecResult:
-        """Runs a command in the box that is not a step of the episode nor in its trajectory.
+        """Runs a command in the box; it is no step of the episode and is not in the trajectory.
 
-        Working directory and exported variables last until the next call. Raises Interrupted or BoxDiedError.
+        The next call keeps the working directory and exported variables. Raises Interrupted or BoxDiedError.
         """
         self.outside = True
         limit = self.episode.world.task.limits.exec_seconds

@@ -52,10 +52,8 @@ class Replayed:
 
 
 class Comparison:
-    """Repeats the actions of the recorded episode `play` in its box, and compares the results.
-
-    Counts, differences and notes go to `done`.
-    """
+    """Repeats the actions of the recorded episode `play` in its box, compares the results, and adds counts,
+    differences and notes to `done`."""
 
     def __init__(self, play: Play, options: ReplayOptions, done: Replayed) -> None:
         self._play, self._options, self._done = play, options, done

@@ -112,7 +112,7 @@ class _Regraded:
 async def _regrade(
     trajectory: Trajectory, grader: Grader, task: TaskSpec, result: Rescored, pay: DeltaReward
 ) -> _Regraded:
-    """Grades every artefact of a trajectory again, and adds delta rewards and differences to `done`.
+    """Grades every artefact of a trajectory again, and adds delta rewards and differences to `result`.
 
     Raises ConfigError if an artefact was not stored, or its file has changed.
     """

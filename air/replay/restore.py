@@ -126,7 +126,7 @@ def gpu_pools(
     """Returns two pools of GPUs for replays of `files`: one for agents' boxes and one for grader boxes.
 
     `wanted` is as the flag `--gpus`; without `boxes`, artefacts are only graded. Raises ConfigError if there
-    are too few GPUs, or one does not exist.
+    are too few GPUs, or a GPU does not exist.
     """
     box = grader = 0
     for path in files:
@@ -157,8 +157,8 @@ def format_of(start: Start, path: Path) -> ActionFormat:
 def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
     """Returns the recorded action of a step, or None if the model's reply was not an action.
 
-    Raises ConfigError, which names `path`, if the format `played` lacks its tool or cannot parse an older
-    reply.
+    Raises ConfigError, which names `path`, if the action format `played` lacks the action's tool or cannot
+    parse the reply.
     """
     where = f"{path}: step {step.turn}"
     if step.call is not None:

@@ -54,8 +54,7 @@ def phi(
 
     `normalise` names a formula of the module's docstring. `optimum`, the best possible score, is for
     "log-gap" only; `direction` is for "none" only, which ignores baseline and target. Raises ValueError if
-    the score is not finite, the target equals the baseline, or "log-gap" has no optimum or it equals one of
-    them.
+    the score is not finite, the target equals the baseline, or "log-gap" has no optimum or it equals either.
     """
     if not math.isfinite(score):
         raise ValueError(f"a score must be finite, got {score}")

@@ -29,7 +29,7 @@ def absent(task: TaskSpec) -> list[str]:
 
 
 def checked(task: TaskSpec) -> Path:
-    """Returns the folder of a task's downloads; raises MissingError if one is absent or altered."""
+    """Returns the folder of a task's downloads; raises MissingError if a file is absent or altered."""
     if lacks := absent(task):
         raise MissingError(
             f"{', '.join(lacks)} not downloaded",

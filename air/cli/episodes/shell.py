@@ -300,7 +300,7 @@ def _turns(
     entries: list[shell_input.Entry] | None,
     where: str | None,
 ) -> int:
-    """Carries out all entries of the script `where` or, if `entries` is None, of a person; returns 0."""
+    """Carries out the entries of the script file `where`, or a person's if `entries` is None; returns 0."""
     if entries is None:
         return _prompt_loop(shell, screen)
     for one in entries:

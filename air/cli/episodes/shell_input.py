@@ -63,7 +63,7 @@ def entry(next_line: Callable[[bool], str]) -> Entry | None:
 
 
 def number(text: str, where: str) -> int:
-    """Parses a number of 1 to 9 digits; raises UsageError, naming the command `where`, if it is none."""
+    """Parses a number of 1 to 9 digits; raises UsageError, naming the command `where`, for other texts."""
     if not _NUMBER.fullmatch(text):
         raise UsageError(f"{text!r} is not a number", where=where)
     return int(text)

@@ -65,9 +65,9 @@ class _Lent:
     async def prepare_uv_script(
         self, script: str | bytes, env: dict[str, str] | None = None, *, activate: bool = True
     ) -> list[str]:
-        """Writes a Python program that plays the agent into the box, and returns the command that runs it.
-        The program uses a Python environment of the box's image instead of `uv`. `activate` has no effect,
-        because the agent must find the box's own `python3`. Raises MissingError if none has its packages."""
+        """Writes the agent's Python program `script` into the box, and returns the command that runs it.
+        Instead of `uv`, a Python of the box's image runs it. `activate` has no effect, because the agent must
+        find the box's own `python3`. Raises MissingError if no Python has the program's packages."""
         data = script.encode() if isinstance(script, str) else script
         path = self.box.path(f"/tmp/vf-scripts/{hashlib.sha256(data).hexdigest()}.py")
         if path not in self.prepared:

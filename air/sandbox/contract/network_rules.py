@@ -83,7 +83,7 @@ def rule(entry: str) -> Rule:
 
 
 def checked(entries: Iterable[str]) -> tuple[str, ...]:
-    """Returns the entries of a list of allowed hosts as a tuple. Raises ValueError if one is invalid."""
+    """Returns a list of allowed hosts as a tuple. Raises ValueError if an entry is invalid."""
     entries = tuple(entries)
     for entry in entries:
         rule(entry)

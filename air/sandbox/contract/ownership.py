@@ -89,7 +89,7 @@ def box_folders() -> Iterator[tuple[Path, str]]:
 
 
 def folder_owner(name: str) -> str:
-    """Returns the owner label of the process box whose folder is called `name`, or "" if none is.
+    """Returns the owner label of the process box whose folder is called `name`, or "" for others.
 
     The name contains the pid namespace, because processes of several namespaces may share the parent folder.
     """

@@ -58,7 +58,7 @@ def apt_install(*packages: str) -> None:
 
 
 def run(argv: list[str], doing: str) -> None:
-    """Runs a program to its end and hides its output. `doing` says in the error message what it does.
+    """Runs a program to its end and hides its output. `doing` describes it in the error.
 
     Raises BoxStartError if the program cannot be started or fails; the error quotes the line with the reason.
     """
@@ -153,7 +153,7 @@ def _bootstrap_in(folder: Path) -> None:
 
 
 def _mirror() -> list[str]:
-    """Returns a list with the URL from which this machine's apt gets Debian, or an empty list if none."""
+    """Returns a list with the URL from which this machine's apt gets Debian, or an empty list."""
     argv = ["apt-get", "indextargets", "--format", "$(SITE)"]
     argv += ["Created-By: Packages", f"Codename: {SUITE}", "Component: main"]
     try:

@@ -75,7 +75,7 @@ def _knock() -> None:
 def translating(doing: str = "") -> Iterator[None]:
     """Context manager: turns exceptions of the Docker SDK, but no OSError, into air's errors.
 
-    `doing` says in the message what the `with` block does.
+    `doing` describes the `with` block in the message.
     """
     try:
         yield
@@ -86,7 +86,7 @@ def translating(doing: str = "") -> Iterator[None]:
 def translated(error: Exception, *, image: str = "", doing: str = "") -> AirError:
     """Returns air's error for an exception of the Docker SDK; raises nothing.
 
-    `image` is the image of the box that did not start, or `doing` says what else was being done.
+    `image` is the image of the box that did not start; else `doing` describes what failed.
     """
     status = error.status_code if isinstance(error, APIError) else None
     return start_error(status, reason(error), image, doing=doing)

@@ -74,8 +74,8 @@ def lacks_python(text: str) -> str | None:
 def start_error(status: int | None, text: str, image: str, *, doing: str = "") -> AirError:
     """Returns air's error for a failed request to a container engine that has answered this process before.
 
-    `status` is the HTTP status, None without an answer. `image` is the image of the box that did not start,
-    or `doing` says what else the request was for.
+    `status` is the HTTP status, None without an answer. `image` is the image of the box that did not start;
+    for other requests, `doing` describes the request.
     """
     kind, line = classify(status, text), " ".join(text.split())[:300]
     if kind == "missing-engine":

@@ -78,14 +78,14 @@ def deepest(folders: Iterable[str], path: str) -> str | None:
 
 
 class Files:
-    """Reads and writes files in the roots of a box: pairs of the path that requests use and the real path."""
+    """Reads and writes files in a box's root folders, given as pairs: path in requests, real path."""
 
     def __init__(self, roots: list[tuple[str, str]]) -> None:
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen in roots]
         self.uploads: dict[int, Upload | None] = {}
 
     def reopen(self, *_frame: object) -> dict[str, Any]:
-        """Opens the roots again, after a file system was mounted over one."""
+        """Opens the root folders again, after a file system was mounted over a root."""
         for _, _, fd in self.roots:
             os.close(fd)
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen, _ in self.roots]
@@ -208,7 +208,7 @@ class Files:
         return True
 
     def _open(self, root: int, parts: list[str], entry: str) -> tuple[int, bool]:
-        """Opens a file or folder, `entry` in errors; returns a descriptor, and whether it is a folder."""
+        """Returns a descriptor of a file or folder, called `entry` in errors, and whether it is a folder."""
         what = repr(entry) if entry else "it"
         folder = self._walk(root, parts[:-1])
         try:

@@ -153,7 +153,7 @@ def plan(boxes: Wanted, *, trainer: Sequence[str] = (), inference: Sequence[str]
     """Detects this machine's GPUs, and returns those that boxes may use. Blocks during the detection.
 
     All arguments name GPUs as in `select`. `auto` leaves out the GPUs of the `trainer` and the `inference`
-    server. Raises ConfigError if `boxes` names one of those or none remains, and the errors of `select` and
+    server. Raises ConfigError if `boxes` names such a GPU or no GPU remains, and the errors of `select` and
     `inventory`.
     """
     gpus = inventory()

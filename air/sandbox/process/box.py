@@ -136,8 +136,8 @@ class ProcessBox(GuestBox):
     def host_workspace(self) -> Path:
         """The path of the workspace on the host while the box lives.
 
-        With namespaces it is a link into a file system that is mounted nowhere else, so append `/` for a
-        program. Never follow links in the workspace: the agent may have made them.
+        With namespaces it is a link to a folder: pass `seen_from_host` to programs, which may not follow it.
+        Never follow links in the workspace: the agent may have made them.
         """
         if self.mode == "plain":
             return Path(self.workspace)

@@ -59,7 +59,7 @@ def detect() -> Detection:
     """Starts a trial box to detect the namespace mode of process boxes; blocks for about 0.2 s.
 
     The result is cached for the values of `AIR_PROCESS_BOX` and `AIR_PROCESS_SHOW`. Raises ConfigError if the
-    first names no mode or one that does not work here, or the second names a folder that does not exist.
+    first does not name a mode that works here, or the second names a folder that does not exist.
     """
     with _LOCK:
         return _detected(os.environ.get(SETTING, "auto"), os.environ.get(SHOW, ""))

@@ -217,7 +217,7 @@ class RunConfig(BaseConfig):
         return self
 
     def named(self) -> RunConfig:
-        """Returns this config, with a new name (sources, model, random part) in `run.name` if none is set."""
+        """Returns this config, with a new `run.name` (sources, model, random part) if it has no name."""
         if self.run.name is not None:
             return self
         names = "-".join(s.resolved_name for s in self.orchestrator.train.source)

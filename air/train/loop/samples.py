@@ -35,8 +35,8 @@ def parts_of(rollout: Rollout, *, by_turn: bool) -> list[Part]:
 
 
 def turns(trace: Any) -> list[Part]:
-    """Returns one part for each reply of a trace. A reply earns the rewards given before the next reply.
-    The trace's `info["air"]["paid"]` lists these rewards. If their sum is not the trace's whole reward, the
+    """Returns a `Part` (reply, reward) for each reply of a trace. A reply earns all rewards that arise before
+    the next reply; the trace's `info["air"]["paid"]` lists them. If their sum is not the trace's reward, the
     last reply gets the difference."""
     replies = [index for index, node in enumerate(trace.nodes) if node.sampled]
     if not replies:

@@ -80,8 +80,8 @@ class Plan:
 def interpreter() -> Path | None:
     """Returns the path of a Python interpreter in which prime-rl is installed, or None if there is none.
 
-    If `AIR_PRIME_RL` names an interpreter, or a checkout of prime-rl with a `.venv`, this one is started to
-    look for prime-rl and air, and MissingError is raised if it lacks either. Otherwise only this one counts.
+    If `AIR_PRIME_RL` names an interpreter, or a checkout of prime-rl with a `.venv`, that Python is used;
+    raises MissingError if it lacks prime-rl or air. Otherwise only this process's Python is considered.
     """
     setting = os.environ.get(PLACE_ENV, "")
     if not setting:

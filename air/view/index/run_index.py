@@ -131,9 +131,9 @@ class RunIndex(IndexFile):
         return self._places("file = ? AND item = -1", [episode.file])
 
     def jump(self, episode: Episode, item: int, what: str, *, back: bool = False) -> int | None:
-        """Returns the number of the next item (turn) after `item` that has a `what`, or None.
+        """Returns the number of the next item (turn) after `item` with a `what`: `validate` or `error`.
 
-        `what` is `validate` or `error`; `back` searches backwards.
+        Returns None if there is no such item; `back` searches backwards.
         """
         which = {"validate": "kind = 'validate'", "error": "bad = 1"}[what]
         compare, pick = ("<", "max") if back else (">", "min")

@@ -91,7 +91,7 @@ def read_task(root: Path, name: str) -> TaskConfig:
 
 
 def read_datasets(root: Path, task: TaskConfig) -> list[DatasetConfig]:
-    """Reads the configs of a task's data sets; raises Unusable if one is absent or invalid."""
+    """Reads the configs of a task's data sets; raises Unusable if a config is absent or invalid."""
     return [_read(DatasetConfig, root, f"configs/{name}") for name in task.dataset_configs]
 
 
