@@ -239,7 +239,7 @@ class Episode:
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def summary(self) -> dict[str, Any]:
-        """Returns the episode's scores, reward terms, metrics and rewards by turn, for the trace's `info["air"]`."""
+        """Returns the episode's scores, reward terms, metrics and payments, for the trace's `info["air"]`."""
         return {
             "episode": self.id,
             "task": self.world.task.id,

@@ -56,7 +56,7 @@ class Breaker:
         self._count("")
 
     def failed(self, error: str) -> None:
-        """Adds 1 to the number of failures, after an episode's infrastructure failure with the text `error`."""
+        """Adds 1 to the number of failures, after an infrastructure failure with the text `error`."""
         self._count(error)
 
     def _count(self, error: str | None = None) -> _Count:

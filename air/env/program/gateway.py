@@ -226,7 +226,7 @@ class Gateway:
             writer.write(answer)
 
     async def _grade(self, ending: Ending) -> bytes | None:
-        """Grades the artefact; returns the answer to `validate` or `submit`; None: the infrastructure failed."""
+        """Grades the artefact; returns the answer to the agent, or None if the infrastructure failed."""
         try:
             step = await self.episode.world.step(Action(ending=ending))
             assert step.validation is not None
