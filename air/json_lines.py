@@ -1,4 +1,4 @@
-"""Reads JSON-lines files: a whole file (`read`), appended lines (`Tail`), or lines at known places (`load`).
+"""Reads JSON-lines files: a whole file (`read`), appended lines (`Tail`), or lines at known offsets (`load`).
 
 `read` refuses a malformed line. The others are for files that a view must show whatever they hold.
 """
@@ -81,7 +81,7 @@ class Tail:
 
 
 def read(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields the JSON value of each line, after its place `FILE:NUMBER`; a half-written last line is skipped.
+    """Yields the JSON value of each line, after `FILE:NUMBER`; skips a half-written last line.
 
     Raises ConfigError if the file cannot be read or a line is not JSON.
     """

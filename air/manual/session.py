@@ -75,7 +75,7 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
 
 
 class Interrupted(AirError):
-    """The error of an action that `ManualEpisode.interrupt` stopped. Its text tells whether it was undone."""
+    """`ManualEpisode.interrupt` stopped an action. The text tells whether the action was undone."""
 
 
 class ManualEpisode:
@@ -258,8 +258,8 @@ class ManualEpisode:
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
         """Plays one turn with a person's reply; returns the lines that the turn added to the trajectory.
 
-        `seconds` is the time in which the person wrote it. A turn that fails is undone; the error's text
-        tells whether that succeeded. Raises UsageError if the episode is over, Interrupted, or
+        `seconds` is how long the person wrote. A turn that fails is undone; the error's text tells whether
+        that succeeded. Raises UsageError if the episode is over, Interrupted, or
         InfrastructureError.
         """
         if why := self.episode.why_ended:

@@ -345,7 +345,7 @@ def _trace_step(
 
 
 def _last_branch(nodes: list[dict[str, Any]]) -> list[int]:
-    """Returns the indices of the last branch's nodes, from the root on."""
+    """Returns the indices of the nodes in a trace's last branch, root first."""
     line: list[int] = []
     at: int | None = len(nodes) - 1 if nodes else None
     while at is not None:

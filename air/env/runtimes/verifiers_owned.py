@@ -76,7 +76,7 @@ class VerifiersBox(Box):
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
         """Runs a command in the runtime, as `Box.exec` describes; output after `max_bytes` bytes is dropped.
-        Raises ConfigError if `stdin` is not empty, because verifiers' runtimes cannot pass it on."""
+        Raises ConfigError if `stdin` is not empty, because verifiers' runtimes have no input."""
         if stdin:
             raise ConfigError("a runtime of verifiers' own gives its commands no standard input")
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)

@@ -36,7 +36,7 @@ class Shell:
     def carried(self, box: Box) -> Shell:
         """Returns a shell with the same directory and variables for `box`, which has a copy of the workspace.
 
-        The path of the new workspace replaces that of the old one in them.
+        In both, the new workspace's path replaces the old path.
         """
         other, old, new = Shell(box), self._box.workspace, box.workspace
         other.cwd = self.cwd.replace(old, new)

@@ -4,7 +4,8 @@ The first frame on standard input is the launcher's configuration. The launcher 
 file system in new namespaces, gives up every privilege, and becomes the guest, as process 1. The parent stays
 outside and removes the box's folder after the child's end. If one of them dies, so does the other. The box's
 user namespace never maps to the host's root: a launcher that is root does all setup before it creates that
-namespace, any other in a user namespace around it. Standard library only, Python >= 3.8, no import of `air`.
+namespace; another launcher does it in an outer user namespace. Standard library only, Python >= 3.8, no
+import of `air`.
 """
 
 # ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH113, PTH120, PTH123, PTH211, SIM105

@@ -324,7 +324,7 @@ class Pool:
             self._retire(box)
 
     def _failed(self, subpool: _SubPool, error: AirError) -> None:
-        """Raises `error` in the first caller that waits for a box of `subpool`; stops spare starts there."""
+        """Raises `error` in the first caller that waits for a box of `subpool`; stops its spare starts."""
         if not self._open:
             return
         self.stats.failed += 1

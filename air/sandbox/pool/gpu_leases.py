@@ -255,7 +255,7 @@ def _slot(part: str) -> tuple[str, str]:
 
 
 def occupied(label: str) -> dict[str, str]:
-    """Removes containers with GPUs and a dead owner process; returns what conflicts with a lease, as `users`.
+    """Removes containers with GPUs and a dead owner; then returns `users(label, …)` for those that remain.
 
     Blocks. Raises MissingError if no container engine answers, BoxStartError if it fails.
     """

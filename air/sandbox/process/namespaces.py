@@ -196,7 +196,7 @@ def layout(
 ) -> dict[str, Any]:
     """Returns the description of a process box for its launcher (`air.sandbox.guest.namespaces`).
 
-    `where` and `visible` are the dicts of `places`. The launcher removes the empty host folder `folder` when
+    `where` and `visible` come from `places`. The launcher removes the empty host folder `folder` when
     the box ends. `devices` are device files, or folders of them, that the box may use.
     """
     limits, root = spec.limits, mode == "root"

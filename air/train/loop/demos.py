@@ -33,7 +33,7 @@ class ScriptedAgent:
 
     A choice is a pair (method, level) for the file `config`. `experienced` is the probability that the script
     picks one of the four best choices known for the task, not a random one; `careful` that it returns to the
-    episode's best choice when it submits; `stop` that it submits at a turn (a quarter before a score).
+    episode's best choice when it submits; `stop` that it submits at a turn (`stop / 4` before a score).
     """
 
     def __init__(

@@ -71,8 +71,8 @@ def of_step(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """Returns metrics over the episodes, by name: means, such as the mean reward, and the counts
-    `context_ends`, `cut_observations` and `cut_replies`."""
+    """Returns metrics over the episodes, by name: means, such as the mean reward, and numbers of
+    episodes that ended at the context limit, of cut observations, and of cut replies."""
     turns = sum(r.metric("turns") or 0 for r in rollouts)
     errors = sum(r.metric("format_errors") or 0 for r in rollouts)
     values = {

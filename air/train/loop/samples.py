@@ -62,7 +62,7 @@ def samples(
     """Computes advantages, and returns one training sample for each branch of the episodes' traces.
 
     A branch is one linear conversation in a trace. Failed episodes, and branches whose advantages are all 0,
-    give no sample. Also sets `advantage` of each rollout. `temperature` is the one of sampling. With
+    give no sample. Also sets `advantage` of each rollout. `temperature` is the sampling temperature. With
     `by_turn` each turn has an advantage, from its own and all later rewards; otherwise each trace has one.
     `shuffle` shuffles the rewards within each group, for a control experiment.
     """
