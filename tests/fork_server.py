@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import gc
 import importlib
 import importlib.metadata
 import json
@@ -215,6 +216,8 @@ def serve(address: str, run: int) -> None:
     alive = os.pidfd_open(run)
     for name in IMPORTED:
         importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # so that collections in the commands copy none of these pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who watch
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(f"{address}.new")
