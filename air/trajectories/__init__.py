@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+from air.trajectories.reader import load, read, trajectory_files
+from air.trajectories.recorder import Recorder
 from air.trajectories.trajectory import (
+    VERSION,
     Call,
     Diff,
     End,
@@ -16,10 +19,8 @@ from air.trajectories.trajectory import (
     ToolUse,
     Trajectory,
     Validation,
-    load,
     parse,
 )
-from air.trajectories.trajectory_file import VERSION, Recorder, read, trajectory_files
 
 __all__ = [
     "VERSION",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from air.errors import ConfigError, boundary
-from air.trajectories.trajectory import load
+from air.trajectories.reader import load
 
 Message = dict[str, str]
 

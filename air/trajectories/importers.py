@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 
 from air import json_lines
 from air.errors import ConfigError
-from air.trajectories.trajectory_file import Recorder
+from air.trajectories.recorder import Recorder
 
 _SCORED = re.compile(r"^Evaluation Score: (\{.*\})\s*$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")

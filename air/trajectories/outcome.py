@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from air.config import validate
 from air.errors import ConfigError
 from air.trajectories.performance_profile import Direction
-from air.trajectories.trajectory_file import read
+from air.trajectories.reader import read
 
 
 class _Line(BaseModel):

@@ -18,7 +18,7 @@ from air import json_lines
 from air.errors import ConfigError, MissingError
 from air.trajectories.outcome import Outcome, Start, outcome
 from air.trajectories.performance_profile import BASELINE, Profiles, TaskScores, profiles
-from air.trajectories.trajectory_file import trajectory_files
+from air.trajectories.reader import trajectory_files
 
 VIEWS: dict[str, Callable[[Outcome], float | None]] = {
     "best_attempt": lambda one: one.best,

@@ -1,6 +1,6 @@
-"""Declares the lines of a trajectory file as types. The function `load` reads the file of one episode.
+"""Declares the lines of a trajectory file as types.
 
-Files of all versions of the format can be read; fields that an older version lacks get default values.
+Lines of all versions of the format can be parsed; fields that an older version lacks get default values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from air.config import validate
 from air.errors import ConfigError
-from air.trajectories.trajectory_file import read
+
+VERSION = 2
+"""Of the lines that this air writes."""
 
 
 class Line(BaseModel):
@@ -327,28 +329,3 @@ def parse(line: Mapping[str, Any], *, where: str = "trajectory") -> Line:
     if kind is Step and data.get("v", 0) < 2:
         data["shown"], data["observation"] = data.get("observation", ""), None
     return validate(kind, data, where=f"{where}: {line['type']}")
-
-
-def load(path: Path | str) -> Trajectory:
-    """Reads a trajectory file; a half-written last line is skipped.
-
-    Raises ConfigError if the file cannot be read or is not a trajectory.
-    """
-    path = Path(path)
-    start: Start | None = None
-    end: End | None = None
-    steps: list[Step] = []
-    validations: list[Validation] = []
-    version = 0
-    for number, raw in enumerate(read(path), start=1):
-        version = version or int(raw.get("v", 0))
-        line = parse(raw, where=f"{path}:{number}")
-        if isinstance(line, Start):
-            start = line
-        elif isinstance(line, Step):
-            steps.append(line)
-        elif isinstance(line, Validation):
-            validations.append(line)
-        elif isinstance(line, End):
-            end = line
-    return Trajectory(path, version, start, tuple(steps), tuple(validations), end)

@@ -17,7 +17,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.docker import container_spec
 from air.sandbox.docker import engine as daemon
-from air.sandbox.ops import cleanup
+from air.sandbox.ops import orphans
 from air.sandbox.pool.box_pool import Pool
 
 pytestmark = pytest.mark.docker
@@ -119,7 +119,7 @@ def test_what_never_started_is_collected_and_nothing_else(created: Any, dead_own
     created("air-test-alive")
     created("air-test-elsewhere", **{ownership.OWNER_LABEL: "elsewhere/0/0:1:1"})
     created("air-test-foreign", **{ownership.OWNER_LABEL: None, ownership.EXPIRES_LABEL: "1"})
-    removed = cleanup.collect()
+    removed = orphans.collect()
     assert {"air-test-dead", "air-test-expired"} <= set(removed)
     for name, stays in {
         "air-test-dead": False,

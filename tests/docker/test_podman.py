@@ -32,7 +32,7 @@ from air.sandbox.docker import engine as daemon
 from air.sandbox.docker.box import DockerBox
 from air.sandbox.docker.container_stream import Attached, create
 from air.sandbox.docker.engine_errors import lacks_python
-from air.sandbox.ops import cleanup
+from air.sandbox.ops import orphans
 from air.sandbox.pool.box_pool import Pool
 from tests.docker.client import docker_client
 
@@ -381,5 +381,5 @@ async def test_what_never_started_is_collected(dead_pid: int) -> None:
     arguments["labels"][ownership.OWNER_LABEL] = f"{host}:{dead_pid}:{start}"
     await asyncio.to_thread(create, arguments)
     assert len(_of("podman-created")) == 1
-    assert "air-podman-created" in await asyncio.to_thread(cleanup.collect)
+    assert "air-podman-created" in await asyncio.to_thread(orphans.collect)
     assert not _of("podman-created")

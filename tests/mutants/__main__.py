@@ -22,7 +22,7 @@ from pathlib import Path
 
 from air.errors import InfrastructureError
 from air.sandbox.docker import images
-from air.sandbox.ops import cleanup
+from air.sandbox.ops import orphans
 from air.sandbox.process import namespaces
 from tests.mutants import Mutant, table
 
@@ -179,7 +179,7 @@ def _descendants(pid: int) -> Iterator[int]:
 def _collect() -> None:
     """Removes containers whose harness is dead; their guests have ended with it."""
     try:
-        cleanup.collect()
+        orphans.collect()
     except InfrastructureError as error:
         print(f"what a mutant left could not be removed: {error}", file=sys.stderr)
 

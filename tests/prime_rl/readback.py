@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from air.trajectories.trajectory_file import read
+from air.trajectories.reader import read
 from tests.prime_rl.chain import Run, read_episodes
 
 Record = dict[str, Any]

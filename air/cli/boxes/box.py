@@ -58,9 +58,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _gc(_: argparse.Namespace) -> int:
-    from air.sandbox.ops import cleanup
+    from air.sandbox.ops import orphans
 
-    removed = cleanup.collect()
+    removed = orphans.collect()
     print("\n".join([*removed, f"{len(removed)} removed"]))
     return 0
 

@@ -1,20 +1,52 @@
-"""Finds orphans: processes and file locks that outlived the air process that made them. Ends none of them.
+"""Finds what outlived the air process that made it, its owner, and removes boxes whose owner is dead.
 
-A process is air's if its environment contains `ownership.OWNER_ENV`, or if it is the guest or a command of a
-process box (a box without a container). Processes of other users and other pid namespaces are left out.
+A running box ends with its owner, because the stream between them closes. `collect` removes the rest:
+containers that never started or have expired, and folders of process boxes (boxes without a container).
+`processes` and `locks` only find. A process is air's if its environment contains `ownership.OWNER_ENV`, or if
+it is the guest or a command of a process box. Processes of other users and other pid namespaces are left out.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from air.errors import MissingError
 from air.sandbox.contract import ownership
 from air.sandbox.guest.processes import MARK
+from air.sandbox.ops import command_log
 from air.sandbox.wire.connection import interpreter
+
+
+def collect() -> list[str]:
+    """Removes boxes that have expired or whose owner process is dead, and returns their names. Blocks.
+
+    Also removes the oldest command logs. If no container engine answers, containers stay. Raises
+    BoxStartError if the container engine answers, but fails.
+    """
+    from air.sandbox.docker import engine
+
+    removed = collect_folders()
+    command_log.collect()
+    try:
+        return removed + engine.remove_left_behind()
+    except MissingError:
+        return removed
+
+
+def collect_folders() -> list[str]:
+    """Removes the folders of process boxes whose owner process is dead; returns their paths."""
+    removed = []
+    for folder, label in ownership.box_folders():
+        if ownership.is_dead(label):
+            shutil.rmtree(folder, ignore_errors=True)  # may be another user's, or removed by now
+            if not folder.exists():
+                removed.append(str(folder))
+    return removed
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from air.errors import AirError, BoxStartError, ConfigError, InfrastructureError
 from air.sandbox import start_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec, BoxStats, Snapshot
-from air.sandbox.ops import cleanup
+from air.sandbox.ops import orphans
 from air.sandbox.pool.gpu_leases import GpuPool
 from air.sandbox.pool.host_slots import HostShare, HostSlots
 from air.sandbox.pool.start_retry import Digests, retry
@@ -106,7 +106,7 @@ class Pool:
 
             self._snapshot_helper = await snapshot_service.hold(self._run)
         try:
-            await to_the_end(asyncio.to_thread(cleanup.collect))
+            await to_the_end(asyncio.to_thread(orphans.collect))
         except InfrastructureError as error:
             _LOG.warning("boxes of earlier runs could not be removed: %s", error)
         except BaseException:  # cancellation too: nobody else would release the helper
@@ -344,7 +344,7 @@ class Pool:
     async def _closed(self, box: GuestBox) -> None:
         try:
             await box.close()
-        except AirError as error:  # its guest has ended; `cleanup` removes the rest later
+        except AirError as error:  # its guest has ended; `orphans.collect` removes the rest later
             _LOG.warning("%s", error)
         finally:
             # Not earlier: a box may use its GPUs until it is gone. The next lease looks for its container.

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from air.sandbox.contract import ownership
-from air.sandbox.ops import cleanup
+from air.sandbox.ops import orphans
 
 
 def _dead_pid() -> int:
@@ -57,7 +57,7 @@ def test_folders_of_the_dead_are_removed() -> None:
     try:
         for folder in (dead, elsewhere, alive, foreign):
             (folder / "workspace").mkdir(parents=True)
-        removed = cleanup.collect_folders()
+        removed = orphans.collect_folders()
         assert str(dead) in removed
         assert not dead.exists()
         assert alive.exists()

@@ -15,7 +15,7 @@ import pytest
 from air.sandbox import open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxLimits, BoxSpec, ExecResult
-from air.sandbox.ops import cleanup, command_log
+from air.sandbox.ops import command_log, orphans
 from air.sandbox.ops.command_log import Events
 
 SPEC = BoxSpec(provider="process")
@@ -171,7 +171,7 @@ def test_collecting_what_dead_runs_left_takes_old_records_along() -> None:
     old = command_log.folder() / "air-old.jsonl"
     old.touch()
     os.utime(old, (0, 0))
-    cleanup.collect()
+    orphans.collect()
     assert not old.exists()
 
 

@@ -1,4 +1,4 @@
-"""Writes and reads trajectory files; `air.trajectories.trajectory` documents every field.
+"""Writes trajectory files; `air.trajectories.trajectory` documents every field.
 
 A trajectory is the file `<folder>/<episode_id>.jsonl`, which only one process writes. Each line is `{"v": 2,
 "type": …, "t": unix seconds, …}` and is flushed at once, so a crash loses at most the running step. The
@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TextIO
 
-from air import json_lines
-from air.errors import ConfigError, InfrastructureError, MissingError
+from air.errors import InfrastructureError
+from air.trajectories.trajectory import VERSION
 
-VERSION = 2
 Kind = Literal["start", "step", "validate", "end"]
 
 
@@ -68,37 +66,3 @@ class Recorder:
         tb: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def trajectory_files(path: Path) -> list[Path]:
-    """Returns the trajectory files at a path, sorted by name.
-
-    `path` is a trajectory, a run's folder, or a folder of trajectories. Raises MissingError if there is none.
-    """
-    if path.is_file():
-        return [path]
-    inner = path / "trajectories"
-    files = sorted((inner if inner.is_dir() else path).glob("*.jsonl"))
-    if not files:
-        raise MissingError(
-            "has no trajectories", where=str(path), remedy="name a run's folder, or its record_dir"
-        )
-    return files
-
-
-def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields each line of a trajectory file as a dictionary; a half-written last line is skipped.
-
-    Raises ConfigError if the file cannot be read, a line is not a JSON object, or its version is newer than
-    ours.
-    """
-    for place, line in json_lines.read(path):
-        if not isinstance(line, dict) or not isinstance(line.get("v", 0), int):
-            raise ConfigError("not a line of a trajectory", where=place)
-        if line.get("v", 0) > VERSION:
-            raise ConfigError(
-                f"trajectory version {line['v']} is newer than this air reads ({VERSION})",
-                where=place,
-                remedy="update air",
-            )
-        yield line
