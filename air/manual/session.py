@@ -343,7 +343,7 @@ class ManualEpisode:
             self._running = None
 
     async def _back(self) -> str:
-        """Restores the last undo point, or leaves it for another try; returns a line of what was restored."""
+        """Restores the last undo point (kept if that fails); returns a message about the result."""
         point, turn = self._points[-1], self.episode.counters.turns
         world = point.world
         with world.times.as_recording():

@@ -166,7 +166,7 @@ class Grader:
         )
 
     async def _shared(self, request: _Request) -> _Outcome:
-        """Runs the grader once for equal requests at the same time; cancelled when all of them are."""
+        """Runs the grader once for simultaneous equal requests; cancels it when all of them are cancelled."""
         run = self._running.get(request.key)
         if run is None:
             run = self._running[request.key] = _Run(asyncio.create_task(self._run(request)))

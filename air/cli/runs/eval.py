@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _without_gpu(names: list[str]) -> list[str]:
-    """Returns the tasks whose boxes need no GPU, because `air eval` leases none; prints the others."""
+    """Returns the tasks whose boxes need no GPU, because `air eval` leases none; prints the other tasks."""
     from air import tasks
 
     omitted = [name for name in names if tasks.load(name).gpus]

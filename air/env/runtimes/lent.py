@@ -136,6 +136,6 @@ def episode_of(runtime: Runtime) -> Episode:
 
 
 def gateway_of(runtime: Runtime) -> Gateway | None:
-    """Returns the gateway between a program in the box and model and grader; None for air's own harness."""
+    """Returns the gateway of a program that plays the agent in the box; None for air's own harness."""
     gateway: Gateway | None = getattr(runtime, "gateway", None)
     return gateway

@@ -98,7 +98,7 @@ class Shell:
         return "\n".join(steps)
 
     async def _recall(self) -> None:
-        """Reads the directory and variables that the last command wrote. Ignores missing or invalid ones."""
+        """Reads the directory and variables that the last command wrote. Ignores absent or invalid values."""
         try:
             state = await self._box.read(self._state, max_bytes=STATE_BYTES)
         except BoxFileError:

@@ -81,7 +81,7 @@ class SnapshotHelper:
     async def take(self, box: Tenant) -> ContainerSnapshot:
         """Stores the workspace of a frozen box and returns it as a snapshot.
 
-        The snapshot takes over the caller's duty to `release` the helper container, when it is closed.
+        Closing the snapshot, not the caller, then calls `release` for the helper container.
         """
         name = f"snapshot-{secrets.token_hex(6)}"
         try:

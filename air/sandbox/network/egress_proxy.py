@@ -300,7 +300,7 @@ async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
 
 
 async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
-    """Connects to the first address that answers; raises OSError if none does."""
+    """Connects to the first address that answers; raises OSError if none answers."""
     last: OSError = ConnectionError("the name has no address")
     for address in addresses[:_ADDRESSES_TRIED]:
         try:

@@ -204,7 +204,7 @@ class Connection:
     async def upload(
         self, header: Mapping[str, Any], pieces: AsyncIterable[tuple[bytes, bool]]
     ) -> None:
-        """Writes a file in the box. `pieces` are pairs: some bytes, and whether they are the last ones."""
+        """Writes a file in the box. `pieces` are pairs: bytes, and whether they are the last bytes."""
         ident = self.new_id()
         part = {**header, "op": "write", "id": ident}
         with self._answers(ident) as queue:

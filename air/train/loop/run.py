@@ -207,7 +207,7 @@ class EmbeddedRun:
             self._save(resources, final=False)
 
     def _update_server(self, server: Server) -> None:
-        """Makes the server load the present weights if it has older ones, and waits until it answers."""
+        """Makes the server load the present weights unless it has them; waits until it answers."""
         if self._served != self._done:
             server.update_weights()
             self._served = self._done

@@ -150,7 +150,7 @@ class Batcher:
             return not self._stopping
 
     def _advance(self) -> list[Row]:
-        """Adds waiting requests, or else samples a token per running request; returns the ended ones."""
+        """Adds waiting requests, or else samples a token per running request; returns the ended requests."""
         for row, job in list(self._running.items()):
             if job.future.cancelled():
                 self.sampler.drop(row)

@@ -47,7 +47,7 @@ class Verdict:
 
 
 async def judge(before: str, after: str) -> Verdict:
-    """Lints a text before and after an edit. Returns the errors that the edit adds, and all others.
+    """Lints a text before and after an edit. Returns the errors that the edit adds, and the other errors.
 
     If the text before does not parse, no error counts as added, so that the agent can repair it step by step.
     Raises InfrastructureError if the linter program failed.
