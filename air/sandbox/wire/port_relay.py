@@ -124,6 +124,8 @@ class Relay:
             _LOG.exception("box %s: a handler of relayed connections failed", self._name)
         finally:
             transport.abort()
+            # They refer to the transport, so unread bytes would wait for the garbage collector.
+            del transport.streams
         await asyncio.sleep(free_at - loop.time())
         del self._transports[transport.conn]
         transport.post("free")

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import socket
+import weakref
 from pathlib import Path
 
 import pytest
@@ -126,6 +128,27 @@ async def test_a_box_that_closes_frees_every_connection() -> None:
         assert len(asyncio.all_tasks()) <= tasks
         assert _descriptors() <= descriptors
         assert ended == 20
+
+
+async def test_unread_bytes_do_not_wait_for_the_garbage_collector() -> None:
+    readers: list[weakref.ref[asyncio.StreamReader]] = []
+
+    async def unread(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        readers.append(weakref.ref(reader))
+
+    async with await open_box(SPEC) as box:
+        port = await box.forward(0, unread)
+        gc.disable()
+        try:
+            await output_of(box, port, "socket.create_connection(here).sendall(b'x' * 50000)")
+            for _ in range(500):  # until the connection's slot is free
+                if readers and readers[0]() is None:
+                    break
+                await asyncio.sleep(0.02)
+            assert readers[0]() is None
+        finally:
+            gc.enable()
 
 
 async def echo_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
