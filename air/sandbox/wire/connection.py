@@ -81,7 +81,8 @@ def stripped(source: str) -> str:
 
     Line numbers and code stay: an older Python might not be able to read what `ast.unparse` writes.
     """
-    lines = source.splitlines(keepends=True)
+    # `splitlines` would also split at U+2028 and form feeds, even in strings.
+    lines = list(io.StringIO(source))
     tokens = list(tokenize(io.BytesIO(source.encode()).readline))
     for before, token, after in zip(tokens[-3::-1], tokens[-2::-1], tokens[:0:-1], strict=False):
         (row, start), (last, end) = token.start, token.end

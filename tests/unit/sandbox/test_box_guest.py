@@ -142,6 +142,7 @@ def test_a_stripped_source_says_the_same_in_the_same_lines(path: Path) -> None:
         ('x = (  # A\n  "A"  # A\n  "B"\n)\n', 'x = (\n  "A"\n  "B"\n)\n'),
         ('x = [\n"A"]\ny = \\\n"A"\n', 'x = [\n"A"]\ny = \\\n"A"\n'),
         ('"A".join(x)\n"A" "B"\nf"{1}"\n', '"A".join(x)\n"A" "B"\nf"{1}"\n'),
+        ('x = "\u2028 \x0c"  # A\ny = "# A"\n"""A\n"""\n', 'x = "\u2028 \x0c"\ny = "# A"\n""\n\n'),
         ("", ""),
     ],
 )  # fmt: skip
