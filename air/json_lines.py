@@ -83,13 +83,13 @@ class Tail:
 def read(path: Path) -> Iterator[tuple[str, Any]]:
     """Yields the JSON value of each line, after `FILE:NUMBER`; skips a half-written last line.
 
-    Raises ConfigError if the file cannot be read or a line is not JSON.
+    So are empty lines at the end. Raises ConfigError if the file cannot be read or a line is not JSON.
     """
     with (
         boundary(ConfigError, f"cannot read {path}", OSError),
         path.open(encoding="utf-8", errors="replace") as file,
     ):
-        lines = file.readlines()
+        lines = file.read().rstrip("\n").split("\n")
     for number, text in enumerate(lines, start=1):
         try:
             value = json.loads(text)

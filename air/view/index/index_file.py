@@ -97,8 +97,9 @@ class IndexFile:
 
     def _files(self) -> dict[str, os.DirEntry[str]]:
         """Returns the run's trajectory files on disk, by file name without suffix."""
-        omitted = NOT_TRAJECTORIES if self.trajectories == self.folder else ()
-        with os.scandir(self.trajectories) as entries:
+        folder = self.trajectories
+        omitted = NOT_TRAJECTORIES if folder == self.folder else ()
+        with os.scandir(folder) as entries:
             entries_by_name = {e.name[: -len(SUFFIX)]: e for e in entries if _may_be_read(e)}
         return {name: entry for name, entry in entries_by_name.items() if name not in omitted}
 
@@ -144,7 +145,7 @@ class IndexFile:
         return {row[0]: Mark(*row[1:]) for row in rows}
 
     def _forget(self, marks: Mapping[str, Mark], files: Collection[str]) -> bool:
-        """Removes deleted files of the run from the index; returns whether files were any.
+        """Removes deleted files of the run from the index; returns whether there were any.
 
         `marks` has the indexed files, and `files` the trajectory files that exist.
         """

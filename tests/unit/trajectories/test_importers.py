@@ -177,6 +177,12 @@ def test_verifiers(traces: Path, tmp_path: Path) -> None:
     assert (path.parent / one.end.trace_file).resolve() == traces.resolve()
 
 
+def test_empty_lines_at_the_end_are_skipped(traces: Path, tmp_path: Path) -> None:
+    with traces.open("a") as file:
+        file.write("\n\n\n")
+    assert import_verifiers(traces, tmp_path / "out")
+
+
 def test_a_file_without_traces_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_text('{"step": 1}\n{"step": 2}\n')
