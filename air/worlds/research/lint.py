@@ -19,7 +19,7 @@ MAX_BYTES = 500_000
 """The largest size, in bytes, of the texts before and after an edit together; larger ones are not linted."""
 SECONDS = 30.0
 _BROKEN = {"E902", "E999"}
-_PROGRAM = Path(__file__).with_name("lint_program.py")
+_PROGRAM = Path(__file__).with_name("lint_rules.py")
 
 
 @dataclass(frozen=True)
