@@ -37,7 +37,7 @@ class Paid:
 
 
 def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) -> float:
-    """Returns `phi` − `anchor`, or 0 if that is below `noise_floor`, or negative and `mode` is `best`.
+    """Returns `phi` − `anchor`; 0 if its size is below `noise_floor`, or if it is negative in mode `best`.
 
     The anchor of the next validate is `anchor` plus the result.
     """
