@@ -83,7 +83,7 @@ class Tail:
 def read(path: Path) -> Iterator[tuple[str, Any]]:
     """Yields the JSON value of each line, after `FILE:NUMBER`; skips a half-written last line.
 
-    So are empty lines at the end. Raises ConfigError if the file cannot be read or a line is not JSON.
+    Also skips empty lines at the end. Raises ConfigError if the file cannot be read or a line is not JSON.
     """
     with (
         boundary(ConfigError, f"cannot read {path}", OSError),
