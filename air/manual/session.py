@@ -304,7 +304,7 @@ class ManualEpisode:
     async def undo(self) -> str:
         """Undoes the last step in a new box; returns one line of text that lists what was restored.
 
-        Raises UsageError if no step can be undone, MissingError if the engine or image is missing, and
+        Raises UsageError if no step can be undone, MissingError without container engine or image, and
         InfrastructureError if the new box failed; a further call tries again.
         """
         if not self._points:

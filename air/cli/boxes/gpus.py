@@ -56,7 +56,7 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _containers(inventory: Sequence[Gpu]) -> dict[str, list[str]]:
-    """Returns the names of the labelled containers of each GPU's UUID; empty without an engine."""
+    """Returns the names of the labelled containers of each GPU's UUID; empty without a container engine."""
     from air.errors import MissingError
     from air.sandbox.contract import ownership
     from air.sandbox.docker import engine

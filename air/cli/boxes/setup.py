@@ -1,6 +1,6 @@
 """The command `air setup`: installs (as root) and starts Docker if necessary, and builds the base image.
 
-A running engine is never reconfigured. Without Docker the command succeeds and prints what process boxes do
+A running Docker is never reconfigured. Without Docker the command succeeds and prints what process boxes do
 not isolate, but with the environment variable `AIR_REQUIRE_DOCKER=1` it fails with exit code 1.
 """
 

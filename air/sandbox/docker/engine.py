@@ -63,7 +63,7 @@ _LOCK = threading.Lock()
 
 
 def _knock() -> None:
-    """Raises OSError if the engine's local socket refuses connections: the Docker SDK would leak one."""
+    """Raises OSError if the container engine's socket refuses connections: the SDK would leak its own."""
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if host.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as knock:

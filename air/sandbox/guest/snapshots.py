@@ -189,7 +189,7 @@ def _namespace(pid: int, container: str) -> int:
     """Returns a descriptor of the mount namespace of the process `pid`.
 
     Raises ValueError if the process is not of the container: its mounts tell, because nothing in a box can
-    mount, and the engine mounts files from a folder named after the container. An open folder of `/proc`
+    mount, and Docker mounts files from a folder named after the container. An open folder of `/proc`
     stays with its process, so a later process with the same pid is never mistaken for it.
     """
     process = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

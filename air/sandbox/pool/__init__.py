@@ -1,1 +1,1 @@
-"""A pool of boxes, some started in advance, and the slots, GPU leases and file locks that limit boxes."""
+"""A pool of boxes, and the host slots, GPU leases and file locks that limit how many exist."""

@@ -63,9 +63,9 @@ class Pool:
     `AIR_MAX_BOXES` is not a positive integer.
 
     Args:
-        max_boxes: the most boxes at once, including those that start, close, or wait for GPUs or a slot.
+        max_boxes: the most boxes at once, including those that start, close, or wait for GPUs or a host slot.
         warm: the number of spare boxes to have ready for each requested spec, within `max_boxes`. A spare
-            box never waits for GPUs or a slot, and is removed when any process here waits for them.
+            box never waits for GPUs or a host slot, and is removed when any process here waits for them.
         run: the name of the run in the boxes' labels; by default this process's own run.
         gpus: the pool that gives boxes their GPUs. If it is None, a request for a box with GPUs fails.
         nested: whether callers hold a box of another pool while they wait for a box of this pool.
@@ -219,7 +219,7 @@ class Pool:
         self._balance()
 
     async def _give_way(self) -> None:
-        """Removes spare boxes whenever a process on this host waits for GPUs or slots. Checks each second."""
+        """Removes spare boxes when a process on this host waits for GPUs or slots; checks each second."""
         while True:
             await asyncio.sleep(GIVE_WAY_SECONDS)
             for subpool in self._subpools.values():
@@ -303,7 +303,7 @@ class Pool:
             self._balance()
 
     async def _box_with_slot(self, spec: BoxSpec, spare: bool) -> GuestBox | None:
-        """Starts a box after waiting for its GPUs and slot. If `spare`, returns None instead of waiting."""
+        """Waits for GPUs and a host slot, and starts a box. If `spare`, returns None instead of waiting."""
         share = await (self._slots.try_take if spare else self._slots.take)(spec)
         if share is None:
             return None

@@ -1,4 +1,4 @@
-"""File locks that the processes of all users of this machine share, for GPUs and for slots of boxes.
+"""File locks that the processes of all users of this machine share, for GPUs and host slots.
 
 Each lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`), held with flock(2), so the kernel
 frees it when its process ends. The JSON line in the file is only for people. The folder must be on a local

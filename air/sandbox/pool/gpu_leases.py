@@ -41,7 +41,7 @@ class GpuLease:
 
     @property
     def label(self) -> str:
-        """The value of the label `air.gpu` for a container that uses these GPUs: `<uuid>.<slot>,…`."""
+        """The label `air.gpu` of a container with these GPUs: `<uuid>.<slot>,…`; slot 0 is the whole GPU."""
         return ",".join(held[0].name for held in self._held.values())
 
     @property

@@ -126,7 +126,7 @@ class HostSlots:
 
     @cached_property
     def _limited(self) -> bool:
-        """Whether slots limit the number of boxes. False if the default folder of locks cannot be used."""
+        """Whether host slots limit boxes. False if the default folder of locks cannot be used."""
         try:
             file_locks.names("box.")
         except ConfigError as error:

@@ -42,7 +42,7 @@ def _should_stop(state: RetryCallState) -> bool:
 
 
 class Digests:
-    """A cache of image ids, each of which is asked for again after `DIGEST_SECONDS`."""
+    """A cache of image ids, which asks the container engine again after `DIGEST_SECONDS`."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}

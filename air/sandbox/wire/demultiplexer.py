@@ -1,6 +1,6 @@
 """Splits the stream of an attached container into its standard output and its standard error.
 
-The engine sends 8 bytes before each piece: 1 (output) or 2 (error), three zeros, and the size of the piece.
+Before each piece, Docker sends 8 bytes: 1 (output) or 2 (error), three zeros, and the piece's size.
 """
 
 from __future__ import annotations
