@@ -103,7 +103,7 @@ def opened(file: Path) -> str:
 
 
 def fresh(file: Path) -> dict[str, str]:
-    """Removes the breaker file of an earlier run, so that a new run begins with a closed breaker.
+    """Removes an earlier run's breaker file, so that a new run begins with no counted failures.
     Returns the environment variable that the new run needs. Raises ConfigError if the file cannot be used."""
     with boundary(ConfigError, f"cannot use {file}", OSError):
         file.parent.mkdir(parents=True, exist_ok=True)

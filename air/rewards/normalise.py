@@ -91,8 +91,8 @@ def phi_error(scale: Scale, score: float, stderr: float) -> float:
         log-gap   |dφ/ds| = 1 / (ln 10 · |s − optimum| · |g(target) − g(baseline)|)
         none      |dφ/ds| = 1
 
-    It is exact to first order, and at most the width of `scale.phi_clip`. Raises ValueError if `stderr` is
-    negative or NaN, or `log-gap` lacks an optimum.
+    This first-order estimate is limited to the width of `scale.phi_clip`. The module defines g.
+    Raises ValueError if `stderr` is negative or NaN, or `log-gap` lacks an optimum.
     """
     if not stderr >= 0:
         raise ValueError(f"a standard error is at least 0, got {stderr}")

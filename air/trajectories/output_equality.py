@@ -133,7 +133,7 @@ class Folders:
 
 
 def normalised(text: str, folders: Folders, *, exact: bool = False) -> str:
-    """Returns `text` in the form in which it is compared; with `exact`, without applying `RULES`."""
+    """Replaces names of one box (`folders`) and, unless `exact`, the matches of `RULES` by fixed words."""
     text = folders.named(text)
     if not exact:
         for rule in RULES:
@@ -169,7 +169,7 @@ def texts(
 ) -> Difference | None:
     """Returns the first difference of two texts, each with the folders of its box, or None if they are equal.
 
-    `turn` and `what` (the text's name) are for the result; with `exact`, `RULES` are not applied.
+    `turn` and `what` (the text's name) go into the result; `exact` ignores `RULES`.
     """
     old = normalised(*recorded, exact=exact)
     new = normalised(*replayed, exact=exact)

@@ -113,7 +113,7 @@ def share(ratios: Sequence[float], tau: float) -> float:
 
 
 def tau_max(worst: Sequence[float]) -> float:
-    """Returns τ_max, the largest τ; `worst` has each task's worst ratio of a feasible score."""
+    """Returns τ_max (see the module), where profiles end; `worst` has each task's worst feasible r."""
     return math.ceil(10 * math.log10(max(math.ceil(r * MARGIN) for r in worst))) / 10
 
 

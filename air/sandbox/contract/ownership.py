@@ -99,7 +99,7 @@ def folder_owner(name: str) -> str:
 
 
 def folder_prefix() -> str:
-    """Returns how the folder names of this process's boxes begin; the box's id without `air-` follows."""
+    """Returns the prefix of the folder names of this process's boxes; the box's id without `air-` follows."""
     return f"{FOLDER_PREFIX}{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
 
 

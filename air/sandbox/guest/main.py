@@ -184,7 +184,7 @@ class Guest:
             self.outbox.appendleft(memoryview(b"".join(small)))
 
     def _pull(self) -> None:
-        """Queues a piece of one connection and of one file: only as fast as the harness accepts bytes."""
+        """Queues the next piece of a network connection and of a file; called once all else is sent."""
         self.relay.pull()
         if not self.streams:
             return

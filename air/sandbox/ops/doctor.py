@@ -214,10 +214,10 @@ def _disks(info: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 
 def judge_disk(name: str, folder: Path, few: float, least: float, remedy: str) -> Finding:
-    """Checks whether this user can write in a folder and whether its disk has free space.
+    """Checks whether a folder, or else its nearest existing parent, is writable and its disk has free space.
 
-    A missing folder stands for its nearest existing parent. Less than `few` GB free is a warning, less than
-    `least` a failure. `remedy` is a shell command that shows or frees the used space.
+    Less than `few` GB free is a warning, less than `least` a failure. `remedy` is a shell command that shows
+    or frees the used space.
     """
     existing = next(place for place in (folder, *folder.parents) if os.access(place, os.F_OK))
     disk = os.statvfs(existing)

@@ -127,10 +127,10 @@ def program() -> bytes:
 
 
 def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Chooses the paths of a box's writable `folders`, which are named as in a container.
+    """Chooses the paths of a box's writable `folders`, and the host paths that the box sees.
 
-    Returns two dicts. The first maps each folder to the same path, or to one below `/box` if a host path that
-    the box sees would overlap. The second maps each host path that the box sees to its real path.
+    Returns {folder: its path in the box} and {host path: the same path without symbolic links}. A folder
+    keeps its path, unless that would overlap a host path that the box sees: then it is below `/box`.
     """
     visible = _visible()
     where = {}

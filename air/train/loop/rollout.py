@@ -41,7 +41,7 @@ class Rollout:
 
     @property
     def ok(self) -> bool:
-        """Whether the episode ended without an error. Otherwise its reward counts as 0."""
+        """Whether the episode ended without an error. Training ignores all others."""
         return not self.error
 
     @property

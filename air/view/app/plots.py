@@ -76,10 +76,9 @@ def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> An
 def episode(
     curve: Sequence[Place], item: int, last: int, *, baseline: float | None
 ) -> tuple[Any, Any]:
-    """Returns two charts over an episode's items (turns): the scores of its validates, and their deltas.
+    """Returns two charts of an episode's validates: score and delta by item (a turn with its validates).
 
-    `curve` has the `Place` of each `validate` line. A vertical line marks `item`; `last` is the last item's
-    number.
+    `curve` has the facts of each validate. A vertical line marks `item`; `last` is the last item's number.
     """
     data = [
         {

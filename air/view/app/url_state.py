@@ -1,6 +1,6 @@
 """Stores what the user has selected, such as run and episode, in the address (URL) of the viewer's page.
 
-So the user can reload the page or send its address to others. The module also opens the indices of runs.
+The user can then reload the page or send its address to others. The module also opens the indices of runs.
 """
 
 from __future__ import annotations

@@ -44,9 +44,9 @@ def offered(hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> tuple[str, 
 
 
 class Library:
-    """The tools for papers in one box, which may reach `hosts`.
+    """Searches for papers and reads PDFs from inside a box, which may reach `hosts`.
 
-    `search_url` is a search service with Semantic Scholar's interface.
+    `search_url` is a service with Semantic Scholar's interface.
     """
 
     def __init__(self, box: Box, hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> None:
