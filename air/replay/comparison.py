@@ -1,6 +1,6 @@
 """Compares a replayed episode with its record, step by step, and reports every difference.
 
-`air.trajectories.output_equality` lists parts of texts that differ in every run (`RULES`) and fields that are
+`air.replay.ignored_differences` lists parts of texts that differ in every run (`RULES`) and fields that are
 never compared (`NEVER`). The comparison continues after a difference.
 """
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from air.actions import Action, FormatError
 from air.env.config import AirHarnessConfig
 from air.env.token_budget import TokenCounter, counter_for
+from air.replay.ignored_differences import Difference, Folders, texts, values
 from air.replay.restore import Play, ReplayOptions, action_of
 from air.trajectories import Step, Trajectory, Validation
-from air.trajectories.output_equality import Difference, Folders, texts, values
 from air.worlds import base as worlds
 from air.worlds.research.world import describe
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from air.errors import ArtefactError, ConfigError, boundary
+from air.replay.ignored_differences import Difference, values
 from air.replay.recorded_settings import Pay, reward
 from air.replay.restore import ReplayOptions, load_task
 from air.rewards.delta import DeltaReward
@@ -22,7 +23,6 @@ from air.tasks.grading import Grader, Split
 from air.tasks.spec import RewardScale, TaskSpec
 from air.trajectories import Trajectory
 from air.trajectories.artefacts import read_artefact
-from air.trajectories.output_equality import Difference, values
 
 
 @dataclass

@@ -273,7 +273,7 @@ def _print_summary(tally: _Tally) -> None:
 
 
 def _print_rules() -> None:
-    from air.trajectories.output_equality import NEVER, RULES
+    from air.replay.ignored_differences import NEVER, RULES
 
     print("replaced in both texts before they are compared:")
     for rule in RULES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from air.trajectories.output_equality import RULES, Folders, Rule, normalised, texts, values
+from air.replay.ignored_differences import RULES, Folders, Rule, normalised, texts, values
 
 HERE = Folders()
 
