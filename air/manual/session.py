@@ -26,7 +26,7 @@ from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.env.diffs import Differ
 from air.env.environment import ResearchEnv
 from air.env.episode import Counters, Episode
-from air.env.token_budget import counter_for
+from air.env.observation_truncation import counter_for
 from air.errors import AirError, ConfigError, InfrastructureError, UsageError, boundary
 from air.manual.draft import Draft
 from air.manual.undo import Point, unpack

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from air.actions import Action, FormatError
 from air.env.config import AirHarnessConfig
-from air.env.token_budget import TokenCounter, counter_for
+from air.env.observation_truncation import TokenCounter, counter_for
 from air.replay.ignored_differences import Difference, Folders, texts, values
 from air.replay.restore import Play, ReplayOptions, action_of
 from air.trajectories import Step, Trajectory, Validation

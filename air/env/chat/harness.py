@@ -22,8 +22,8 @@ from verifiers.v1.runtimes import ProgramResult
 from air.actions import ActionFormat, FormatError
 from air.env.config import AirHarnessConfig
 from air.env.episode import EARLY_SECONDS, OVERLONG, Episode
+from air.env.observation_truncation import TokenCounter, counter_for
 from air.env.runtimes.lent import episode_of
-from air.env.token_budget import TokenCounter, counter_for
 from air.errors import InferenceError
 from air.trajectories import TokenRef
 

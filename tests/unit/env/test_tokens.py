@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from air.env.token_budget import counter_for
+from air.env.observation_truncation import counter_for
 
 
 def test_without_a_tokenizer_three_bytes_count_as_a_token() -> None:
