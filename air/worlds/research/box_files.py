@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from air.errors import BoxFileError
 from air.sandbox.contract.box import Box, ExecResult
 from air.worlds.base import Refusal
-from air.worlds.research.window import split
+from air.worlds.research.file_window import split
 
 FILE_BYTES = 16_000_000
 """The largest file, in bytes, that the tools open."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from air.worlds.base import Refusal
 from air.worlds.research.box_files import BoxFiles, TextFile
-from air.worlds.research.window import shortened
+from air.worlds.research.file_window import shortened
 
 MOST = 100
 _LIST_BYTES = 256_000

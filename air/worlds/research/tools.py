@@ -17,9 +17,9 @@ from air.sandbox.contract.shell import Shell
 from air.worlds.base import Observation, Refusal
 from air.worlds.research import lint, search
 from air.worlds.research.box_files import BoxFiles, TextFile
+from air.worlds.research.file_window import around, bounded, clamp, join, numbered, one_line
 from air.worlds.research.library import SEARCH_URL, Library, offered
 from air.worlds.research.memory import Memory
-from air.worlds.research.window import around, bounded, clamp, join, numbered, one_line
 
 MARGIN = 5
 """Number of lines that the answer to an edit shows above and below the edited lines."""
