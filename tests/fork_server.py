@@ -42,7 +42,7 @@ IMPORTED = (
     "air.cli.runs.eval",
     "air.cli.runs.demos",
     "air.train.loop.run",
-    "air.train.loop.demos",
+    "air.train.loop.scripted_agent",
     "air.train.model.sft",
     "air.env.environment",
     "air.env.chat.harness",

@@ -42,8 +42,8 @@ def write(out: Path, tasks: list[str], episodes: int, *, seed: int, runtime: str
     from rich.console import Console
 
     from air.errors import UsageError
-    from air.train.loop.demos import demonstrate
     from air.train.loop.metrics import mean
+    from air.train.loop.scripted_agent import demonstrate
     from air.trajectories.conversations import to_sft
 
     if out.exists() and any(out.iterdir()):

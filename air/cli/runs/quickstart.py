@@ -109,14 +109,14 @@ def _stamp(*settings: object) -> str:
     """Returns a digest of all settings, tasks and source code that determine the warm-started model."""
     from air import actions, tasks
     from air.env.chat import harness
-    from air.train.loop import demos
+    from air.train.loop import scripted_agent
     from air.train.model import policy, sft, tokenizer
     from air.worlds.research import world
 
     digest = hashlib.sha256(repr(settings).encode())
     for name in tasks.available():
         digest.update(tasks.load(name).hash.encode())
-    modules = (demos, policy, tokenizer, sft, harness, world, actions.fenced)
+    modules = (scripted_agent, policy, tokenizer, sft, harness, world, actions.fenced)
     sources = [module.__file__ for module in modules]
     for path in [*map(Path, filter(None, sources)), _config("sft/warmstart.toml")]:
         digest.update(path.read_bytes())
