@@ -17,7 +17,7 @@ from air.errors import UsageError
 from air.view.index.run_index import Episode, RunIndex
 from air.view.index.runs import Run, look_up
 from air.view.index.steps import items
-from air.view.render import markup, run_metrics, svg
+from air.view.render import markup, metric_series, svg
 from air.view.render.markup import chip, figure, line, seconds, text
 
 MOST_TURNS = 300
@@ -86,7 +86,7 @@ def _head(title: str, styles: str, script: str) -> str:
 
 def _figures(run: Run, index: RunIndex) -> Iterator[str]:
     metrics, totals, config = index.metrics(), index.totals(), run.config()
-    first, last = run_metrics.quarters(metrics, "reward")
+    first, last = metric_series.quarters(metrics, "reward")
     lost = (totals["failed"] or 0) + (totals["unfinished"] or 0)
     steps = f"{metrics[-1]['step']}/{look_up(config, 'max_steps') or '–'}" if metrics else "–"
     yield markup.tiles(
@@ -103,14 +103,14 @@ def _figures(run: Run, index: RunIndex) -> Iterator[str]:
         ]
     )
     if metrics:
-        reward = {"reward": run_metrics.series(metrics, "reward")}
+        reward = {"reward": metric_series.series(metrics, "reward")}
         yield '<div class="two">'
         yield f"<div><h2>reward</h2>{svg.curves(reward)}</div>"
-        yield f"<div><h2>reward by task</h2>{svg.curves(run_metrics.task_series(metrics))}</div></div>"
+        yield f"<div><h2>reward by task</h2>{svg.curves(metric_series.task_series(metrics))}</div></div>"
     yield "<h2>tasks</h2>"
     yield markup.tasks(index.by_task())
     yield "<h2>where the episodes' time went</h2>"
-    yield markup.split(run_metrics.times(totals))
+    yield markup.split(metric_series.times(totals))
 
 
 def _table(episodes: Sequence[Episode], of: int) -> str:
@@ -164,7 +164,7 @@ def _episode(index: RunIndex, one: Episode, name: str) -> str:
     more = f'<div class="note">{rest} turns more</div>' if rest > 0 else ""
     scores = [(p.item + 1, p.score) for p in index.curve(one) if p.score is not None]
     curve = svg.curves({"score": scores}, smoothed=False, step=True) if len(scores) > 1 else ""
-    times = markup.split({key: getattr(facts, f"seconds_{key}") for key in run_metrics.TIMES})
+    times = markup.split({key: getattr(facts, f"seconds_{key}") for key in metric_series.TIMES})
     return (
         f'<details class="episode" id="{name}"><summary><b>{line(facts.task or "?", 60)}</b> '
         f"{' '.join(chips)} "

@@ -18,7 +18,7 @@ from air.view.index.facts import number
 from air.view.index.run_index import Episode, RunIndex
 from air.view.index.runs import Run, look_up
 from air.view.index.steps import Item, diff_of, outputs, thought
-from air.view.render import run_metrics
+from air.view.render import metric_series
 from air.view.render.clean import clean, cut, one_line
 from air.view.render.markup import figure, seconds
 
@@ -58,11 +58,11 @@ def show_run(
     losses = f", {lost} failed or unfinished" if lost else ""
     out.print(Text(one_line(str(run.folder), 200), "bold"))
     out.print(Text(f"{steps}{totals['episodes']} episodes{losses}  {model}"))
-    if rewards := [value for _, value in run_metrics.series(metrics, "reward")]:
-        first, last = run_metrics.quarters(metrics, "reward")
+    if rewards := [value for _, value in metric_series.series(metrics, "reward")]:
+        first, last = metric_series.quarters(metrics, "reward")
         line = Text(f"reward {figure(first, '+.3f')} → {figure(last, '+.3f')}  ")
         out.print(line + Text(spark(rewards), "cyan"))
-    out.print(_times(run_metrics.times(totals)))
+    out.print(_times(metric_series.times(totals)))
     for name, problems in index.problems()[:3]:
         out.print(Text(f"{one_line(name, 80)}.jsonl: {problems} lines could not be read", "red"))
     out.print()
@@ -170,7 +170,7 @@ def _facts(out: Console, single: Single) -> None:
             f"best {figure(facts.best)} test {figure(facts.test)} baseline {figure(facts.baseline)}",
         )
     )
-    out.print(_times({name: getattr(facts, f"seconds_{name}") for name in run_metrics.TIMES}))
+    out.print(_times({name: getattr(facts, f"seconds_{name}") for name in metric_series.TIMES}))
     if facts.error:
         out.print(Text(clean(facts.error), "red"))
     if single.problems:

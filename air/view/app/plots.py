@@ -13,7 +13,7 @@ import pandas  # noqa: F401  altair uses it; half imported by another tab's thre
 
 from air.view.index.facts import Place
 from air.view.render.clean import one_line
-from air.view.render.run_metrics import TIMES, smooth
+from air.view.render.metric_series import TIMES, smooth
 
 Points = Sequence[tuple[int, float]]
 TIME_COLOURS = ["#4c7dea", "#2fa874", "#e0962f", "#9aa3b2"]

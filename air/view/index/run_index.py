@@ -24,7 +24,7 @@ from air.view.index.tables import (
     translated,
 )
 from air.view.index.tables import where as condition
-from air.view.render.run_metrics import TIMES
+from air.view.render.metric_series import TIMES
 
 __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
 

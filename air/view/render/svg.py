@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from air.view.render.markup import figure, line
-from air.view.render.run_metrics import smooth
+from air.view.render.metric_series import smooth
 
 Points = Sequence[tuple[float, float]]
 WIDTH, HEIGHT = 560, 170

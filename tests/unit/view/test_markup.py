@@ -13,7 +13,7 @@ from air.view import export
 from air.view.index.run_index import RunIndex
 from air.view.index.runs import Run, discover, flat
 from air.view.index.steps import items, outputs, thought
-from air.view.render import markup, run_metrics, svg
+from air.view.render import markup, metric_series, svg
 from tests.unit.view import hostile
 
 TAGS = {
@@ -186,10 +186,10 @@ def test_thoughts_and_outputs_of_both_versions() -> None:
 
 def test_figures_are_means_over_the_right_steps() -> None:
     rows = [{"step": i, "reward": float(i), "x": "no"} for i in range(1, 9)]
-    assert run_metrics.quarters(rows, "reward") == (1.5, 7.5)
-    assert run_metrics.quarters(rows, "x") == (None, None)
-    assert run_metrics.smooth([(1, 1.0), (2, 3.0), (3, 5.0)], 2) == [(1, 1.0), (2, 2.0), (3, 4.0)]
-    assert run_metrics.names(rows) == ["reward"]
+    assert metric_series.quarters(rows, "reward") == (1.5, 7.5)
+    assert metric_series.quarters(rows, "x") == (None, None)
+    assert metric_series.smooth([(1, 1.0), (2, 3.0), (3, 5.0)], 2) == [(1, 1.0), (2, 2.0), (3, 4.0)]
+    assert metric_series.names(rows) == ["reward"]
     assert flat({"a": {"b": 1}, "c": [{"d": None}], "e": [1]}) == {
         "a.b": "1",
         "c.0.d": "null",

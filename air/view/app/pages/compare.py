@@ -11,7 +11,7 @@ from air.view.app import plots, url_state
 from air.view.app.pages import widgets
 from air.view.index.run_index import RunIndex
 from air.view.index.runs import Run, flat
-from air.view.render import markup, run_metrics
+from air.view.render import markup, metric_series
 from air.view.render.markup import figure
 
 
@@ -29,12 +29,12 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     second.refresh()
     pair = {run.name: index, other.name: second}
     metrics = {name: one.metrics() for name, one in pair.items()}
-    both = run_metrics.names([row for rows in metrics.values() for row in rows])
+    both = metric_series.names([row for rows in metrics.values() for row in rows])
     if both:
         metric = right_column.selectbox(
             "Metric", both, index=both.index("reward") if "reward" in both else 0
         )
-        curves = {name: run_metrics.series(rows, metric) for name, rows in metrics.items()}
+        curves = {name: metric_series.series(rows, metric) for name, rows in metrics.items()}
         st.altair_chart(plots.lines(curves, height=280))
     left, right = st.columns(2)
     with left:
@@ -43,7 +43,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
         widgets.heading("where the episodes' time went")
         for name, one in pair.items():
             widgets.note(name)
-            st.html(markup.split(run_metrics.times(one.totals())))
+            st.html(markup.split(metric_series.times(one.totals())))
     with right:
         widgets.heading("settings that differ")
         st.html(_differences(run, other))
@@ -95,6 +95,6 @@ def _differences(one: Run, other: Run) -> str:
 def _quarters(metrics: Mapping[str, Sequence[Mapping[str, Any]]], names: Sequence[str]) -> str:
     rows = []
     for name in names:
-        cells = [run_metrics.quarters(rows_, name) for rows_ in metrics.values()]
+        cells = [metric_series.quarters(rows_, name) for rows_ in metrics.values()]
         rows.append((name, *(f"{figure(a)} → {figure(b)}" for a, b in cells)))
     return markup.table(("metric", *metrics), rows)

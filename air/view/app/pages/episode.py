@@ -13,7 +13,7 @@ from air.view.index.facts import number
 from air.view.index.run_index import Episode, RunIndex
 from air.view.index.runs import Run
 from air.view.index.steps import items
-from air.view.render import markup, run_metrics
+from air.view.render import markup, metric_series
 from air.view.render.markup import chip, figure, seconds, text
 
 AHEAD = 15
@@ -40,7 +40,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     with right:
         facts = episode.facts
         st.html(
-            markup.split({name: getattr(facts, f"seconds_{name}") for name in run_metrics.TIMES})
+            markup.split({name: getattr(facts, f"seconds_{name}") for name in metric_series.TIMES})
         )
         st.html(_terms(head.get("end", {})))
         st.html(markup.opening(head.get("start", {})))

@@ -11,7 +11,7 @@ from air.view.app import plots
 from air.view.app.pages import widgets
 from air.view.index.run_index import RunIndex
 from air.view.index.runs import Run, look_up
-from air.view.render import markup, run_metrics
+from air.view.render import markup, metric_series
 from air.view.render.markup import figure, seconds
 
 SMALL = (
@@ -39,7 +39,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
         st.html(markup.tasks(index.by_task()))
     with right:
         widgets.heading("where the episodes' time went")
-        st.html(markup.split(run_metrics.times(totals)))
+        st.html(markup.split(metric_series.times(totals)))
         if metrics:
             st.altair_chart(plots.time_split(metrics))
     if metrics:
@@ -49,7 +49,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 def _tiles(
     metrics: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], config: Mapping[str, Any]
 ) -> list[tuple[str, str, str]]:
-    first, last = run_metrics.quarters(metrics, "reward")
+    first, last = metric_series.quarters(metrics, "reward")
     steps = metrics[-1]["step"] if metrics else 0
     of = look_up(config, "max_steps")
     lost = (totals["failed"] or 0) + (totals["unfinished"] or 0)
@@ -79,23 +79,23 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> None:
     left, right = st.columns(2)
     with left:
         widgets.heading("reward")
-        curves = {"reward": run_metrics.series(metrics, "reward")}
+        curves = {"reward": metric_series.series(metrics, "reward")}
         st.altair_chart(plots.lines(curves))
     with right:
         widgets.heading("reward by task")
-        st.altair_chart(plots.lines(run_metrics.task_series(metrics)))
+        st.altair_chart(plots.lines(metric_series.task_series(metrics)))
 
 
 def _small(metrics: Sequence[Mapping[str, Any]]) -> None:
-    terms = [name for name in run_metrics.names(metrics) if name.startswith("reward/")]
+    terms = [name for name in metric_series.names(metrics) if name.startswith("reward/")]
     nonzero = [
-        name for name in terms if any(value for _, value in run_metrics.series(metrics, name))
+        name for name in terms if any(value for _, value in metric_series.series(metrics, name))
     ]
     extra = nonzero if len(nonzero) > 1 else []  # one term alone is the reward itself
-    metric_names = [name for name in (*extra, *SMALL) if run_metrics.series(metrics, name)]
+    metric_names = [name for name in (*extra, *SMALL) if metric_series.series(metrics, name)]
     for start in range(0, len(metric_names), 3):
         for column, name in zip(st.columns(3), metric_names[start : start + 3], strict=False):
             with column:
                 widgets.heading(name)
-                points = {name: run_metrics.series(metrics, name)}
+                points = {name: metric_series.series(metrics, name)}
                 st.altair_chart(plots.lines(points, height=110))

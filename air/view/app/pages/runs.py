@@ -12,7 +12,7 @@ from air.view.app import plots, url_state
 from air.view.app.pages import widgets
 from air.view.index.run_index import RunIndex
 from air.view.index.runs import Run, look_up
-from air.view.render import run_metrics
+from air.view.render import metric_series
 
 MOST_CURVES = 8
 
@@ -27,7 +27,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
         log.refresh_logs()
         metrics = log.metrics()
         rows.append(_row(one, metrics))
-        if points := run_metrics.series(metrics, "reward"):
+        if points := metric_series.series(metrics, "reward"):
             curves[one.name] = points
     columns = {name: [row[name] for row in rows] for name in rows[0]}
 
@@ -57,7 +57,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
 def _row(run: Run, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
     config = run.config()
-    first, last = run_metrics.quarters(metrics, "reward")
+    first, last = metric_series.quarters(metrics, "reward")
     tasks = {task for row in metrics for task in (row.get("tasks") or {})}
     return {
         "run": run.name,
@@ -67,6 +67,6 @@ def _row(run: Run, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "episodes": sum(int(row.get("episodes") or 0) for row in metrics) or run.recorded(),
         "first ¼": first,
         "last ¼": last,
-        "reward": [value for _, value in run_metrics.series(metrics, "reward")],
+        "reward": [value for _, value in metric_series.series(metrics, "reward")],
         "changed": datetime.fromtimestamp(run.changed()),
     }
