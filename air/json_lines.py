@@ -1,13 +1,13 @@
-"""Reads JSON-lines files: a whole file (`read`), appended lines (`Tail`), or lines at known offsets (`load`).
+"""Reads JSON-lines files (whole: `read`, new lines: `Tail`, at known offsets: `load`) and appends lines.
 
-`read` refuses a malformed line. The others are for files that a view must show whatever they hold.
+`read` refuses a malformed line. `Tail` and `load` are for files that a view must show whatever they hold.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,3 +134,13 @@ def load(path: Path, spans: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
                 raise ConfigError("has changed while it was shown", where=str(path), remedy=remedy)
             lines.append(line)
     return lines
+
+
+def append(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Appends each dict of `rows` to the file at `path`, as one line of JSON.
+    Raises OSError, which names the file, if a row could not be written, as on a full disk."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error

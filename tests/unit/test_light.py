@@ -42,7 +42,6 @@ LIGHT_TRAINING = (
     "air.train.config",
     "air.train.config.model_options",
     "air.train.config.overrides",
-    "air.train.loop.jsonl",
     "air.train.loop.progress",
     "air.train.loop.run_folder",
     "air.train.model.tokenizer",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from air.train.loop import jsonl
+from air import json_lines
 from air.train.loop.rollout import Group, Rollout
 
 VERSION = 1
@@ -37,7 +37,7 @@ def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 def append(folder: Path, step: int, groups: Sequence[Group]) -> None:
     """Appends one line per group of a training step to `groups.jsonl` in the run's folder `folder`."""
-    jsonl.append(folder / FILE, rows(step, groups))
+    json_lines.append(folder / FILE, rows(step, groups))
 
 
 def _member(rollout: Rollout) -> dict[str, Any]:

@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from air import json_lines
 from air.aio import to_the_end, together
 from air.env.config import ResearchEnvConfig
 from air.errors import InferenceError, InfrastructureError
 from air.sandbox.pool.gpus import Gpu
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig, SourceConfig
-from air.train.loop import group_log, jsonl, run_folder
+from air.train.loop import group_log, run_folder
 from air.train.loop.metrics import StepRow
 from air.train.loop.progress import Progress
 from air.train.loop.rollout import (
@@ -265,7 +266,7 @@ class EmbeddedRun:
 
     def _log(self, row: dict[str, Any]) -> None:
         self.outcome.rows.append(row)
-        jsonl.append(self.folder / run_folder.METRICS_FILE, [row])
+        json_lines.append(self.folder / run_folder.METRICS_FILE, [row])
         self.progress.step(row)
 
     def _save(self, resources: Resources, *, final: bool) -> None:
