@@ -69,7 +69,7 @@ class Differ:
                 self._texts[path] = data
 
     async def diff(self) -> Diff:
-        """Returns what changed in the workspace since the last call of `diff` or `start`.
+        """Returns the workspace's changes since the last call of `diff` or `start`.
         Raises BoxDiedError if the box is gone."""
         began, self._lines_left = time.monotonic(), STEP_LINES
         files = await self._list()

@@ -256,7 +256,7 @@ class Episode:
 
 
 def as_call(action: Action) -> Call:
-    """Returns an action in the form in which trajectories store it."""
+    """Converts an action to the `Call` that trajectories store."""
     tool = action.tool
     use = None if tool is None else ToolUse(name=tool.name, args=tool.args, body=tool.body)
     return Call(script=action.script, tool=use, ending=action.ending)

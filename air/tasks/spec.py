@@ -259,7 +259,7 @@ class TaskSpec(RewardScale):
         return RewardScale(**{name: getattr(self, name) for name in RewardScale.model_fields})
 
     def box_spec(self, provider: Provider) -> BoxSpec:
-        """Returns what an agent's box for this task must have."""
+        """Returns the `BoxSpec` of an agent's box for this task."""
         return BoxSpec(
             provider=provider,
             image=self.image,
@@ -269,7 +269,7 @@ class TaskSpec(RewardScale):
         )
 
     def grader_spec(self, provider: Provider) -> BoxSpec:
-        """Returns what a grader box must have; it has a second user if grading executes the artefact."""
+        """Returns the `BoxSpec` of a grader box; it has a second user if grading executes the artefact."""
         return BoxSpec(
             provider=provider,
             image=self.image,

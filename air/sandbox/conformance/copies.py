@@ -22,7 +22,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _tree(folder: Path) -> dict[str, tuple[bytes | None, bool]]:
-    """Returns what a folder contains: relative path -> (contents or None, whether it is executable)."""
+    """Returns a folder's contents by relative path: (bytes, or None for a folder; whether executable)."""
     tree = {}
     for path in folder.rglob("*"):
         data = path.read_bytes() if path.is_file() else None

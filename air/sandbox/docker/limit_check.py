@@ -14,7 +14,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def ignored_limits(container: Mapping[str, Any]) -> list[str]:
-    """Returns which limits (`memory`, `processes`, `CPU`) of a container the container engine ignored.
+    """Returns a container's limits (`memory`, `processes`, `CPU`) that the container engine ignored.
 
     `container` is the container engine's description of a container that was created with all three.
     """

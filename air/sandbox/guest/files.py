@@ -78,7 +78,7 @@ def deepest(folders: Iterable[str], path: str) -> str | None:
 
 
 class Files:
-    """Reads and writes files in a box's root folders, given as pairs: path in requests, real path."""
+    """Reads and writes files in a box's root folders, given as pairs (path in requests, path in the box)."""
 
     def __init__(self, roots: list[tuple[str, str]]) -> None:
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen in roots]
@@ -171,7 +171,7 @@ class Files:
                 os.close(fd)
 
     def _resolve(self, path: str) -> tuple[int, list[str]]:
-        """Returns a descriptor of the root that contains `path`, and the components of the rest."""
+        """Returns a descriptor of the root that contains `path`, and the path's components below it."""
         if "\0" in path:
             raise Refused("the path holds a NUL byte")
         path = os.path.normpath(os.path.join(self.roots[0][0], path))

@@ -47,7 +47,7 @@ def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
 
 
 def missing(buffer: bytearray) -> int:
-    """Returns how many bytes the frame that begins in `buffer` still needs; ValueError if it is none."""
+    """Returns the number of bytes that the frame in `buffer` still lacks; ValueError if it is no frame."""
     if len(buffer) < _LENGTHS:
         return _LENGTHS - len(buffer)
     head, body = int.from_bytes(buffer[:4], "big"), int.from_bytes(buffer[4:_LENGTHS], "big")

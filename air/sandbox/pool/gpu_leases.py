@@ -229,7 +229,7 @@ def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
 
 
 def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Returns which GPUs of a lease other containers use, as {UUID: "container NAME of OWNER"}.
+    """Returns the GPUs of a lease that other containers use, as {UUID: "container NAME of OWNER"}.
 
     Containers in different slots of a GPU do not conflict; slot 0 (the whole GPU) conflicts with all. `label`
     is the `GpuLease.label` of the lease, `containers` what `engine.boxes` lists.

@@ -285,7 +285,7 @@ def to(host: str, port: int) -> Handler:
 
 @asynccontextmanager
 async def closing(streams: Streams) -> AsyncIterator[None]:
-    """Async context manager: sends the rest and closes a connection; aborts it if the block raises."""
+    """Async context manager: sends unsent bytes and closes a connection; aborts it if the block raises."""
     try:
         yield
         await finish(streams[1])

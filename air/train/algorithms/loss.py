@@ -55,9 +55,9 @@ def default_loss(
     """Returns the policy loss and a dict of metrics, each summed over the trained tokens, not averaged.
 
     All tensors are [B, T]: log-probabilities by the model being trained (with gradient) and at the time of
-    sampling, advantages, and `mask`, true for trained tokens. Metrics: `mismatch_kl`, the sum of ρ - log ρ -
-    1, is 0 if trainer and sampler agree. `is_masked` counts the tokens that the first term of the loss leaves
-    out; `is_masked_high` and `is_masked_low` count those with a positive and with a negative advantage.
+    sampling, advantages, and `mask`, true for trained tokens. Metrics: `mismatch_kl`, the sum of
+    ρ - log ρ - 1, is 0 if trainer and sampler agree. `is_masked` counts the tokens with [kept] = 0;
+    `is_masked_high` and `is_masked_low` count those with A > 0 and with A ≤ 0.
     """
     # Values outside the mask are arbitrary: set the log-ratio to 0 there, so that no inf - inf remains.
     log_ratio = torch.where(mask, logprobs - sampler_logprobs, 0.0)

@@ -33,8 +33,8 @@ def percent(value: float | None) -> str:
 
 
 def split(row: Row) -> str:
-    """Returns how the episodes of a step spent their time, in percent, such as `60/20/15/5`: the model's
-    replies, commands in boxes, grading, and the queue. A dash if no times are recorded."""
+    """Returns how a step's episodes spent their time, in percent, such as `60/20/15/5`: model's replies,
+    commands in boxes, grading, and the queue. A dash if no times are recorded."""
     parts = [
         float(row.get(f"seconds_{name}") or 0) for name in ("model", "exec", "grading", "queue")
     ]

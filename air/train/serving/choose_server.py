@@ -66,7 +66,7 @@ class Choice:
 
 
 def choose(setting: Inference, names: Sequence[str] = ()) -> Choice:
-    """Returns which inference server a run uses, without starting it.
+    """Chooses the inference server of a run, without starting it.
 
     `auto` is vLLM if it is installed and can use a GPU, otherwise air's own server. vLLM gets the first GPU
     of `names`, or the first visible GPU. Raises MissingError if `setting` is vLLM, which is not installed,

@@ -121,7 +121,7 @@ def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> P
 
 
 def read_lines(facts: Facts, lines: Iterable[Line]) -> tuple[list[Place], int]:
-    """Adds the content of trajectory lines to `facts`; returns their places and how many are unusable."""
+    """Adds trajectory lines to `facts`; returns their `Place`s and the number of unusable lines."""
     places, problems = [], 0
     for line in lines:
         place = None

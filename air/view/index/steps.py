@@ -41,7 +41,7 @@ def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
 
 
 def thought(step: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns what the model wrote before a turn's action and after it, without the action's code fence."""
+    """Returns the reply's text before a turn's action and that after it, without the action's code fence."""
     reply, action = step.get("reply"), step.get("action")
     if not isinstance(reply, str):
         return "", ""

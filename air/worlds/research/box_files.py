@@ -75,7 +75,7 @@ class BoxFiles:
         return int(result.stdout, 16) if result.ok else None
 
     async def folder(self, path: str, cwd: str) -> str:
-        """Returns the real path of an existing folder; raises Refusal if `path` is not one."""
+        """Returns an existing folder's path without links; raises Refusal if `path` is no folder."""
         target = await self.resolve(path, cwd)
         mode = await self.mode(target)
         if mode is None or not stat.S_ISDIR(mode):
