@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from air.errors import BoxStartError
+from air.errors import BoxStartError, ConfigError
 from air.sandbox.contract import ownership
-from air.sandbox.contract.box import BoxSpec
+from air.sandbox.contract.box import BoxSpec, Snapshot
 from air.sandbox.ops import listing
 from air.sandbox.pool.box_pool import Pool
 
@@ -52,6 +52,39 @@ async def test_never_more_than_the_bound_and_each_box_once() -> None:
     assert most <= 3
     assert (pool.stats.live, pool.stats.failed) == (0, 0)
     assert pool.stats.started == pool.stats.closed >= 12
+    assert not _left()
+
+
+class _Foreign(Snapshot):
+    """A snapshot of another provider, which no box restores."""
+
+    id = "foreign"
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_lease_gives_the_box_back_whatever_ends_it() -> None:
+    async def hold(entered: asyncio.Event) -> None:
+        async with pool.lease(SPEC):
+            entered.set()
+            await asyncio.Event().wait()
+
+    async with Pool(1) as pool:
+        with pytest.raises(ConfigError):
+            async with pool.lease(SPEC, snapshot=_Foreign()):
+                raise AssertionError("a box without its workspace")
+        with pytest.raises(ZeroDivisionError):
+            async with pool.lease(SPEC):
+                raise ZeroDivisionError
+        holder = asyncio.create_task(hold(entered := asyncio.Event()))
+        await entered.wait()
+        holder.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await holder
+        await _settled(pool, 0)
+        async with pool.lease(SPEC) as box:
+            assert (await box.exec("true", timeout=20)).ok
     assert not _left()
 
 
