@@ -16,14 +16,14 @@ MUTANTS = (
     Mutant(
         "nothing in a box can read the guest",
         "air/sandbox/guest/main.py",
-        "processes.prctl(processes.PR_SET_DUMPABLE, 0)",
+        "running_commands.prctl(running_commands.PR_SET_DUMPABLE, 0)",
         "pass",
         in_docker("the-guest-cannot-be-read-or-written"),
         DOCKER_WORKS,
     ),
     Mutant(
         "a timeout kills orphans that dropped their mark",
-        "air/sandbox/guest/processes.py",
+        "air/sandbox/guest/running_commands.py",
         "in parts or not any(part.startswith(prefix) for part in parts)",
         "in parts",
         as_process("a-timeout-kills-the-whole-tree"),
@@ -40,7 +40,7 @@ MUTANTS = (
     Mutant(
         "a guest ends with its harness though its pipes stay open",
         "air/sandbox/guest/main.py",
-        "processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)",
+        "running_commands.prctl(running_commands.PR_SET_PDEATHSIG, signal.SIGTERM)",
         "pass",
         (
             "tests/unit/sandbox/test_box_defences.py::test_a_child_that_keeps_the_pipes_does_not_keep_the_box",

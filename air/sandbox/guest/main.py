@@ -18,7 +18,7 @@ import signal
 import time
 
 # Inside a box there is no package `air`: the bootstrap loads these modules under the same names.
-from air.sandbox.guest import frames, processes
+from air.sandbox.guest import frames, running_commands
 from air.sandbox.guest.files import Files, Refused
 from air.sandbox.guest.relay import Relay
 from air.sandbox.guest.spawn import NotStarted, Starter, bound
@@ -51,14 +51,14 @@ class Guest:
         self.me = os.getpid()
         self.mark = os.urandom(8).hex()
         self.starter = Starter(config["env"], self.mark, config["rlimits"])
-        processes.prctl(processes.PR_SET_DUMPABLE, 0)
+        running_commands.prctl(running_commands.PR_SET_DUMPABLE, 0)
         self.files = Files(config["roots"])
         self.remove: str | None = config["remove"]
         self.inbox = bytearray()
         self.outbox: collections.deque[memoryview] = collections.deque()
         self.streams: collections.deque[tuple[int, Copy]] = collections.deque()
-        self.commands: dict[int, processes.Command] = {}
-        self.pipes: dict[int, processes.Command | None] = {}
+        self.commands: dict[int, running_commands.Command] = {}
+        self.pipes: dict[int, running_commands.Command | None] = {}
         self.deadline = float("inf")
         self.silence: float = config.get("silence", SILENCE_SECONDS)
         self.heard = time.monotonic()
@@ -69,10 +69,10 @@ class Guest:
         self.operations = self._operations()
 
     def _prepare(self) -> None:
-        processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
+        running_commands.prctl(running_commands.PR_SET_CHILD_SUBREAPER, 1)
         if self.me != 1:
-            processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
-        for number in processes.SIGNALS:
+            running_commands.prctl(running_commands.PR_SET_PDEATHSIG, signal.SIGTERM)
+        for number in running_commands.SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])  # commands inherit the mask
         if self.me != 1:
@@ -196,7 +196,7 @@ class Guest:
         except StopIteration:
             self._queue({"id": ident})
         except (OSError, Refused) as error:
-            self._queue({"id": ident, "error": processes.reason(error)})
+            self._queue({"id": ident, "error": running_commands.reason(error)})
 
     # Requests: each method takes a frame and returns the answer, or None to send no answer (or a later one)
 
@@ -208,7 +208,7 @@ class Guest:
                 raise Refused(f"unknown operation {header['op']!r}")
             answer = operation(header, body)
         except (OSError, Refused, ValueError) as error:
-            answer = {"error": processes.reason(error)}
+            answer = {"error": running_commands.reason(error)}
         if answer is not None:
             self.send(dict(answer, id=header["id"]))
 
@@ -264,10 +264,10 @@ class Guest:
     def _kill_all(self, pause: float) -> bool:
         """Kills the processes of the box, again and again; returns whether none remains."""
         for _ in range(200):
-            tree = self._tree() if self.me != 1 else set(processes.processes()) - {1}
+            tree = self._tree() if self.me != 1 else set(running_commands.processes()) - {1}
             if not tree:
                 return True
-            processes.kill(tree)
+            running_commands.kill(tree)
             self._reap()
             time.sleep(pause)
         return False
@@ -280,9 +280,9 @@ class Guest:
         try:
             pid, out, err = self.starter.start(ident, header, body)
         except NotStarted as error:
-            self.send(*processes.failed_start(ident, error.code, str(error)))
+            self.send(*running_commands.failed_start(ident, error.code, str(error)))
             return
-        command = self.commands[ident] = processes.Command(ident, pid, out, err, header)
+        command = self.commands[ident] = running_commands.Command(ident, pid, out, err, header)
         for fd in (out, err):
             os.set_blocking(fd, False)
             self.pipes[fd] = command
@@ -325,7 +325,7 @@ class Guest:
             if pid in leaders:
                 leaders[pid].status = status
 
-    def _advance(self, command: processes.Command, now: float) -> None:
+    def _advance(self, command: running_commands.Command, now: float) -> None:
         """Kills a command past its deadline, or sends its result if it is dead and its output is read."""
         if command.status is None:
             if now >= command.deadline:
@@ -346,27 +346,27 @@ class Guest:
         if not command.cancelled:
             self.send(*command.result(now, self.starter.began(command.ident)))
 
-    def _kill(self, command: processes.Command) -> None:
+    def _kill(self, command: running_commands.Command) -> None:
         """Stops and kills all descendants of a command, again and again until no new one appears."""
         killed: set[int] = set()
         if command.status is None:  # at once: a process that forks and exits escapes every listing
-            processes.signal_all({-command.pid}, signal.SIGKILL)
+            running_commands.signal_all({-command.pid}, signal.SIGKILL)
         quiet = 0
         for _ in range(100):
             new = self._tree(command) - killed
             quiet = 0 if new else quiet + 1
             if quiet == QUIET:
                 return
-            processes.kill(new)
+            running_commands.kill(new)
             killed |= new
             self._reap()
         if self.me == 1:  # it forks faster than we list: kill all processes of the box at once
-            processes.signal_all({-1}, signal.SIGKILL)
+            running_commands.signal_all({-1}, signal.SIGKILL)
 
-    def _tree(self, command: processes.Command | None = None) -> set[int]:
+    def _tree(self, command: running_commands.Command | None = None) -> set[int]:
         """Returns the pids of the live processes of one command, or of all commands if `command` is None."""
         leaders = {other.pid for other in self.commands.values()}
-        return processes.tree(self.me, self.mark, leaders, command)
+        return running_commands.tree(self.me, self.mark, leaders, command)
 
     def end(self) -> None:
         """Kills the remaining processes, unless the kernel does (process 1); removes `self.remove`."""

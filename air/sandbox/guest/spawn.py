@@ -13,7 +13,7 @@ import mmap
 import os
 import signal
 
-from air.sandbox.guest.processes import (
+from air.sandbox.guest.running_commands import (
     MARK,
     PR_SET_DUMPABLE,
     PR_SET_PDEATHSIG,

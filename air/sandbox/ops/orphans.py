@@ -17,7 +17,7 @@ from pathlib import Path
 
 from air.errors import MissingError
 from air.sandbox.contract import ownership
-from air.sandbox.guest.processes import MARK
+from air.sandbox.guest.running_commands import MARK
 from air.sandbox.ops import command_log
 from air.sandbox.wire.connection import interpreter
 

@@ -21,7 +21,7 @@ from air.errors import BoxDiedError, BoxFileError, BoxStartError
 from air.sandbox import open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.guest import processes
+from air.sandbox.guest import running_commands
 from air.sandbox.guest.frames import frame
 from air.sandbox.pool import box_pool
 from air.sandbox.pool.box_pool import Pool
@@ -168,7 +168,7 @@ def test_a_guest_that_is_never_configured_ends() -> None:
 
 
 def test_output_that_is_cut_is_not_kept_in_memory() -> None:
-    output = processes.Output(1000)
+    output = running_commands.Output(1000)
     for _ in range(200):
         output.add(b"x" * 10_000)
     assert len(output.head) + len(output.tail) <= 2000

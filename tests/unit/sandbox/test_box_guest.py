@@ -13,7 +13,7 @@ import pytest
 
 from air.errors import BoxDiedError
 from air.sandbox.docker import portable_python, snapshot_service
-from air.sandbox.guest import copy_python, processes, spawn
+from air.sandbox.guest import copy_python, running_commands, spawn
 from air.sandbox.guest.frames import MAX_HEADER, frame, take
 from air.sandbox.wire import connection as protocol
 from air.sandbox.wire.connection import Connection, interpreter, opening
@@ -72,7 +72,7 @@ def test_scripts_run_in_bash_else_in_sh(programs: list[str], shell: str, tmp_pat
     ],
 )
 def test_output_keeps_its_head_and_tail(cap: int, pieces: list[bytes], kept: bytes) -> None:
-    output = processes.Output(cap)
+    output = running_commands.Output(cap)
     for piece in pieces:
         output.add(piece)
     assert output.bytes() == kept
