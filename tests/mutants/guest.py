@@ -123,7 +123,7 @@ MUTANTS = (
     ),
     Mutant(
         "a fork's own writes are limited",
-        "air/sandbox/guest/snapshots.py",
+        "air/sandbox/guest/snapshot_keeper.py",
         "size={header['disk_mb']}m,",
         "size={8 * header['disk_mb']}m,",
         in_docker("a-forks-own-writes-are-bounded"),
@@ -131,7 +131,7 @@ MUTANTS = (
     ),
     Mutant(
         "a keeper enters no process but the box's own",
-        "air/sandbox/guest/snapshots.py",
+        "air/sandbox/guest/snapshot_keeper.py",
         'place in _ENGINES_FILES and container in source.split("/")',
         "True",
         ("tests/docker/test_snapshots.py::test_a_keeper_enters_no_process_but_the_boxs_own",),

@@ -1,6 +1,6 @@
 """Takes and restores snapshots of containers' workspaces with a helper container (`air-keeper-…`).
 
-The helper mounts copies of frozen workspaces into boxes (`air.sandbox.guest.snapshots`), so it has the
+The helper mounts copies of frozen workspaces into boxes (`air.sandbox.guest.snapshot_keeper`), so it has the
 capability SYS_ADMIN and sees the host's processes. It never runs or reads an agent's files. Each event loop
 has at most one, which lives as long as a snapshot or a box needs it.
 """
@@ -20,7 +20,7 @@ from air.sandbox.docker.container_stream import Attached
 from air.sandbox.wire.connection import Connection
 from air.sandbox.wire.guest_box import START_SECONDS
 
-PROGRAM = ("frames", "snapshots")
+PROGRAM = ("frames", "snapshot_keeper")
 CAPABILITIES = [
     "SYS_ADMIN",
     "SYS_CHROOT",
