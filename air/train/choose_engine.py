@@ -7,7 +7,7 @@ from typing import Literal
 from air.errors import MissingError
 from air.sandbox.pool import gpus
 from air.train.config.overrides import Sources
-from air.train.prime_rl import handover
+from air.train.prime_rl import launch
 
 Engine = Literal["embedded", "prime-rl"]
 PRIME_TABLES = ("inference", "deployment", "slurm")
@@ -30,14 +30,14 @@ def choose(
         raise MissingError(
             f"`{tables[0]}` is for prime-rl, and {problem}",
             where=sources.where([tables[0]]),
-            remedy=f"--dry-run shows the plan; {handover.HOW_TO_INSTALL}; or a file for the embedded engine",
+            remedy=f"--dry-run shows the plan; {launch.HOW_TO_INSTALL}; or a file for the embedded engine",
         )
     return "prime-rl"
 
 
 def _obstacle(sources: Sources) -> str:
-    if handover.interpreter() is None:
-        return handover.NOT_INSTALLED
+    if launch.interpreter() is None:
+        return launch.NOT_INSTALLED
     if "slurm" not in sources.data and not gpus.inventory():
-        return handover.NO_GPU
+        return launch.NO_GPU
     return ""

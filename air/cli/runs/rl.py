@@ -73,20 +73,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _prime_rl(args: argparse.Namespace, sources: Sources) -> int:
-    from air.train.prime_rl import handover
+    from air.train.prime_rl import launch
 
-    python = handover.interpreter()
+    python = launch.interpreter()
     if python is None and not args.dry_run:
-        raise MissingError(handover.NOT_INSTALLED, remedy=handover.HOW_TO_INSTALL)
-    plan = handover.make_plan(sources, args.gpus)
+        raise MissingError(launch.NOT_INSTALLED, remedy=launch.HOW_TO_INSTALL)
+    plan = launch.make_plan(sources, args.gpus)
     _say(plan.lines())
     if python is None:
-        _say([handover.table_note()])
+        _say([launch.table_note()])
         return 0
     if not args.dry_run:
         plan.check_real()
-    return handover.hand_over(
-        python, handover.arguments(args.rest, sources, dry_run=args.dry_run), plan
+    return launch.hand_over(
+        python, launch.arguments(args.rest, sources, dry_run=args.dry_run), plan
     )
 
 

@@ -56,7 +56,7 @@ def test_every_key_is_prime_rls(name: str) -> None:
 def test_prime_rls_files_have_a_plan_that_makes_sense(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from air.train.prime_rl.handover import make_plan
+    from air.train.prime_rl.launch import make_plan
 
     monkeypatch.chdir(CONFIGS.parent)
     monkeypatch.setenv("AIR_GPU_INVENTORY", "none")

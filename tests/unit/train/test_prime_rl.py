@@ -16,7 +16,7 @@ from air.cli.main import main
 from air.env.failure_breaker import FILE_ENV
 from air.errors import MissingError
 from air.train.config import overrides
-from air.train.prime_rl import handover
+from air.train.prime_rl import launch
 from tests.fork_server import of_this_run
 
 EIGHT = ",".join(f"{index}=GPU-{index}" for index in range(8))
@@ -163,17 +163,17 @@ def test_an_interpreter_that_lacks_it_is_named(
 ) -> None:
     monkeypatch.setenv("AIR_PRIME_RL", sys.executable)
     with pytest.raises(MissingError, match="has no prime_rl"):
-        handover.interpreter()
+        launch.interpreter()
     monkeypatch.setenv("AIR_PRIME_RL", str(tmp_path))
     with pytest.raises(MissingError, match="no interpreter"):
-        handover.interpreter()
+        launch.interpreter()
     monkeypatch.delenv("AIR_PRIME_RL")
-    assert handover.interpreter() is None
+    assert launch.interpreter() is None
 
 
 def run(body: str, breaker: Path, **settings: float) -> int:
     env = {**os.environ, FILE_ENV: str(breaker)}
-    return handover.supervise([sys.executable, "-c", body], env, breaker, **settings)
+    return launch.supervise([sys.executable, "-c", body], env, breaker, **settings)
 
 
 def test_exit_codes_are_passed_on(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_signals_are_passed_on(number: signal.Signals, tmp_path: Path) -> None:
         "print('ready', flush=True); time.sleep(60)"
     )
     parent = (
-        "import os, sys, pathlib; from air.train.prime_rl.handover import supervise\n"
+        "import os, sys, pathlib; from air.train.prime_rl.launch import supervise\n"
         f"sys.exit(supervise([sys.executable, '-c', {child!r}], os.environ, pathlib.Path('none')))"
     )
     ours, theirs = os.pipe()
