@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from air.errors import UsageError
+from air.view.index.run_discovery import Run, look_up
 from air.view.index.run_index import Episode, RunIndex
-from air.view.index.runs import Run, look_up
 from air.view.index.steps import items
 from air.view.render import markup, metric_series, svg
 from air.view.render.markup import chip, figure, line, seconds, text

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from air.view.index.episode_file import Single
 from air.view.index.facts import number
+from air.view.index.run_discovery import Run, look_up
 from air.view.index.run_index import Episode, RunIndex
-from air.view.index.runs import Run, look_up
 from air.view.index.steps import Item, diff_of, outputs, thought
 from air.view.render import metric_series
 from air.view.render.clean import clean, cut, one_line

@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from air.errors import ConfigError, MissingError
     from air.view import export
+    from air.view.index.run_discovery import discover
     from air.view.index.run_index import Filter, RunIndex
-    from air.view.index.runs import discover
     from air.view.index.tables import check_sort
 
     check_sort(args.sort)

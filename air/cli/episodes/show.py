@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> None:
     from air.errors import ConfigError
     from air.view import terminal
+    from air.view.index.run_discovery import discover
     from air.view.index.run_index import Filter, RunIndex
-    from air.view.index.runs import discover
     from air.view.index.tables import check_sort
 
     check_sort(args.sort)

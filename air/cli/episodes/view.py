@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replaces this process by the viewer's web server, which runs until Ctrl-C; never returns."""
     from air.errors import MissingError
-    from air.view.index.runs import discover
+    from air.view.index.run_discovery import discover
 
     if importlib.util.find_spec("streamlit") is None:
         raise MissingError(

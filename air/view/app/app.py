@@ -11,8 +11,8 @@ import streamlit as st
 from air.errors import AirError
 from air.view.app import url_state
 from air.view.app.pages import compare, episode, episodes, groups, run, runs
+from air.view.index.run_discovery import Run, discover
 from air.view.index.run_index import RunIndex
-from air.view.index.runs import Run, discover
 from air.view.render.markup import CSS, text
 
 LIVE_SECONDS = 2

@@ -10,8 +10,8 @@ import pytest
 
 from air.cli.main import main
 from air.view import export
+from air.view.index.run_discovery import Run, discover, flat
 from air.view.index.run_index import RunIndex
-from air.view.index.runs import Run, discover, flat
 from air.view.index.steps import items, outputs, thought
 from air.view.render import markup, metric_series, svg
 from tests.unit.view import hostile

@@ -9,8 +9,8 @@ import streamlit as st
 
 from air.view.app import plots, url_state
 from air.view.app.pages import widgets
+from air.view.index.run_discovery import Run, flat
 from air.view.index.run_index import RunIndex
-from air.view.index.runs import Run, flat
 from air.view.render import markup, metric_series
 from air.view.render.markup import figure
 

@@ -11,8 +11,8 @@ import streamlit as st
 
 from air.view.app import url_state
 from air.view.app.pages import widgets
+from air.view.index.run_discovery import Run
 from air.view.index.run_index import SORTS, Episode, Filter, RunIndex
-from air.view.index.runs import Run
 from air.view.render.clean import one_line
 
 PAGE = 100

@@ -10,8 +10,8 @@ import streamlit as st
 from air.view.app import url_state
 from air.view.app.pages import widgets
 from air.view.index.facts import number
+from air.view.index.run_discovery import Run
 from air.view.index.run_index import Episode, RunIndex
-from air.view.index.runs import Run
 from air.view.index.steps import items
 from air.view.render import markup
 from air.view.render.markup import chip, figure, text

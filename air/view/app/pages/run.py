@@ -9,8 +9,8 @@ import streamlit as st
 
 from air.view.app import plots
 from air.view.app.pages import widgets
+from air.view.index.run_discovery import Run, look_up
 from air.view.index.run_index import RunIndex
-from air.view.index.runs import Run, look_up
 from air.view.render import markup, metric_series
 from air.view.render.markup import figure, seconds
 
