@@ -119,7 +119,7 @@ MUTANTS = (
     ),
     Mutant(
         "a link of the host is not copied in",
-        "air/sandbox/wire/folders.py",
+        "air/sandbox/wire/file_transfer.py",
         "kind = path.lstat().st_mode",
         "kind = path.stat().st_mode",
         as_process("put-takes-no-links-and-writes-through-none"),
@@ -127,7 +127,7 @@ MUTANTS = (
     ),
     Mutant(
         "a copy is not written through a link of the host",
-        "air/sandbox/wire/folders.py",
+        "air/sandbox/wire/file_transfer.py",
         "_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC",
         "_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC",
         ("tests/unit/sandbox/test_box_defences.py::test_a_copy_is_not_written_through_a_link",),

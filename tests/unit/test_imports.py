@@ -54,7 +54,7 @@ ONLY_IN: dict[str, set[str]] = {
 
 
 def part(path: Path) -> str:
-    """The part a file belongs to: `air/sandbox/wire/folders.py` to `sandbox`."""
+    """The part a file belongs to: `air/sandbox/wire/file_transfer.py` to `sandbox`."""
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 

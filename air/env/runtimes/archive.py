@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from air.errors import BoxFileError
 from air.sandbox.guest.files import MAX_DEPTH, MAX_ENTRIES
-from air.sandbox.wire.folders import Entry
+from air.sandbox.wire.file_transfer import Entry
 
 MOST_OVERHEAD = 64 << 20
 """The maximum number of bytes of an archive's headers and padding."""

@@ -30,7 +30,7 @@ from air.rewards.delta import DeltaReward
 from air.sandbox.contract.box import MAX_OUTPUT, Box, BoxSpec, Command, ExecResult, Snapshot
 from air.sandbox.contract.kinds import OF_RUNTIME
 from air.sandbox.pool.box_pool import Pool
-from air.sandbox.wire import folders
+from air.sandbox.wire import file_transfer
 from air.sandbox.wire.guest_box import base_env
 from air.sandbox.wire.port_relay import Handler
 from air.tasks import check, data
@@ -131,7 +131,7 @@ class VerifiersBox(Box):
         packed = await self.read(name, max_bytes=max_bytes + archive.MOST_OVERHEAD)
         await self._done(["rm", "-f", name], name)
         entries = archive.unpacked(packed, max_bytes=max_bytes)
-        await asyncio.to_thread(folders.lay, entries, dest, posixpath.basename(path))
+        await asyncio.to_thread(file_transfer.lay, entries, dest, posixpath.basename(path))
 
     async def _done(self, argv: list[str], path: str) -> None:
         result = await self._run(argv, {}, _COPY_SECONDS)
@@ -157,14 +157,14 @@ class VerifiersBox(Box):
 def _packed(source: Path) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for entry in folders.below(source):
+        for entry in file_transfer.below(source):
             member = tarfile.TarInfo(entry.path or ".")
             member.type = tarfile.DIRTYPE if entry.folder else tarfile.REGTYPE
             member.mode = 0o755 if entry.folder else entry.mode
             if entry.folder:
                 tar.addfile(member)
                 continue
-            with folders.opened(entry.source) as file:
+            with file_transfer.opened(entry.source) as file:
                 member.size = os.fstat(file.fileno()).st_size
                 tar.addfile(member, file)
     return buffer.getvalue()

@@ -23,7 +23,7 @@ from air.errors import BoxDiedError, BoxFileError, ConfigError
 from air.sandbox.contract.box import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, Command, ExecResult
 from air.sandbox.guest.files import deepest
 from air.sandbox.ops.command_log import Events, recorded
-from air.sandbox.wire import folders as files
+from air.sandbox.wire import file_transfer as files
 from air.sandbox.wire.connection import Connection
 from air.sandbox.wire.port_relay import Handler, Relay, to
 

@@ -10,7 +10,7 @@ import pytest
 
 from air.env.runtimes import archive
 from air.errors import BoxFileError
-from air.sandbox.wire import folders
+from air.sandbox.wire import file_transfer
 
 
 def _tar(*members: tuple[str, bytes, bytes, str]) -> bytes:
@@ -72,5 +72,5 @@ def test_no_name_in_an_archive_leads_out(name: str, tmp_path: Path) -> None:
     data = _tar(FOLDER, (name, tarfile.REGTYPE, b"x", ""))
     entries = archive.unpacked(data, max_bytes=10)
     with pytest.raises(BoxFileError, match="would leave"):
-        folders.lay(entries, tmp_path / "in" / "side", "name")
+        file_transfer.lay(entries, tmp_path / "in" / "side", "name")
     assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == []

@@ -27,9 +27,9 @@ from air.sandbox.pool import box_pool
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.process import box as process
-from air.sandbox.wire import folders
+from air.sandbox.wire import file_transfer
 from air.sandbox.wire.connection import Connection, interpreter, program
-from air.sandbox.wire.folders import Entry
+from air.sandbox.wire.file_transfer import Entry
 
 SPEC = BoxSpec(provider="process")
 
@@ -182,7 +182,7 @@ def test_output_that_is_cut_is_not_kept_in_memory() -> None:
 def test_what_a_box_answers_names_no_place_elsewhere(tmp_path: Path, path: str) -> None:
     dest = tmp_path / "dest"
     with pytest.raises(BoxFileError, match="would leave"):
-        folders.lay([Entry("", True), Entry(path, False, data=b"1")], dest, "name")
+        file_transfer.lay([Entry("", True), Entry(path, False, data=b"1")], dest, "name")
     assert [p.name for p in tmp_path.iterdir()] == ["dest"]
 
 
@@ -192,12 +192,14 @@ def test_a_copy_is_not_written_through_a_link(tmp_path: Path) -> None:
     dest.mkdir()
     (dest / "x").symlink_to(victim)
     with pytest.raises(BoxFileError, match="symbolic links"):
-        folders.lay([Entry("x", False, data=b"1")], dest, "name")
+        file_transfer.lay([Entry("x", False, data=b"1")], dest, "name")
     assert victim.read_text() == "kept"
 
 
 def test_a_copy_keeps_no_mode_but_whether_it_may_be_executed(tmp_path: Path) -> None:
-    folders.lay([Entry("x", False, 0o6777, b""), Entry("y", False, 0o666, b"")], tmp_path, "name")
+    file_transfer.lay(
+        [Entry("x", False, 0o6777, b""), Entry("y", False, 0o666, b"")], tmp_path, "name"
+    )
     modes = [(tmp_path / name).stat().st_mode & 0o7777 for name in ("x", "y")]
     assert modes == [0o755, 0o644]
 
