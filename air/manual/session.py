@@ -30,7 +30,8 @@ from air.env.observation_truncation import counter_for
 from air.errors import AirError, ConfigError, InfrastructureError, UsageError, boundary
 from air.manual.draft import Draft
 from air.manual.undo import Point, unpack
-from air.replay.restore import Play, ReplayOptions, begin, format_of, load_task
+from air.replay.options import ReplayOptions
+from air.replay.restore import Play, begin, format_of, load_task
 from air.rewards.terms import RewardSettings
 from air.sandbox.contract.box import ExecResult
 from air.sandbox.contract.kinds import OF_ISOLATION

@@ -14,7 +14,8 @@ from air.actions import Action, FormatError
 from air.env.config import AirHarnessConfig
 from air.env.observation_truncation import TokenCounter, counter_for
 from air.replay.ignored_differences import Difference, Folders, texts, values
-from air.replay.restore import Play, ReplayOptions, action_of
+from air.replay.options import ReplayOptions
+from air.replay.restore import Play, action_of
 from air.trajectories import Step, Trajectory, Validation
 from air.worlds import base as worlds
 from air.worlds.research.world import describe

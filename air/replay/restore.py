@@ -12,42 +12,18 @@ from air.actions.mlgym import SIGNATURES
 from air.env.config import AirHarnessConfig
 from air.errors import ConfigError, UsageError, boundary
 from air.replay import recorded_settings
+from air.replay.options import ReplayOptions
 from air.rewards.delta import DeltaReward
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.gpu_leases import GpuPool, divided
 from air.sandbox.pool.gpus import Wanted, plan
 from air.tasks.grading import Grader
-from air.tasks.spec import Provider, TaskSpec
+from air.tasks.spec import TaskSpec
 from air.trajectories import Start, Step, Trajectory, Validation, read
 from air.trajectories.trajectory import parse
 from air.worlds import base as worlds
 from air.worlds.research.tools import Tools
 from air.worlds.research.world import ResearchWorld
-
-
-@dataclass(frozen=True)
-class ReplayOptions:
-    """Options for replaying a recorded episode, or for grading its artefacts again."""
-
-    provider: Provider | None = None
-    """The kind of box to use, `docker` or `process`; None: the kind in which the episode was recorded."""
-    image: str | None = None
-    """The image of the box; None: the image with which the episode was recorded."""
-    from_step: int | None = None
-    """The number of the first step to compare; None: the first step of the episode. Earlier steps are
-    repeated without comparison. After them, a new box starts from a snapshot of the workspace. Files outside
-    the workspace (`/tmp`) and running processes are not in the snapshot."""
-    exact: bool = False
-    """True: recorded and new texts must be equal, except for the paths of the box's folders. False: parts
-    that differ in every run, such as times, may also differ."""
-    changed_task: bool = False
-    """Whether the episode is replayed even if the task's files have changed since it was recorded."""
-    tolerance: float = 0.0
-    """The largest difference with which two scores still count as equal."""
-    task_roots: tuple[Path, ...] = ()
-    """Folders that are searched for the task, before the folders that the trajectory names."""
-    mlgym_root: Path | None = None
-    """The folder of an MLGym checkout; None: the folder that the trajectory names."""
 
 
 @dataclass

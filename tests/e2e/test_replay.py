@@ -15,9 +15,9 @@ import pytest
 from air.cli.main import main
 from air.errors import ConfigError
 from air.replay.comparison import Replayed
+from air.replay.options import ReplayOptions
 from air.replay.regrade import rescore
 from air.replay.replayer import Replayer
-from air.replay.restore import ReplayOptions
 from air.testing import replies
 from air.train.loop.scripted_agent import demonstrate
 from air.trajectories import load, trajectory_files

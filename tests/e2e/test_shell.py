@@ -16,8 +16,8 @@ import pytest
 from air import tasks
 from air.cli.main import main
 from air.cli.output import safe
+from air.replay.options import ReplayOptions
 from air.replay.replayer import Replayer
-from air.replay.restore import ReplayOptions
 from air.sandbox import open_box
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.ops import command_log, listing

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from air.replay.comparison import Replayed
+    from air.replay.options import ReplayOptions
     from air.replay.regrade import Rescored
     from air.replay.replayer import Replayer
-    from air.replay.restore import ReplayOptions
     from air.sandbox.pool.gpu_leases import GpuPool
     from air.trajectories import Trajectory
 
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     # Before imports read it: no tokenizer is downloaded.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from air.replay import regrade
-    from air.replay.restore import ReplayOptions
+    from air.replay.options import ReplayOptions
     from air.sandbox.contract.kinds import OF_RUNTIME
 
     if args.rules:
