@@ -31,7 +31,8 @@ from air.errors import AirError, ConfigError, InfrastructureError, UsageError, b
 from air.manual.draft import Draft
 from air.manual.undo import Point, unpack
 from air.replay.options import ReplayOptions
-from air.replay.restore import Play, begin, format_of, load_task
+from air.replay.recorded_settings import format_of, load_task
+from air.replay.restore import Play, begin
 from air.rewards.terms import RewardSettings
 from air.sandbox.contract.box import ExecResult
 from air.sandbox.contract.kinds import OF_ISOLATION

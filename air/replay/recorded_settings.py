@@ -1,4 +1,4 @@
-"""Reads and validates the settings of a recorded episode, which the first line of its trajectory contains."""
+"""Reads the settings, action format and task of a recorded episode from the first line of its trajectory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any
 
 from pydantic import Field
 
+from air import actions, tasks
+from air.actions import ActionFormat
 from air.config import BaseConfig, validate
 from air.env.config import AirHarnessConfig
+from air.errors import ConfigError
+from air.replay.options import ReplayOptions
 from air.rewards.terms import RewardSettings
 from air.tasks.spec import RewardScale, TaskSpec
 from air.trajectories import Start
@@ -20,6 +24,36 @@ class Pay(RewardSettings, BaseConfig):
 
     episode_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
     """The episode's time limit in seconds; an agent that uses all of it loses the whole `time_penalty`."""
+
+
+def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
+    """Finds the task of a recorded episode on this machine.
+
+    Raises MissingError if it is not here, and ConfigError if its files changed without `changed_task`.
+    """
+    roots = (*options.task_roots, *map(Path, start.task_roots))
+    mlgym = options.mlgym_root or (Path(start.mlgym_root) if start.mlgym_root else None)
+    task = tasks.load(start.task, roots, mlgym_root=mlgym)
+    if start.task_hash and task.hash != start.task_hash and not options.changed_task:
+        raise ConfigError(
+            f"task {task.id} has changed since ({start.task_hash[:8]} then, {task.hash[:8]} now)",
+            where=str(path),
+            remedy="restore its former files, or compare anyway with --changed-task",
+        )
+    return task
+
+
+def format_of(start: Start, path: Path) -> ActionFormat:
+    """Returns the action format of a recorded episode; older ones show it only in the system prompt.
+
+    Raises ConfigError if it cannot be recognised, and MissingError if it is a plugin that is not here.
+    """
+    if start.format:
+        return actions.get(start.format)
+    for known in actions.FORMATS.values():
+        if known.instructions in start.system:
+            return known
+    raise ConfigError("does not name its action format", where=str(path))
 
 
 def reward(

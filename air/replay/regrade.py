@@ -15,8 +15,7 @@ from typing import Any
 from air.errors import ArtefactError, ConfigError, boundary
 from air.replay.ignored_differences import Difference, values
 from air.replay.options import ReplayOptions
-from air.replay.recorded_settings import Pay, reward
-from air.replay.restore import load_task
+from air.replay.recorded_settings import Pay, load_task, reward
 from air.rewards.delta import DeltaReward
 from air.rewards.terms import EpisodeFacts, reward_terms
 from air.tasks.artefact import Artefact

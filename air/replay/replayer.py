@@ -15,7 +15,8 @@ from air import tasks
 from air.errors import ConfigError
 from air.replay.comparison import Comparison, Replayed
 from air.replay.options import ReplayOptions
-from air.replay.restore import Play, begin, load_task
+from air.replay.recorded_settings import load_task
+from air.replay.restore import Play, begin
 from air.sandbox.contract.box import Box
 from air.sandbox.contract.kinds import OF_ISOLATION
 from air.sandbox.pool.box_pool import Pool

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from air import actions, tasks
 from air.actions import Action, ActionFormat, FormatError, ToolCall
 from air.actions.mlgym import SIGNATURES
 from air.env.config import AirHarnessConfig
@@ -67,7 +66,7 @@ async def begin(
     Raises ConfigError if a recorded setting is unusable, MissingError if a plugin cannot be imported, and
     InfrastructureError if the task's data or the box failed.
     """
-    action_format = format_of(start, trajectory.path)
+    action_format = recorded_settings.format_of(start, trajectory.path)
     scale, reward = recorded_settings.reward(start, task, {}, trajectory.path)
     harness = recorded_settings.harness(start, trajectory.path)
     tools = None
@@ -77,23 +76,6 @@ async def begin(
     world = ResearchWorld(task=task, box=box, grader=grader, pay=pay, tools=tools)
     await world.reset(start.seed)
     return Play(trajectory, start, world, action_format, harness)
-
-
-def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
-    """Finds the task of a recorded episode on this machine.
-
-    Raises MissingError if it is not here, and ConfigError if its files changed without `changed_task`.
-    """
-    roots = (*options.task_roots, *map(Path, start.task_roots))
-    mlgym = options.mlgym_root or (Path(start.mlgym_root) if start.mlgym_root else None)
-    task = tasks.load(start.task, roots, mlgym_root=mlgym)
-    if start.task_hash and task.hash != start.task_hash and not options.changed_task:
-        raise ConfigError(
-            f"task {task.id} has changed since ({start.task_hash[:8]} then, {task.hash[:8]} now)",
-            where=str(path),
-            remedy="restore its former files, or compare anyway with --changed-task",
-        )
-    return task
 
 
 def gpu_pools(
@@ -110,24 +92,11 @@ def gpu_pools(
             first = next(read(path), None)
             start = None if first is None else parse(first, where=str(path))
             if isinstance(start, Start):
-                task = load_task(start, path, options)
+                task = recorded_settings.load_task(start, path, options)
                 box, grader = max(box, task.gpus if boxes else 0), max(grader, task.grader.gpus)
         except UsageError:
             continue  # the replay of this file reports it
     return divided(plan(wanted), box=box, grader=grader, where="--gpus")
-
-
-def format_of(start: Start, path: Path) -> ActionFormat:
-    """Returns the action format of a recorded episode; older ones show it only in the system prompt.
-
-    Raises ConfigError if it cannot be recognised, and MissingError if it is a plugin that is not here.
-    """
-    if start.format:
-        return actions.get(start.format)
-    for known in actions.FORMATS.values():
-        if known.instructions in start.system:
-            return known
-    raise ConfigError("does not name its action format", where=str(path))
 
 
 def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
