@@ -31,7 +31,11 @@ __all__ = ["cache"]
 # With the tests of images, since the first of these may build one.
 pytestmark = pytest.mark.xdist_group("image builds")
 IMAGE = "air-harness"
-SHOWN = [("bash", "subprocess"), ("bash", "docker"), ("mini_swe_agent", "docker")]
+SHOWN = [
+    ("bash", "subprocess"),
+    pytest.param(("bash", "docker"), marks=pytest.mark.full),
+    ("mini_swe_agent", "docker"),
+]
 TRY = 'echo "method={} level={}" > config && python3 solve.py && {}'
 Config = Callable[..., ResearchEnvConfig]
 

@@ -517,7 +517,9 @@ async def test_of_several_that_copy_at_once_one_does(volume: str) -> None:
     assert not _of()
 
 
-@pytest.mark.parametrize("delay", [0.2, 0.8, 1.5, 2.5])
+@pytest.mark.parametrize(
+    "delay", [0.2, *(pytest.param(s, marks=pytest.mark.full) for s in (0.8, 2.5)), 1.5]
+)
 async def test_a_copy_that_is_killed_midway_is_made_again(volume: str, delay: float) -> None:
     copying = asyncio.create_task(portable_python._copy(volume, "", RUN))
     await asyncio.sleep(delay)

@@ -138,7 +138,7 @@ def test_solvers_are_recorded_worst_first(name: str) -> None:
     assert [s.val for s in solvers] == sorted(s.val for s in solvers)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_policy_has_something_to_learn_and_must_look_at_the_task(tmp_path: Path) -> None:
     """Over the 16 settings φ spreads widely, and each task has another best one."""
     best = set()
