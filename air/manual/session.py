@@ -77,7 +77,7 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
 
 
 class Interrupted(AirError):
-    """`ManualEpisode.interrupt` stopped an action. The text tells whether the action was undone."""
+    """`ManualEpisode.interrupt` stopped an action. The message says whether the action was undone."""
 
 
 class ManualEpisode:

@@ -44,7 +44,7 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
 
 
 def format_of(start: Start, path: Path) -> ActionFormat:
-    """Returns the action format of a recorded episode; older ones show it only in the system prompt.
+    """Returns the action format of a recorded episode. Older recordings show it only in the system prompt.
 
     Raises ConfigError if it cannot be recognised, and MissingError if it is a plugin that is not here.
     """

@@ -59,8 +59,9 @@ class DeltaReward:
     def __call__(self, score: float, stderr: float | None = None) -> Paid:
         """Returns the reward for one validate, from its unnormalised `score` and its standard error.
 
-        The score becomes the next anchor unless the reward is 0. Raises ValueError if the score is not
-        finite, or the standard error is negative.
+        The reward is this score's φ minus an earlier one's, the anchor. It is 0 if the two differ by less
+        than the noise floor, or if φ fell in mode `best`; otherwise this φ is the next anchor. Raises
+        ValueError if the score is not finite, or the standard error is negative.
         """
         phi = phi_on(self._scale, score)
         error = phi_error(self._scale, score, 0.0 if stderr is None else stderr)

@@ -82,6 +82,18 @@ async def test_a_keeper_that_dies_loses_its_snapshots_and_nothing_else() -> None
     assert not _of("lost")
 
 
+async def test_a_snapshot_that_cannot_be_dropped_releases_its_keeper() -> None:
+    async with await open_box(SPEC, run="undropped") as box:
+        snapshot = await box.snapshot()
+        (keeper,) = _keepers("undropped")
+        command = ["python3", "-c", "import ctypes; assert not ctypes.CDLL(None).umount2(b'/k/1', 2)"]
+        unmount = engine.client().exec_create(keeper, command)["Id"]
+        assert engine.client().exec_start(unmount) == b""
+        with pytest.raises(BoxDiedError, match="unmounting"):
+            await snapshot.close()
+    assert not _of("undropped")
+
+
 @pytest.mark.parametrize("delay", [0.0, 0.001, 0.01, 0.1, 0.3])
 async def test_a_cancelled_snapshot_leaves_nothing(delay: float) -> None:
     async with await open_box(SPEC, run=f"cut-{os.getpid()}") as box:

@@ -1,4 +1,4 @@
-"""`air view [RUN…]`: runs the web server of the trajectory viewer, by default only for this machine."""
+"""`air view [RUN…]`: runs the web server of the trajectory viewer, which listens on localhost by default."""
 
 from __future__ import annotations
 

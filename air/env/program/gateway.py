@@ -200,8 +200,8 @@ class Gateway:
             await port_relay.to(*self._model)(reader, writer)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers one request of the executable `validate` or `submit` in the box: a line with the exit code
-        for the executable, then the text that it prints."""
+        """Answers one request of the executable `validate` or `submit` in the box. The response is a line
+        with the code with which the executable exits, then the text that it prints."""
         async with asyncio.timeout(SAY_SECONDS):
             try:
                 word = (await reader.readline()).decode("ascii", "replace").strip()

@@ -117,5 +117,4 @@ class DockerBox(GuestBox):
             await self._attached.close()
         finally:
             if self._snapshot_helper is not None:
-                await self._snapshot_helper.drop(self.id)
-                await self._snapshot_helper.release()
+                await self._snapshot_helper.drop_and_release(self.id)

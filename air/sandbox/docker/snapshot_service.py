@@ -105,6 +105,13 @@ class SnapshotHelper:
         if self.alive:
             await self._ask({"op": "drop", "name": name})
 
+    async def drop_and_release(self, name: str) -> None:
+        """Drops `name`, then releases the helper, also if dropping fails."""
+        try:
+            await self.drop(name)
+        finally:
+            await self.release()
+
     async def _ask(self, request: dict[str, Any]) -> None:
         try:
             await self._connection.request(request)
@@ -123,8 +130,7 @@ class ContainerSnapshot(Snapshot):
         """Releases the frozen workspace and the helper container; see `Snapshot.close`."""
         if not self._closed:
             self._closed = True
-            await self.helper.drop(self.id)
-            await self.helper.release()
+            await self.helper.drop_and_release(self.id)
 
 
 async def hold(run: str) -> SnapshotHelper:

@@ -208,7 +208,8 @@ class Files:
         return True
 
     def _open(self, root: int, parts: list[str], entry: str) -> tuple[int, bool]:
-        """Returns a descriptor of a file or folder, called `entry` in errors, and whether it is a folder."""
+        """Opens what lies at `parts` below the folder descriptor `root`; `entry` names it in errors.
+        Returns its descriptor and whether it is a folder."""
         what = repr(entry) if entry else "it"
         folder = self._walk(root, parts[:-1])
         try:

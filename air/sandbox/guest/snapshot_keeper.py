@@ -172,7 +172,8 @@ def _is_rootless() -> bool:
 
 @contextlib.contextmanager
 def _inside(home: int, pid: int, container: str) -> Iterator[None]:
-    """Context manager: this process is in the mount namespace of a container, and then back in `home`."""
+    """Context manager that moves this process into the mount namespace of the container whose process is
+    `pid`, and on exit back into `home`, a descriptor of its own."""
     there = _namespace(pid, container)
     try:
         _called("entering the box", _LIBC.setns(there, _CLONE_NEWNS))

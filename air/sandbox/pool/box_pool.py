@@ -324,7 +324,8 @@ class Pool:
             self._retire(box)
 
     def _failed(self, subpool: _SubPool, error: AirError) -> None:
-        """Raises `error` in the first caller that waits for a box of `subpool`; stops its spare starts."""
+        """Raises `error` in the first caller that waits for a box of `subpool`. The others keep waiting.
+        Until a box is leased again, `subpool` starts no boxes in advance."""
         if not self._open:
             return
         self.stats.failed += 1

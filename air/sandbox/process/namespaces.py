@@ -228,6 +228,7 @@ def layout(
 
 
 def counts_by_namespace() -> bool:
-    """Whether the kernel counts processes per user namespace (from Linux 5.14 on), as `pids` needs."""
+    """Whether the kernel counts processes per user namespace (Linux 5.14 or later). The limit `pids` of a
+    process box needs that."""
     release = re.match(r"(\d+)\.(\d+)", platform.release())
     return release is not None and tuple(map(int, release.groups())) >= _COUNTED_BY_NAMESPACE

@@ -95,7 +95,7 @@ def stripped(source: str) -> str:
 
 
 def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the first bytes to send to a started box: the program of the guest and its configuration."""
+    """Returns the first bytes to send to a started box: the source of the guest (`modules`) and its configuration."""
     return program(modules) + frame(config)
 
 
@@ -191,7 +191,7 @@ class Connection:
             return await self._answer(queue)
 
     async def stream(self, header: Mapping[str, Any]) -> AsyncIterator[Reply]:
-        """Sends a request, and yields the header and body of each of its many answers."""
+        """Sends a request that has several answers, and yields each one's header and body until the last."""
         ident = self.new_id()
         with self._answers(ident) as queue:
             self._write(frame({**header, "id": ident}))

@@ -44,7 +44,7 @@ ItemT = TypeVar("ItemT")
 
 
 def original(data_path: Path) -> Path:
-    """Returns the CSV file, which might not exist, from which the data folder `data_path` is made."""
+    """Returns the path of the CSV file with all rows, from which `data_path` is split. It might not exist."""
     return data_path.parent / _ORIGINAL
 
 

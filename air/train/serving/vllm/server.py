@@ -274,7 +274,7 @@ class VllmServer:
         return ""
 
     def _end(self, *, keep_weights: bool = False) -> None:
-        """Ends vLLM with all its descendants; also removes its copy of the weights, unless `keep_weights`."""
+        """Stops vLLM and all its descendants; unless `keep_weights`, also removes the copy of the weights."""
         process = self._process
         if process is None:
             return
