@@ -91,7 +91,8 @@ def phi_error(scale: Scale, score: float, stderr: float) -> float:
         log-gap   |dφ/ds| = 1 / (ln 10 · |s − optimum| · |g(target) − g(baseline)|)
         none      |dφ/ds| = 1
 
-    g is defined in the docstring of this module. The first-order estimate is capped at the width of `scale.phi_clip`.
+    The docstring of this module defines g. The estimate, which is of first order, is capped at the width of
+    `scale.phi_clip`.
     Raises ValueError if `stderr` is negative or NaN, or `log-gap` lacks an optimum.
     """
     if not stderr >= 0:

@@ -86,7 +86,11 @@ async def test_a_snapshot_that_cannot_be_dropped_releases_its_keeper() -> None:
     async with await open_box(SPEC, run="undropped") as box:
         snapshot = await box.snapshot()
         (keeper,) = _keepers("undropped")
-        command = ["python3", "-c", "import ctypes; assert not ctypes.CDLL(None).umount2(b'/k/1', 2)"]
+        command = [
+            "python3",
+            "-c",
+            "import ctypes; assert not ctypes.CDLL(None).umount2(b'/k/1', 2)",
+        ]
         unmount = engine.client().exec_create(keeper, command)["Id"]
         assert engine.client().exec_start(unmount) == b""
         with pytest.raises(BoxDiedError, match="unmounting"):

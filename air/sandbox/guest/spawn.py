@@ -201,7 +201,7 @@ def cannot_run(argv: list[str], error: BaseException) -> str:
 
 
 def bound(limits: list[tuple[int, int]]) -> None:
-    """Sets rlimits of this process, given as pairs of kind and value. A value above the hard limit is lowered to it."""
+    """Sets rlimits of this process, given as pairs of kind and value. The hard limit caps the value."""
     import resource
 
     for number, most in limits:

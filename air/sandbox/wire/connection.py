@@ -95,7 +95,8 @@ def stripped(source: str) -> str:
 
 
 def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the first bytes to send to a started box: the source of the guest (`modules`) and its configuration."""
+    """Returns the first bytes to send to a started box: the source of the guest, which consists of
+    `modules`, and its configuration."""
     return program(modules) + frame(config)
 
 
