@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests.fork_server import FOLDER_ENV
+from tests.processes import grace_seconds as grace_seconds
+from tests.processes import nothing_left_running as nothing_left_running
 
 REQUIRED = os.environ.get("AIR_REQUIRE_DOCKER") == "1"
 NAMED = {
