@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ PATH = re.compile(
     r"`((?:air|bench|configs|docs|examples|images|scripts|tasks|tests|\.ci)/[\w./*-]*|\w+\.(?:md|toml))`"
 )
 NAME = re.compile(r"`(air(?:\.\w+)+)")
+METHOD = re.compile(r"`([A-Z][a-z]\w*)\.([a-z]\w*)[`(]")
 
 
 def test_marks_have_reasons_and_most_blocks_run() -> None:
@@ -163,6 +165,21 @@ def test_files_and_names_exist(page: Path) -> None:
             raise AssertionError(f"{page.name}: there is no {path}")
     for name in NAME.findall(text):
         assert exists(name), f"{page.name}: there is no {name}"
+    for owner, method in METHOD.findall(text):
+        assert method in methods().get(owner, ()), f"{page.name}: there is no {owner}.{method}"
+
+
+@cache
+def methods() -> dict[str, set[str]]:
+    """The names of the methods of each class of the package, by the class's name."""
+    names: dict[str, set[str]] = {}
+    for file in (ROOT / "air").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.ClassDef):
+                functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+                own = {one.name for one in node.body if isinstance(one, functions)}
+                names.setdefault(node.name, set()).update(own)
+    return names
 
 
 def exists(name: str) -> bool:

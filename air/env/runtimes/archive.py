@@ -1,6 +1,6 @@
 """Reads a tar archive from a container that does not run the guest, and trusts nothing in it.
 
-Only regular files and folders of limited size and number are read; `folders.lay` confines their paths.
+Only regular files and folders of limited size and number are read; `file_transfer.lay` confines their paths.
 """
 
 from __future__ import annotations

@@ -71,10 +71,10 @@ class TrainerConfig(BaseConfig):
     """The loss that is minimised."""
 
 
-class GRPOConfig(BaseConfig):
+class AlgoConfig(BaseConfig):
     """Settings in the run file's table `[orchestrator.algo]`: how rewards become advantages."""
 
-    type: Literal["grpo"] = "grpo"
+    type: Literal[tuple(ESTIMATORS)] = "grpo"  # type: ignore[valid-type]
     """The advantage estimator. `grpo`: the reward minus the mean reward of the group."""
 
 
@@ -107,7 +107,7 @@ class OrchestratorConfig(BaseConfig):
     """Number of episodes in one step. It must be a multiple of every `group_size`."""
     group_size: int = Field(8, ge=1)
     """Number of episodes for each prompt; the episodes of one prompt are a group."""
-    algo: GRPOConfig = GRPOConfig()
+    algo: AlgoConfig = AlgoConfig()
     """The estimator that turns the rewards of a group into advantages."""
     train: TrainConfig
     """The sources of prompts, and how replies are sampled."""

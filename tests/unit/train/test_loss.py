@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from air.train.algorithms import ESTIMATORS, grpo
 from air.train.algorithms.loss import cross_entropy, default_loss, token_statistics
 from air.train.config.model_options import DefaultLossConfig
+from air.train.config.run_config import AlgoConfig
 from air.train.model.policy import Policy
 
 
@@ -122,6 +124,10 @@ def test_grpo_by_hand() -> None:
     assert grpo([3.0]) == [0.0]
     assert grpo([]) == []
     assert ESTIMATORS["grpo"] is grpo
+
+
+def test_a_run_file_may_name_every_estimator_of_the_table() -> None:
+    assert get_args(AlgoConfig.model_fields["type"].annotation) == tuple(ESTIMATORS)
 
 
 def test_grpo_leaves_masked_episodes_out() -> None:
