@@ -80,23 +80,28 @@ class Tail:
             return file.read(len(self.mark.seal)) == self.mark.seal
 
 
-def read(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields the JSON value of each line, after `FILE:NUMBER`; skips a half-written last line.
+def read(path: Path, *, complete: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yields the JSON value of each line, after `FILE:NUMBER`; skips empty lines and a half-written last one.
 
-    Also skips empty lines at the end. Raises ConfigError if the file cannot be read or a line is not JSON.
+    Raises ConfigError if the file cannot be read or a line is not JSON. With `complete`, a half-written last
+    line is such an error too.
     """
     with (
         boundary(ConfigError, f"cannot read {path}", OSError),
         path.open(encoding="utf-8", errors="replace") as file,
     ):
-        lines = file.read().rstrip("\n").split("\n")
+        lines = file.read().rstrip("\n").split("\n")  # `splitlines` would also split at U+2028
     for number, text in enumerate(lines, start=1):
+        if not text.strip():
+            continue
         try:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
-            if number == len(lines) and isinstance(error, json.JSONDecodeError):
+            last = number == len(lines) and isinstance(error, json.JSONDecodeError)
+            if last and not complete:
                 return
-            raise ConfigError("not JSON", where=f"{path}:{number}") from None
+            remedy = "correct or remove the line"
+            raise ConfigError("not JSON", where=f"{path}:{number}", remedy=remedy) from None
         yield f"{path}:{number}", value
 
 

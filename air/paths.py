@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,11 +48,12 @@ def locked(path: Path) -> Iterator[None]:
 def write_whole(target: Path, data: bytes) -> None:
     """Writes a file, with its folder, so that other processes never see a half-written file `target`."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".new-")
+    new = target.with_name(
+        f".new-{os.urandom(8).hex()}"
+    )  # `tempfile` would let only its user read it
     try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-        Path(name).replace(target)
+        new.write_bytes(data)
+        new.replace(target)
     except BaseException:  # cancellation too: no half-written file is left
-        Path(name).unlink(missing_ok=True)
+        new.unlink(missing_ok=True)
         raise

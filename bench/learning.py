@@ -34,6 +34,7 @@ from air.train.loop.progress import Progress
 from air.train.loop.rollout import Rollout, settled
 from air.train.loop.run import EmbeddedRun
 from air.train.model import policy as policies
+from air.train.model.sft import read_examples
 
 CONFIGS = paths.shipped("configs")
 MEASURES = ("reward", "delta", "penalties", "well_formed", "turns", "scored", "worth")
@@ -88,9 +89,7 @@ def one_seed(args: argparse.Namespace, rest: list[str], seed: int, data: Path) -
 
 def warm_start(folder: Path, data: Path, seed: int) -> Path:
     """A policy built and warm-started with this seed."""
-    texts = [
-        m["content"] for line in data.read_text().splitlines() for m in json.loads(line)["messages"]
-    ]
+    texts = [message["content"] for talk in read_examples(data) for message in talk]
     policies.build(folder / "base", texts, seed=seed)
     flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / "base")]
     flags += ["--data.name", str(data), "--data.seed", str(seed)]

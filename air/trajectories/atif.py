@@ -6,13 +6,13 @@ for which ATIF has no field is stored in `extra`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from air.errors import ConfigError, boundary
+from air.trajectories.importers import traces
 from air.trajectories.trajectory import Start, Step, Trajectory
 
 SCHEMA = "ATIF-v1.7"
@@ -150,15 +150,11 @@ def _nodes(one: Trajectory) -> list[Object]:
     ours = one.start.origin == "air"  # the trace of an imported trajectory lies elsewhere
     if ours and not file.resolve().is_relative_to(one.path.parent.resolve()):
         raise ConfigError("its trace is said to lie outside of the run's folder", where=where)
-    try:
-        for text in file.read_text(encoding="utf-8").rstrip("\n").split("\n"):
-            for trace in json.loads(text)["traces"]:
-                if trace["id"] == one.start.trace:
-                    if any(node["token_ids"] for node in trace["nodes"]):
-                        return list(trace["nodes"])
-                    raise ConfigError("its trace holds no tokens", where=str(file))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigError(f"its trace cannot be read: {error!r}", where=str(file)) from None
+    for trace in traces(file):
+        if trace.get("id") == one.start.trace:
+            if any(node.get("token_ids") for node in trace["nodes"]):
+                return list(trace["nodes"])
+            raise ConfigError("its trace holds no tokens", where=str(file))
     raise ConfigError(f"holds no trace {one.start.trace}", where=str(file))
 
 

@@ -239,15 +239,16 @@ def import_verifiers(path: Path, out: Path) -> list[Path]:
     Raises ConfigError if the file is invalid, and InfrastructureError if a trace was already imported or the
     disk is full.
     """
-    return [_trace(trace, path, out) for trace in _traces(path)]
+    return [_trace(trace, path, out) for trace in traces(path)]
 
 
-def _traces(path: Path) -> Iterator[dict[str, Any]]:
+def traces(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the traces in a file `traces.jsonl` of verifiers. Raises ConfigError if the file is invalid."""
     for place, row in json_lines.read(path):
-        traces = row.get("traces", [row]) if isinstance(row, dict) else None
-        if not isinstance(traces, list) or not all(_is_trace(one) for one in traces):
+        batch = row.get("traces", [row]) if isinstance(row, dict) else None
+        if not isinstance(batch, list) or not all(_is_trace(one) for one in batch):
             raise ConfigError("is no episode of verifiers", where=place)
-        yield from traces
+        yield from batch
 
 
 def _is_trace(one: Any) -> bool:

@@ -119,12 +119,13 @@ def _logs(args: argparse.Namespace) -> int:
 
 def _show(file: Path, *, follow: bool) -> None:
     """Prints a command log; with `follow`, also each new line until the box ends."""
+    from air.json_lines import Mark
     from air.sandbox.contract import ownership
     from air.sandbox.ops import command_log
 
-    offset, owner, kind, dead = 0, "", "", False
+    mark, owner, kind, dead = Mark(), "", "", False
     while True:
-        events, offset = command_log.read(file, offset)
+        events, mark = command_log.read(file, mark)
         for event in events:
             kind, owner = event["type"], event.get("owner", owner)
             at = time.strftime("%H:%M:%S", time.localtime(event["t"]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import shutil
 from pathlib import Path
@@ -83,14 +82,13 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
     from air.train.config import overrides
     from air.train.config.sft_config import SFTRunConfig
     from air.train.model import policy as policies
+    from air.train.model.sft import read_examples
 
     tasks = _run_data()["orchestrator"]["train"]["source"][0]["env"]["taskset"]["tasks"]
     # Scripted agents run only air's own actions, so plain processes suffice as boxes and start much faster.
     print("scripted agents play demonstrations in process boxes …", flush=True)
     data = demos.write(folder / "demos", tasks, demos_per_task, seed=0, runtime="subprocess")
-    texts = [
-        m["content"] for line in data.read_text().splitlines() for m in json.loads(line)["messages"]
-    ]
+    texts = [message["content"] for talk in read_examples(data) for message in talk]
     policies.build(folder / "base", texts)
     rise = min(20, sft_steps // 10)
     flags = ["--model.name", str(folder / "base"), "--data.name", str(data)]

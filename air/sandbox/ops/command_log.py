@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 
 from air import paths
 from air.errors import MissingError
+from air.json_lines import Mark, Tail
 from air.sandbox.contract.box import BoxSpec, Command, ExecResult
 
 MAX_BYTES = 1_000_000
@@ -144,24 +145,14 @@ def recorded(method: F) -> F:
     return cast(F, exec_)
 
 
-def read(file: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Reads the complete lines of a log file from a byte offset on.
+def read(file: Path, mark: Mark | None = None) -> tuple[list[dict[str, Any]], Mark]:
+    """Reads the complete lines of a log file after the reading position `mark` (None: all).
 
-    Returns the records and the offset for the next call. Skips lines that a full disk has cut. Raises OSError
-    if the file cannot be read.
+    Returns the records and the position for the next call. Skips lines that a full disk has cut. Raises
+    OSError if the file cannot be read.
     """
-    events = []
-    with file.open("rb") as lines:
-        lines.seek(offset)
-        for line in lines:
-            if not line.endswith(b"\n"):
-                break
-            offset += len(line)
-            try:
-                events.append(json.loads(line))
-            except ValueError:
-                continue
-    return events, offset
+    tail = Tail(file, mark or Mark())
+    return [line.data for line in tail if line.data is not None], tail.mark
 
 
 def find(name: str) -> list[Path]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from air import json_lines
+from air import json_lines, paths
 from air.aio import to_the_end, together
 from air.env.config import ResearchEnvConfig
 from air.errors import InferenceError, InfrastructureError
@@ -285,11 +285,8 @@ def _read_rows(path: Path, until: int) -> list[dict[str, Any]]:
     again; returns the other lines."""
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    # The last line of a killed run may be incomplete.
-    rows = [json.loads(line) for line in lines if line.endswith("\n")]
-    rows = [row for row in rows if row["step"] <= until]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    rows = [row for _, row in json_lines.read(path) if row["step"] <= until]
+    paths.write_whole(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
     return rows
 
 

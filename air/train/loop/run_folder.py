@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from air import paths
 from air.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
@@ -93,12 +94,9 @@ def locked(folder: Path) -> Iterator[None]:
 def write_config(folder: Path, text: str) -> None:
     """Writes `text` to `config.json` in the run's folder. An existing file is replaced atomically.
     Raises UsageError if the file cannot be written."""
-    new = folder / f".{CONFIG_FILE}.new"
     try:
-        new.write_text(text + "\n", encoding="utf-8")
-        new.replace(folder / CONFIG_FILE)
+        paths.write_whole(folder / CONFIG_FILE, f"{text}\n".encode())
     except OSError as error:
-        new.unlink(missing_ok=True)
         raise _not_written(folder, error) from error
 
 

@@ -8,7 +8,6 @@ empty `<think>` block before it.
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 
 import torch
 
+from air import json_lines
 from air.errors import MissingError, UsageError
 from air.train.algorithms.loss import cross_entropy, token_logprobs
 from air.train.config.model_options import SFTConfig
@@ -46,22 +46,18 @@ def read_examples(path: Path) -> list[list[Message]]:
     """Reads a file of demonstrations, and returns the messages of each.
     A line is `{"messages": [{"role": …, "content": …}, …]}`. Raises MissingError if the file does not exist,
     and UsageError, which names the line, if a line is malformed or contains no reply."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise MissingError("no such file", where=str(path), remedy="check data.name") from None
+    if not path.exists():
+        raise MissingError("no such file", where=str(path), remedy="check data.name")
     conversations = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for place, line in json_lines.read(path, complete=True):
         try:
-            messages = json.loads(line)["messages"]
+            messages = line["messages"]
             if not any(m["role"] == "assistant" and m["content"] for m in messages):
                 raise ValueError("no assistant message")
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"not a demonstration: {error or 'malformed'}",
-                where=f"{path}:{number}",
+                where=place,
                 remedy='each line is {"messages": [{"role": …, "content": …}, …]} with a reply',
             ) from None
         conversations.append(messages)

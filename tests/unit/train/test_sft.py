@@ -102,9 +102,25 @@ def test_reading(tmp_path: Path) -> None:
         read_examples(tmp_path / "none.jsonl")
 
 
+def test_separators_of_unicode_end_no_line(tmp_path: Path) -> None:
+    """`to_sft` writes them as they are."""
+    talk = [{"role": "assistant", "content": "one\u2028two\u2029\u0085three"}]
+    path = tmp_path / "demos.jsonl"
+    path.write_text(json.dumps({"messages": talk}, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert read_examples(path) == [talk]
+
+
 @pytest.mark.parametrize(
-    "line", ["{", "[]", "{}", '{"messages": [{"role": "user", "content": "x"}]}']
+    "text", ["{\n", "{", '{"messages": [{"role": "assistant", "content": "x"}]}\n{"messages"']
 )
+def test_a_line_that_is_not_json_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "demos.jsonl"
+    path.write_text(json.dumps({"messages": conversation(0)}) + "\n\n" + text)
+    with pytest.raises(UsageError, match=r"demos\.jsonl:[34]: not JSON"):
+        read_examples(path)
+
+
+@pytest.mark.parametrize("line", ["[]", "{}", '{"messages": [{"role": "user", "content": "x"}]}'])
 def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "demos.jsonl"
     path.write_text(json.dumps({"messages": conversation(0)}) + "\n" + line + "\n")

@@ -72,7 +72,7 @@ def test_tokens_come_out_of_the_trace(path: Path) -> None:
     assert metrics["completion_token_ids"] == [6, 7]
     assert metrics["logprobs"] == [-0.5, -0.25]
     (path.parent / "traces" / "t1.jsonl").unlink()
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot read"):
         to_atif(load(path), tokens=True)
 
 
