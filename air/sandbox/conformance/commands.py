@@ -66,6 +66,18 @@ async def standard_input_is_what_was_given(box: Box) -> None:
 
 
 @CHECKS.add()
+async def a_lock_on_standard_input_keeps_other_commands_out(box: Box) -> None:
+    """All commands' standard input is the one file /dev/null, in process boxes even the machine's."""
+    hold = "flock -x 0 && touch held && until [ -e release ]; do sleep 0.05; done"
+    holder = asyncio.create_task(box.exec(hold, timeout=60))
+    await sh(box, "until [ -e held ]; do sleep 0.05; done", timeout=60)
+    same((await box.exec("flock -n -x 0", timeout=20)).code, 1)
+    await sh(box, "touch release")
+    same((await holder).code, 0)
+    same((await box.exec("flock -x 0", timeout=60)).code, 0)
+
+
+@CHECKS.add()
 async def working_directory_and_environment(box: Box) -> None:
     same(await line(box, "pwd"), box.workspace)
     await sh(box, "mkdir -p deep/er")

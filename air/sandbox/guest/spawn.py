@@ -57,7 +57,6 @@ class Starter:
         self.guest = os.getpid()
         self.spawns = self.guest == 1 and not limits
         self.stillborn = mmap.mmap(-1, STILLBORN)
-        self.nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         if self.spawns:
             self.score = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
             self.own_score = os.pread(self.score, 20, 0)
@@ -83,10 +82,9 @@ class Starter:
         argv = arguments(header, fds, self.shell)
         for fd in fds:
             os.set_inheritable(fd, True)  # until it is closed; no other command starts meanwhile
-        source = self.nothing
-        if body:
-            source = memory_file(body)
-            fds.append(source)
+        # Opened for each command: a lock on its standard input must keep the other commands out.
+        source = memory_file(body) if body else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        fds.append(source)
         fds += os.pipe2(os.O_CLOEXEC)
         fds += os.pipe2(os.O_CLOEXEC)
         out, out_end, err, err_end = fds[-4:]
