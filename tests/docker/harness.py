@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker import container_spec
-from air.sandbox.docker import engine as daemon
+from air.sandbox.docker import container_spec, engine
 from air.sandbox.pool.box_pool import Pool
 from tests.docker.supervisor import until
 
@@ -43,9 +42,9 @@ async def busy(count: int) -> None:
 
 async def created(count: int) -> None:
     """Has created `count` containers, and never starts them."""
-    engine = daemon.client()
+    client = engine.client()
     for index in range(count):
-        engine.create_container(**container_spec.container(BoxSpec(), f"air-created-{index}", RUN))
+        client.create_container(**container_spec.container(BoxSpec(), f"air-created-{index}", RUN))
     print("begun", flush=True)
     await asyncio.sleep(600)
 
@@ -71,7 +70,7 @@ async def leases(count: int, provider: Literal["docker", "process"] = "docker") 
     """
     spec, step = BoxSpec(provider=provider), max(1, count // 10)
     print("begun", flush=True)
-    for in_thread in (asyncio.to_thread, daemon.in_thread):  # all threads that there may ever be
+    for in_thread in (asyncio.to_thread, engine.in_thread):  # all threads that there may ever be
         await asyncio.gather(*(in_thread(lambda: time.sleep(0.2)) for _ in range(64)))
     async with Pool(2 * WARM, warm=WARM, run=RUN) as pool:
         pool.prepare(spec)

@@ -46,14 +46,14 @@ async def test_a_box_that_is_closed_is_gone() -> None:
 
 PROXIED = """
 import asyncio
-from air.sandbox.docker import engine as daemon
+from air.sandbox.docker import engine
 from air.sandbox import open_box
 from air.sandbox.contract.box import BoxSpec
 
 async def main():
     async with await open_box(BoxSpec(), run="closed") as box:
         print((await box.exec("env", timeout=20)).text)
-        print(daemon.client().inspect_container(box.id))
+        print(engine.client().inspect_container(box.id))
 
 asyncio.run(main())
 """

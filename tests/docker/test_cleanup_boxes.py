@@ -15,8 +15,7 @@ import pytest
 from air.cli.main import main
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker import container_spec
-from air.sandbox.docker import engine as daemon
+from air.sandbox.docker import container_spec, engine
 from air.sandbox.ops import orphans
 from air.sandbox.pool.box_pool import Pool
 
@@ -44,7 +43,7 @@ asyncio.run(main())
 
 
 def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in daemon.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
+    return [c for c in engine.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
 
 
 async def _harness(run: str) -> asyncio.subprocess.Process:
@@ -100,15 +99,15 @@ def created() -> Iterator[Any]:
         arguments["labels"] |= labels
         arguments["labels"] = {k: v for k, v in arguments["labels"].items() if v is not None}
         names.append(name)
-        return str(daemon.client().create_container(**arguments)["Id"])
+        return str(engine.client().create_container(**arguments)["Id"])
 
     yield create
     for name in names:
-        daemon.remove(name)
+        engine.remove(name)
 
 
 def _exists(name: str) -> bool:
-    found = daemon.client().containers(all=True, filters={"name": f"^/{name}$"})
+    found = engine.client().containers(all=True, filters={"name": f"^/{name}$"})
     return bool(found)
 
 
@@ -144,15 +143,15 @@ def test_air_box(created: Any, dead_owner: str, capsys: pytest.CaptureFixture[st
 
 def test_a_box_whose_harness_never_speaks_ends_by_itself() -> None:
     """As after a SIGKILL between the engine's start of a box and our first word to it."""
-    engine = daemon.client()
-    made = engine.create_container(**container_spec.container(BoxSpec(), "air-box-silent", "test"))[
+    client = engine.client()
+    made = client.create_container(**container_spec.container(BoxSpec(), "air-box-silent", "test"))[
         "Id"
     ]
     try:
-        engine.start(made)  # never attached: its stdin is open and stays silent
+        client.start(made)  # never attached: its stdin is open and stays silent
         deadline = time.monotonic() + 15
-        while any(found["Id"] == made for found in engine.containers()):
+        while any(found["Id"] == made for found in client.containers()):
             assert time.monotonic() < deadline
             time.sleep(0.2)
     finally:
-        daemon.remove(made)
+        engine.remove(made)

@@ -20,8 +20,7 @@ from air.cli.main import main
 from air.errors import AirError, BoxStartError, MissingError
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker import container_spec
-from air.sandbox.docker import engine as daemon
+from air.sandbox.docker import container_spec, engine
 from air.sandbox.pool import file_locks, gpu_leases
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.gpu_leases import GpuPool
@@ -52,11 +51,11 @@ def created() -> Iterator[Callable[..., str]]:
         arguments["labels"] |= labels
         arguments["labels"] = {k: v for k, v in arguments["labels"].items() if v is not None}
         names.append(name)
-        return str(daemon.client().create_container(**arguments)["Id"])
+        return str(engine.client().create_container(**arguments)["Id"])
 
     yield create
     for name in names:
-        daemon.remove(name)
+        engine.remove(name)
 
 
 @pytest.fixture
@@ -75,20 +74,20 @@ async def until(what: Callable[[], Any]) -> None:
 
 
 def exists(name: str) -> bool:
-    return bool(daemon.client().containers(all=True, filters={"name": f"^/{name}$"}))
+    return bool(engine.client().containers(all=True, filters={"name": f"^/{name}$"}))
 
 
 async def test_the_engine_is_told_these_very_gpus() -> None:
-    engine = daemon.client()
+    client = engine.client()
     async with GpuPool(GPUS, slots_per_gpu=2).lease(2) as gpus:
         spec = BoxSpec(gpus=2)
-        made = engine.create_container(
+        made = client.create_container(
             **container_spec.container(spec, "air-test-asked", RUN, gpus)
         )
         try:
-            found = engine.inspect_container(made["Id"])
+            found = client.inspect_container(made["Id"])
         finally:
-            daemon.remove(made["Id"])
+            engine.remove(made["Id"])
         (request,) = found["HostConfig"]["DeviceRequests"]
         assert request["Driver"] == "nvidia"
         assert request["DeviceIDs"] == ["GPU-airtest-a", "GPU-airtest-b"]
@@ -113,14 +112,14 @@ async def test_a_start_that_fails_leaves_the_gpu_free_and_no_container() -> None
         with pytest.raises(AirError) as caught:
             await pool.take(BoxSpec(gpus=1))
         assert isinstance(caught.value, (MissingError, BoxStartError))
-        runtimes = daemon.client().info()["Runtimes"]
+        runtimes = engine.client().info()["Runtimes"]
         if not any("nvidia" in name for name in runtimes):
             assert str(caught.value) == (
                 "the Docker engine cannot give GPUs to containers — "
                 "install the NVIDIA Container Toolkit and restart the Docker engine"
             )
         assert [gpu_leases.holders(gpu) for gpu in GPUS] == [{}, {}]
-        assert not [c for c in daemon.boxes() if c["Labels"].get(ownership.RUN_LABEL) == RUN]
+        assert not [c for c in engine.boxes() if c["Labels"].get(ownership.RUN_LABEL) == RUN]
 
 
 async def test_a_live_owners_container_is_waited_for(created: Callable[..., str]) -> None:
@@ -133,7 +132,7 @@ async def test_a_live_owners_container_is_waited_for(created: Callable[..., str]
         await asyncio.sleep(0.02)
         assert not waiting.done()
     assert exists("air-test-busy")
-    await asyncio.to_thread(daemon.remove, "air-test-busy")
+    await asyncio.to_thread(engine.remove, "air-test-busy")
     async with asyncio.timeout(60):
         again = await waiting
     assert again.uuids == ("GPU-airtest-a",)
@@ -218,7 +217,7 @@ class _refusing:
 
 async def test_two_hundred_leases_leave_nothing_open() -> None:
     pool = GpuPool(GPUS)
-    await asyncio.gather(*(asyncio.to_thread(daemon.boxes) for _ in range(40)))  # these stay
+    await asyncio.gather(*(asyncio.to_thread(engine.boxes) for _ in range(40)))  # these stay
     before = _open()
     for count in range(200):
         async with pool.lease(1 + count % 2):
@@ -247,17 +246,17 @@ def test_air_gpus_shows_containers(
 @pytest.fixture
 def rebuild() -> Iterator[Callable[[str], None]]:
     """Builds the image anew, with a word of its own in it."""
-    engine, ids = daemon.client(), set()
+    client, ids = engine.client(), set()
 
     def build(word: str) -> None:
         recipe = io.BytesIO(f"FROM air-base\nENV WORD={word}\n".encode())
-        log: Any = engine.build(fileobj=recipe, tag=IMAGE, decode=True, rm=True)
+        log: Any = client.build(fileobj=recipe, tag=IMAGE, decode=True, rm=True)
         assert not [row for row in log if "error" in row]
-        ids.add(engine.inspect_image(IMAGE)["Id"])
+        ids.add(client.inspect_image(IMAGE)["Id"])
 
     yield build
     for found in ids:
-        engine.remove_image(found, force=True)
+        client.remove_image(found, force=True)
 
 
 async def test_a_rebuilt_image_is_not_served_from_old_spares(
@@ -288,7 +287,7 @@ async def test_a_box_names_the_image_that_it_started_from(rebuild: Callable[[str
         await asyncio.to_thread(rebuild, "second")
         pool.give_back(first)
         second = await queued
-        found = await asyncio.to_thread(daemon.client().inspect_container, second.id)
+        found = await asyncio.to_thread(engine.client().inspect_container, second.id)
         assert second.image_digest == found["Image"] != first.image_digest
 
 

@@ -17,7 +17,7 @@ from air.sandbox import open_box
 from air.sandbox.conformance.ports import ECHO, echo, output_of, program
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec
-from air.sandbox.docker import engine as daemon
+from air.sandbox.docker import engine
 from air.sandbox.network import egress_proxy
 from air.sandbox.pool.box_pool import Pool
 
@@ -61,20 +61,20 @@ async def site() -> AsyncIterator[Site]:
 @contextlib.contextmanager
 def neighbour() -> Iterator[tuple[str, str]]:
     """A container on a network of its own, which serves at port 8000: its address and its gateway's."""
-    engine = daemon.client()
+    client = engine.client()
     labels = {
         ownership.RUN_LABEL: RUN,
         ownership.OWNER_LABEL: ownership.owner(),
         ownership.EXPIRES_LABEL: ownership.expires(300),
     }
     argv = ["python3", "-m", "http.server", "8000"]
-    network = engine.create_network(f"air-test-{secrets.token_hex(4)}")["Id"]
+    network = client.create_network(f"air-test-{secrets.token_hex(4)}")["Id"]
     name = ""
     try:
-        host = engine.create_host_config(auto_remove=True, network_mode=network)
-        name = engine.create_container("air-base", argv, labels=labels, host_config=host)["Id"]
-        engine.start(name)
-        (found,) = engine.inspect_container(name)["NetworkSettings"]["Networks"].values()
+        host = client.create_host_config(auto_remove=True, network_mode=network)
+        name = client.create_container("air-base", argv, labels=labels, host_config=host)["Id"]
+        client.start(name)
+        (found,) = client.inspect_container(name)["NetworkSettings"]["Networks"].values()
         address = found["IPAddress"]
         for _ in range(200):
             with contextlib.suppress(OSError), socket.create_connection((address, 8000), 5):
@@ -85,8 +85,8 @@ def neighbour() -> Iterator[tuple[str, str]]:
         yield address, found["Gateway"]
     finally:
         if name:
-            daemon.remove(name)
-        engine.remove_network(network)
+            engine.remove(name)
+        client.remove_network(network)
 
 
 REACH = """

@@ -27,8 +27,7 @@ from air.errors import BoxDiedError, MissingError
 from air.sandbox import conformance, open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec
-from air.sandbox.docker import container_spec, images, portable_python
-from air.sandbox.docker import engine as daemon
+from air.sandbox.docker import container_spec, engine, images, portable_python
 from air.sandbox.docker.box import DockerBox
 from air.sandbox.docker.container_stream import Attached, create
 from air.sandbox.docker.engine_errors import lacks_python
@@ -189,7 +188,7 @@ def podman(_service: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in daemon.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
+    return [c for c in engine.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
 
 
 async def _with_mounted_python(spec: BoxSpec) -> Box:
@@ -201,7 +200,7 @@ async def _with_mounted_python(spec: BoxSpec) -> Box:
 
 TWO_BOXES = """
 import asyncio, json, logging
-from air.sandbox.docker import engine as daemon, limit_check as held
+from air.sandbox.docker import engine, limit_check
 from air.sandbox import open_box
 from air.sandbox.contract.box import BoxSpec
 
@@ -209,7 +208,7 @@ async def main():
     logging.basicConfig(format="said: %(message)s")
     for _ in range(2):
         async with await open_box(BoxSpec()) as box:
-            print(json.dumps(held.ignored_limits(daemon.client().inspect_container(box.id))))
+            print(json.dumps(limit_check.ignored_limits(engine.client().inspect_container(box.id))))
 
 asyncio.run(main())
 """
@@ -281,7 +280,7 @@ async def test_a_missing_image_and_a_missing_python() -> None:
     arguments = container_spec.container(SPEC, "air-podman-nothing", "missing")
     attached = Attached("air-podman-nothing")
     try:
-        with pytest.raises(daemon.FOREIGN) as caught:
+        with pytest.raises(engine.FOREIGN) as caught:
             await attached.start(arguments | {"environment": {"PATH": "/nowhere"}}, b"")
         assert lacks_python(str(caught.value))
     finally:
@@ -307,7 +306,7 @@ async def test_a_container_that_is_taken_away_is_a_dead_box() -> None:
     async with await open_box(SPEC, run="podman-taken") as box:
         running = asyncio.create_task(box.exec("sleep 60", timeout=60))
         await box.exec("true", timeout=60)
-        await asyncio.to_thread(daemon.client().kill, box.id)
+        await asyncio.to_thread(engine.client().kill, box.id)
         with pytest.raises(BoxDiedError, match=box.id):
             await running
     assert not _of("podman-taken")

@@ -24,8 +24,7 @@ from air.sandbox import conformance, open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 from air.sandbox.contract.shell import Shell
-from air.sandbox.docker import container_spec, portable_python
-from air.sandbox.docker import engine as daemon
+from air.sandbox.docker import container_spec, engine, portable_python
 from air.sandbox.docker.box import DockerBox
 from air.sandbox.guest import copy_python
 from air.sandbox.network import egress_proxy
@@ -200,7 +199,7 @@ def busybox(swept: None, busybox_binary: bytes) -> str:
 
 
 def _of() -> list[dict[str, Any]]:
-    return [c for c in daemon.boxes() if c["Labels"].get(ownership.RUN_LABEL) == RUN]
+    return [c for c in engine.boxes() if c["Labels"].get(ownership.RUN_LABEL) == RUN]
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -238,7 +237,7 @@ async def test_an_image_without_python_is_found_out_once(
 
 async def test_an_image_with_python_has_nothing_mounted() -> None:
     async with await open_box(BoxSpec(), run=RUN) as box:
-        found = await asyncio.to_thread(daemon.client().inspect_container, box.id)
+        found = await asyncio.to_thread(engine.client().inspect_container, box.id)
         assert found["Mounts"] == []
         assert found["Config"]["Entrypoint"][0] == "python3"
 
@@ -259,7 +258,7 @@ async def test_what_any_image_can_do(image: str, request: pytest.FixtureRequest)
         assert (await box.exec(LEFT, timeout=60)).stdout == b""
         result = await box.exec(f"printf %s {'x' * 10_000_000} | wc -c", timeout=60)
         assert result.text.strip() == "10000000"
-        described = await asyncio.to_thread(daemon.client().inspect_container, box.id)
+        described = await asyncio.to_thread(engine.client().inspect_container, box.id)
         assert "hunter2" not in str(described)
     assert not _of()
 
@@ -468,15 +467,15 @@ async def _gone() -> None:
 
 
 async def test_a_box_whose_harness_never_speaks_ends_by_itself(busybox: str) -> None:
-    engine, python = daemon.client(), await portable_python.mounted(RUN)
+    client, python = engine.client(), await portable_python.mounted(RUN)
     name = f"air-silent-{os.getpid()}"
     arguments = container_spec.container(BoxSpec(image=busybox), name, RUN, python=python)
-    made = engine.create_container(**arguments)["Id"]
+    made = client.create_container(**arguments)["Id"]
     try:
-        engine.start(made)  # never attached: its stdin is open and stays silent
+        client.start(made)  # never attached: its stdin is open and stays silent
         await _gone()
     finally:
-        daemon.remove(made)
+        engine.remove(made)
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.1, 0.3, 0.6, 1.0])
@@ -497,9 +496,9 @@ async def test_a_cancelled_start_leaves_nothing(busybox: str, delay: float) -> N
 def volume() -> Iterator[str]:
     """A volume of the test's own, empty."""
     name = f"air-test-python-{os.getpid()}"
-    daemon.client().create_volume(name, labels={"air.test": "python"})
+    engine.client().create_volume(name, labels={"air.test": "python"})
     yield name
-    daemon.client().remove_volume(name)
+    engine.client().remove_volume(name)
 
 
 async def _holds(volume: str) -> list[str]:
@@ -543,19 +542,19 @@ async def test_a_volume_that_was_emptied_is_filled_again(volume: str, busybox: s
 
 
 async def test_volumes_of_older_base_images_go_and_those_in_use_stay() -> None:
-    engine, labels = daemon.client(), {portable_python.LABEL: "sha256:older"}
+    client, labels = engine.client(), {portable_python.LABEL: "sha256:older"}
     free, used = (f"air-test-python-{kind}-{os.getpid()}" for kind in ("free", "used"))
     mount = portable_python._mount(used, "sha256:older", read_only=False)
     arguments = container_spec.container(BoxSpec(), f"air-test-{os.getpid()}", RUN)
     arguments["host_config"]["Mounts"] = [mount]
-    made = engine.create_container(**arguments)["Id"]
+    made = client.create_container(**arguments)["Id"]
     try:
-        engine.create_volume(free, labels=labels)
+        client.create_volume(free, labels=labels)
         python = await portable_python.mounted(RUN)
         current = str(python.mounts[0]["Source"])
         portable_python._remove_others(current)
-        found = engine.volumes(filters={"label": portable_python.LABEL})["Volumes"]
+        found = client.volumes(filters={"label": portable_python.LABEL})["Volumes"]
         assert {row["Name"] for row in found} & {free, used, current} == {used, current}
     finally:
-        daemon.remove(made)
-        engine.remove_volume(used)
+        engine.remove(made)
+        client.remove_volume(used)
