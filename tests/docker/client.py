@@ -1,11 +1,15 @@
-"""The Docker SDK's own client, for what only tests do: to list, build, save and run images."""
+"""What only tests ask an engine: the Docker SDK's own client, and the boxes of one run."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import docker
+
+from air.sandbox.contract import ownership
+from air.sandbox.docker import engine
 
 
 @contextlib.contextmanager
@@ -13,3 +17,8 @@ def docker_client() -> Iterator[docker.DockerClient]:
     """A client of the engine that `DOCKER_HOST` names, closed at the end."""
     with contextlib.closing(docker.from_env(timeout=300)) as client:
         yield client
+
+
+def boxes_of(run: str) -> list[dict[str, Any]]:
+    """The engine's summaries of the boxes of `run`, keepers included."""
+    return [box for box in engine.boxes() if box["Labels"].get(ownership.RUN_LABEL) == run]

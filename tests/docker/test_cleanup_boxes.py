@@ -18,6 +18,7 @@ from air.sandbox.contract.box import BoxSpec
 from air.sandbox.docker import container_spec, engine
 from air.sandbox.ops import orphans
 from air.sandbox.pool.box_pool import Pool
+from tests.docker.client import boxes_of
 
 pytestmark = pytest.mark.docker
 
@@ -42,10 +43,6 @@ asyncio.run(main())
 """
 
 
-def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in engine.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
-
-
 async def _harness(run: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-c", HARNESS, run, stdout=asyncio.subprocess.PIPE
@@ -56,14 +53,14 @@ async def test_sigkill_leaves_no_container_after_five_seconds() -> None:
     harness = await _harness("killed")
     assert harness.stdout is not None
     assert await asyncio.wait_for(harness.stdout.readline(), 60) == b"ready\n"
-    assert len(_of("killed")) == 4
+    assert len(boxes_of("killed")) == 4
     harness.send_signal(signal.SIGKILL)
     await harness.wait()
     for _ in range(100):
-        if not _of("killed"):
+        if not boxes_of("killed"):
             break
         await asyncio.sleep(0.05)
-    assert not _of("killed")
+    assert not boxes_of("killed")
 
 
 @pytest.mark.parametrize("delay", [0.5, 0.65, 0.8, 1.0])
@@ -73,13 +70,13 @@ async def test_sigkill_during_the_start_leaves_nothing_after_the_next_start(dela
     harness.send_signal(signal.SIGKILL)
     await harness.wait()
     await asyncio.sleep(1.5)
-    assert not [c for c in _of("early") if c["State"] == "running"]
+    assert not [c for c in boxes_of("early") if c["State"] == "running"]
     for _ in range(60):  # a busy engine may yet create what it was asked for before
         async with Pool(1):
-            if not _of("early"):
+            if not boxes_of("early"):
                 return
         await asyncio.sleep(1)
-    raise AssertionError(_of("early"))
+    raise AssertionError(boxes_of("early"))
 
 
 @pytest.fixture

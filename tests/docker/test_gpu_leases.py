@@ -25,6 +25,8 @@ from air.sandbox.pool import file_locks, gpu_leases
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.gpu_leases import GpuPool
 from air.sandbox.pool.gpus import INVENTORY_ENV, Gpu
+from tests.docker.client import boxes_of
+from tests.until import until
 
 # Containers say which GPUs they have, on the whole machine: one worker runs these tests.
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("containers with GPUs")]
@@ -63,14 +65,6 @@ def dead_owner() -> str:
     host, _, start = ownership.owner().rsplit(":", 2)
     pid = subprocess.check_output([sys.executable, "-c", "import os; print(os.getpid())"])
     return f"{host}:{int(pid)}:{start}"
-
-
-async def until(what: Callable[[], Any]) -> None:
-    for _ in range(6000):
-        if what():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came")
 
 
 def exists(name: str) -> bool:
@@ -119,7 +113,7 @@ async def test_a_start_that_fails_leaves_the_gpu_free_and_no_container() -> None
                 "install the NVIDIA Container Toolkit and restart the Docker engine"
             )
         assert [gpu_leases.holders(gpu) for gpu in GPUS] == [{}, {}]
-        assert not [c for c in engine.boxes() if c["Labels"].get(ownership.RUN_LABEL) == RUN]
+        assert not boxes_of(RUN)
 
 
 async def test_a_live_owners_container_is_waited_for(created: Callable[..., str]) -> None:

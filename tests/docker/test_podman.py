@@ -33,7 +33,7 @@ from air.sandbox.docker.container_stream import Attached, create
 from air.sandbox.docker.engine_errors import lacks_python
 from air.sandbox.ops import orphans
 from air.sandbox.pool.box_pool import Pool
-from tests.docker.client import docker_client
+from tests.docker.client import boxes_of, docker_client
 
 pytestmark = [
     pytest.mark.podman,
@@ -187,10 +187,6 @@ def podman(_service: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return _service
 
 
-def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in engine.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
-
-
 async def _with_mounted_python(spec: BoxSpec) -> Box:
     python = await portable_python.mounted("podman-python")
     box = await DockerBox._begin(spec, "podman-python", None, python)
@@ -285,7 +281,7 @@ async def test_a_missing_image_and_a_missing_python() -> None:
         assert lacks_python(str(caught.value))
     finally:
         await attached.close()
-    assert not _of("missing")
+    assert not boxes_of("missing")
 
 
 @pytest.mark.usefixtures("podman")
@@ -297,7 +293,7 @@ async def test_the_pool_over_podman() -> None:
                 return (await box.exec(f"ls -A; touch x; echo {index}", timeout=60)).text
 
         assert await asyncio.gather(*(one(i) for i in range(5))) == [f"{i}\n" for i in range(5)]
-    assert not _of("podman-pool")
+    assert not boxes_of("podman-pool")
     assert pool.stats.live == 0
 
 
@@ -309,7 +305,7 @@ async def test_a_container_that_is_taken_away_is_a_dead_box() -> None:
         await asyncio.to_thread(engine.client().kill, box.id)
         with pytest.raises(BoxDiedError, match=box.id):
             await running
-    assert not _of("podman-taken")
+    assert not boxes_of("podman-taken")
 
 
 @pytest.mark.usefixtures("podman")
@@ -321,7 +317,7 @@ async def test_a_cancelled_start_leaves_nothing(delay: float) -> None:
     await asyncio.wait([task])
     if not task.cancelled():
         await task.result().close()
-    assert not _of("podman-cancelled")
+    assert not boxes_of("podman-cancelled")
 
 
 HARNESS = """
@@ -357,14 +353,14 @@ async def test_sigkill_leaves_no_container_after_five_seconds() -> None:
     )
     assert harness.stdout is not None
     assert await asyncio.wait_for(harness.stdout.readline(), 120) == b"ready\n"
-    assert len(_of("podman-killed")) == 4
+    assert len(boxes_of("podman-killed")) == 4
     harness.send_signal(signal.SIGKILL)
     await harness.wait()
     for _ in range(100):
-        if not _of("podman-killed"):
+        if not boxes_of("podman-killed"):
             break
         await asyncio.sleep(0.05)
-    assert not _of("podman-killed")
+    assert not boxes_of("podman-killed")
 
 
 @pytest.fixture
@@ -379,6 +375,6 @@ async def test_what_never_started_is_collected(dead_pid: int) -> None:
     arguments = container_spec.container(SPEC, "air-podman-created", "podman-created")
     arguments["labels"][ownership.OWNER_LABEL] = f"{host}:{dead_pid}:{start}"
     await asyncio.to_thread(create, arguments)
-    assert len(_of("podman-created")) == 1
+    assert len(boxes_of("podman-created")) == 1
     assert "air-podman-created" in await asyncio.to_thread(orphans.collect)
-    assert not _of("podman-created")
+    assert not boxes_of("podman-created")

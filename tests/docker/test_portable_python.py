@@ -15,13 +15,11 @@ import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from air.errors import BoxFileError, BoxStartError
 from air.sandbox import conformance, open_box
-from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 from air.sandbox.contract.shell import Shell
 from air.sandbox.docker import container_spec, engine, portable_python
@@ -30,7 +28,7 @@ from air.sandbox.guest import copy_python
 from air.sandbox.network import egress_proxy
 from air.sandbox.ops import attach
 from air.sandbox.pool.box_pool import Pool
-from tests.docker.client import docker_client
+from tests.docker.client import boxes_of, docker_client
 
 pytestmark = pytest.mark.docker
 RUN = f"portable-python-{os.getpid()}"
@@ -198,10 +196,6 @@ def busybox(swept: None, busybox_binary: bytes) -> str:
     return _built("busybox", BUSYBOX, {"busybox": busybox_binary})
 
 
-def _of() -> list[dict[str, Any]]:
-    return [c for c in engine.boxes() if c["Labels"].get(ownership.RUN_LABEL) == RUN]
-
-
 @pytest.mark.parametrize("check", CHECKS)
 async def test_conformance(check: conformance.Check, request: pytest.FixtureRequest) -> None:
     if check.name in NEEDS_PROGRAMS:
@@ -232,7 +226,7 @@ async def test_an_image_without_python_is_found_out_once(
     assert len(said) == 1
     assert f"image {bare} has no Python 3.8 or later" in said[0]
     assert (pool.stats.live, pool.stats.failed) == (0, 0)
-    assert not _of()
+    assert not boxes_of(RUN)
 
 
 async def test_an_image_with_python_has_nothing_mounted() -> None:
@@ -260,7 +254,7 @@ async def test_what_any_image_can_do(image: str, request: pytest.FixtureRequest)
         assert result.text.strip() == "10000000"
         described = await asyncio.to_thread(engine.client().inspect_container, box.id)
         assert "hunter2" not in str(described)
-    assert not _of()
+    assert not boxes_of(RUN)
 
 
 LEFT = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o 'sleep 98[7]' || true"
@@ -338,7 +332,7 @@ async def test_a_shell_of_an_image_without_bash(image: str, request: pytest.Fixt
         assert image == "busybox" or b"sh: 2:" in result.stderr  # busybox tells no line
         result = await shell.exec(f"cd /\n: {'x' * 1_000_000}\nexit 7", timeout=60)
         assert (result.code, result.text, shell.cwd) == (7, "", "/")
-    assert not _of()
+    assert not boxes_of(RUN)
 
 
 @pytest.mark.parametrize("image", ["bare", "busybox"])
@@ -371,7 +365,7 @@ async def test_files_in_any_image(
         assert not (tmp_path / "n").exists()
         await box.write("out", b"mine", mode=0o600)
         assert await box.read("out") == b"mine"
-    assert not _of()
+    assert not boxes_of(RUN)
 
 
 async def test_a_snapshot_of_an_image_without_python(bare: str) -> None:
@@ -390,7 +384,7 @@ async def test_a_snapshot_of_an_image_without_python(bare: str) -> None:
             )
             one, two, before, after = result.text.split()
             assert (one, two, before) == ("1", "2", after)
-    assert not _of()
+    assert not boxes_of(RUN)
 
 
 async def _page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -415,7 +409,7 @@ async def test_ports_and_network_of_an_image_with_nothing_but_busybox(busybox: s
             assert b"403" in other.stderr
             names = (await box.exec("echo $http_proxy", timeout=60)).text
             assert str(egress_proxy.PORT) in names
-    assert not _of()
+    assert not boxes_of(RUN)
 
 
 async def test_an_image_without_a_shell_says_so(swept: None, busybox_binary: bytes) -> None:
@@ -428,7 +422,7 @@ async def test_an_image_without_a_shell_says_so(swept: None, busybox_binary: byt
         assert (await box.exec(["true"], timeout=60)).ok
         await box.write("a", b"1")
         assert await box.read("a") == b"1"
-    assert not _of()
+    assert not boxes_of(RUN)
 
 
 HARNESS = """
@@ -453,7 +447,7 @@ async def test_sigkill_of_the_harness_ends_the_box(busybox: str) -> None:
     )
     assert harness.stdout is not None
     assert await asyncio.wait_for(harness.stdout.readline(), 300) == b"ready\n"
-    assert len(_of()) == 1
+    assert len(boxes_of(RUN)) == 1
     harness.send_signal(signal.SIGKILL)
     await harness.wait()
     await _gone()
@@ -461,7 +455,7 @@ async def test_sigkill_of_the_harness_ends_the_box(busybox: str) -> None:
 
 async def _gone() -> None:
     deadline = time.monotonic() + 60
-    while _of():
+    while boxes_of(RUN):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
 
@@ -486,7 +480,7 @@ async def test_a_cancelled_start_leaves_nothing(busybox: str, delay: float) -> N
     await asyncio.wait([task])
     if not task.cancelled():
         await task.result().close()
-    assert not _of()
+    assert not boxes_of(RUN)
 
 
 # The volume.
@@ -513,7 +507,7 @@ async def _holds(volume: str) -> list[str]:
 async def test_of_several_that_copy_at_once_one_does(volume: str) -> None:
     await asyncio.gather(*(portable_python._copy(volume, "", RUN) for _ in range(3)))
     assert await _holds(volume) == ["lock", "python"]
-    assert not _of()
+    assert not boxes_of(RUN)
 
 
 @pytest.mark.parametrize(
@@ -524,7 +518,7 @@ async def test_a_copy_that_is_killed_midway_is_made_again(volume: str, delay: fl
     await asyncio.sleep(delay)
     copying.cancel()  # which kills the helper, whatever it does
     await asyncio.wait([copying])
-    assert not _of()
+    assert not boxes_of(RUN)
     await portable_python._copy(volume, "", RUN)
     assert await _holds(volume) == ["lock", "python"]
 
@@ -538,7 +532,7 @@ async def test_a_volume_that_was_emptied_is_filled_again(volume: str, busybox: s
     assert portable_python._READY
     assert await portable_python.learn(busybox, python, str(caught.value))
     assert not portable_python._READY
-    assert not _of()
+    assert not boxes_of(RUN)
 
 
 async def test_volumes_of_older_base_images_go_and_those_in_use_stay() -> None:

@@ -6,28 +6,23 @@ import asyncio
 import os
 import signal
 import sys
-from typing import Any
 
 import pytest
 
 from air.errors import BoxDiedError, ConfigError
 from air.sandbox import open_box
-from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.sandbox.docker import engine, snapshot_service
 from air.sandbox.docker.box import DockerBox
 from air.sandbox.pool.box_pool import Pool
+from tests.docker.client import boxes_of
 
 pytestmark = pytest.mark.docker
 SPEC = BoxSpec(limits=BoxLimits(disk_mb=16))
 
 
-def _of(run: str) -> list[dict[str, Any]]:
-    return [c for c in engine.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
-
-
 def _keepers(run: str) -> list[str]:
-    return [c["Id"] for c in _of(run) if c["Names"][0].startswith("/air-keeper")]
+    return [c["Id"] for c in boxes_of(run) if c["Names"][0].startswith("/air-keeper")]
 
 
 async def _open(run: str) -> DockerBox:
@@ -50,7 +45,7 @@ async def test_a_pool_lends_forks_and_the_keeper_ends_with_the_last_of_them() ->
 
             assert await asyncio.gather(*map(fork, range(6))) == [b"0%d" % i for i in range(6)]
             assert _keepers("forks")
-    assert not _of("forks")
+    assert not boxes_of("forks")
     assert pool.stats.live == 0
 
 
@@ -61,7 +56,7 @@ async def test_a_pool_has_the_keeper_ready_where_it_is_asked_to() -> None:
         async with pool.lease(SPEC) as box, await box.snapshot():
             assert _keepers("ready") == kept
         assert _keepers("ready") == kept
-    assert not _of("ready")
+    assert not boxes_of("ready")
 
 
 async def test_a_keeper_that_dies_loses_its_snapshots_and_nothing_else() -> None:
@@ -70,7 +65,7 @@ async def test_a_keeper_that_dies_loses_its_snapshots_and_nothing_else() -> None
         snapshot = await box.snapshot()
     async with await open_box(SPEC, run="lost") as fork, await open_box(SPEC, run="lost") as late:
         await fork.restore(snapshot)
-        name = next(c["Names"][0] for c in _of("lost") if "keeper" in c["Names"][0])
+        name = next(c["Names"][0] for c in boxes_of("lost") if "keeper" in c["Names"][0])
         await asyncio.to_thread(engine.remove, name.lstrip("/"))
         assert await fork.read("a") == b"1"
         with pytest.raises(BoxDiedError):
@@ -79,7 +74,7 @@ async def test_a_keeper_that_dies_loses_its_snapshots_and_nothing_else() -> None
         async with await fork.snapshot() as again, await open_box(SPEC, run="lost") as child:
             await child.restore(again)  # by a new keeper
             assert await child.read("a") == b"1"
-    assert not _of("lost")
+    assert not boxes_of("lost")
 
 
 async def test_a_snapshot_that_cannot_be_dropped_releases_its_keeper() -> None:
@@ -95,7 +90,7 @@ async def test_a_snapshot_that_cannot_be_dropped_releases_its_keeper() -> None:
         assert engine.client().exec_start(unmount) == b""
         with pytest.raises(BoxDiedError, match="unmounting"):
             await snapshot.close()
-    assert not _of("undropped")
+    assert not boxes_of("undropped")
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.001, 0.01, 0.1, 0.3])
@@ -107,7 +102,7 @@ async def test_a_cancelled_snapshot_leaves_nothing(delay: float) -> None:
         await asyncio.wait([task])
         if not task.cancelled():
             await task.result().close()
-    assert not _of(f"cut-{os.getpid()}")
+    assert not boxes_of(f"cut-{os.getpid()}")
 
 
 async def test_a_keeper_enters_no_process_but_the_boxs_own() -> None:
@@ -135,7 +130,7 @@ async def test_a_keeper_enters_no_process_but_the_boxs_own() -> None:
             assert len(await _mounts(keeper)) == 1
         finally:
             await keeper.release()
-    assert not _of("enters")
+    assert not boxes_of("enters")
 
 
 async def test_a_snapshot_that_fails_closes_its_box() -> None:
@@ -147,9 +142,9 @@ async def test_a_snapshot_that_fails_closes_its_box() -> None:
             with pytest.raises(BoxDiedError, match=box.id):
                 await use
         await box.close()
-        assert [c["Names"][0] for c in _of("fails")] == [f"/{other.id}"]
+        assert [c["Names"][0] for c in boxes_of("fails")] == [f"/{other.id}"]
         assert (await other.exec("echo alive", timeout=60)).text == "alive\n"
-    assert not _of("fails")
+    assert not boxes_of("fails")
 
 
 async def test_a_command_in_a_frozen_box_is_a_dead_box() -> None:
@@ -175,7 +170,7 @@ async def test_what_a_keeper_mounts_is_given_back() -> None:
         assert len(await _mounts(kept)) == 1
     finally:
         await kept.release()
-    assert not _of("mounts")
+    assert not boxes_of("mounts")
 
 
 async def test_a_snapshot_that_is_closed_twice_takes_nothing_from_another() -> None:
@@ -187,7 +182,7 @@ async def test_a_snapshot_that_is_closed_twice_takes_nothing_from_another() -> N
     async with kept, await open_box(SPEC, run="twice") as fork:
         await fork.restore(kept)
         assert await fork.read("a") == b"1"
-    assert not _of("twice")
+    assert not boxes_of("twice")
 
 
 async def test_a_fork_takes_as_many_files_as_a_box_and_no_setuid_program() -> None:
@@ -237,14 +232,14 @@ async def test_sigkill_of_the_harness_ends_the_keeper() -> None:
     )
     assert harness.stdout is not None
     assert await asyncio.wait_for(harness.stdout.readline(), 60) == b"ready\n"
-    assert _of("killed-keeper")
+    assert boxes_of("killed-keeper")
     harness.send_signal(signal.SIGKILL)
     await harness.wait()
     for _ in range(100):
-        if not _of("killed-keeper"):
+        if not boxes_of("killed-keeper"):
             break
         await asyncio.sleep(0.05)
-    assert not _of("killed-keeper")
+    assert not boxes_of("killed-keeper")
 
 
 async def test_a_container_does_not_start_from_another_kind_of_box() -> None:

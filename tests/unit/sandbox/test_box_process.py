@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.sandbox.process import namespaces
 from air.sandbox.process.box import ProcessBox
+from tests.until import until
 
 SPEC = BoxSpec(provider="process")
 MODES = list(dict.fromkeys([namespaces.detect().mode, "plain"]))
@@ -111,7 +111,7 @@ async def test_nothing_is_left(mode: str) -> None:
     assert len(inside) >= 2
     await box.close()
     assert not box._root.exists()
-    await _until(lambda: not _live(inside))
+    await until(lambda: not _live(inside))
 
 
 async def test_a_box_whose_process_is_killed_is_dead_and_leaves_nothing(mode: str) -> None:
@@ -129,7 +129,7 @@ async def test_a_box_whose_process_is_killed_is_dead_and_leaves_nothing(mode: st
         for pid in _live(inside):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    await _until(lambda: not _live(inside))
+    await until(lambda: not _live(inside))
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.01, 0.03, 0.1])
@@ -180,15 +180,15 @@ async def test_sigkill_of_the_harness_leaves_nothing(
     pid, folder, child = (await harness.stdout.readline()).decode().split()
     root = Path(folder)
     try:
-        await _until(lambda: len(_inside(int(pid), root)) >= 3)
+        await until(lambda: len(_inside(int(pid), root)) >= 3)
         await asyncio.sleep(0.1 * attempt)
         inside = _inside(int(pid), root)
         assert folder in map(str, root.parent.iterdir())
         harness.send_signal(signal.SIGKILL)
         await harness.wait()
-        await _until(lambda: not root.exists())
-        await _until(lambda: not _inside(int(pid), root))
-        await _until(lambda: not _live(inside))
+        await until(lambda: not root.exists())
+        await until(lambda: not _inside(int(pid), root))
+        await until(lambda: not _live(inside))
     finally:
         if child != "0":
             os.kill(int(child), signal.SIGKILL)
@@ -220,15 +220,7 @@ async def test_sigkill_of_the_harness_leaves_no_folder_of_many_boxes(
     assert len(folders) == 32
     harness.send_signal(signal.SIGKILL)  # each is told twice: its input ends, and a signal comes
     await harness.wait()
-    await _until(lambda: not any(folder.exists() for folder in folders))
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    for _ in range(400):
-        if holds():
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail("it still does not hold after 20 s")
+    await until(lambda: not any(folder.exists() for folder in folders))
 
 
 def _live(pids: set[int]) -> list[int]:

@@ -9,9 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +21,7 @@ from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.gpu_leases import GpuPool
 from air.sandbox.pool.gpus import INVENTORY_ENV, Gpu
 from air.sandbox.process.box import ProcessBox
+from tests.until import until
 
 GPUS = [Gpu(0, "GPU-a"), Gpu(1, "GPU-b")]
 PLAIN = BoxSpec(provider="process")
@@ -86,14 +85,6 @@ def start(script: str, *args: str) -> subprocess.Popen[str]:
 def line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
-
-
-async def until(what: Callable[[], Any]) -> None:
-    for _ in range(6000):
-        if what():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came")
 
 
 def held(prefix: str) -> list[str]:

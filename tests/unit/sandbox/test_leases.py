@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.pool import file_locks, gpu_leases
 from air.sandbox.pool.gpu_leases import GpuLease, GpuPool, holders
 from air.sandbox.pool.gpus import INVENTORY_ENV, Gpu
+from tests.until import until
 
 GPUS = [Gpu(0, "GPU-a"), Gpu(1, "GPU-b"), Gpu(2, "GPU-c")]
 WORKER = """
@@ -85,14 +85,6 @@ def all_end_well(processes: list[subprocess.Popen[str]]) -> None:
     for process in processes:
         process.communicate(timeout=240)
     assert [process.returncode for process in processes] == [0] * len(processes)
-
-
-async def until(what: Callable[[], Any]) -> None:
-    for _ in range(6000):
-        if what():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came")
 
 
 def test_two_processes_never_have_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
