@@ -8,12 +8,14 @@ import pty
 import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
 from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxSpec
 from air.sandbox.docker import container_spec, engine
+from tests.processes import running
 
 pytestmark = pytest.mark.docker
 PIPE = asyncio.subprocess.PIPE
@@ -25,24 +27,16 @@ async def box() -> AsyncIterator[Box]:
         yield box
 
 
-async def _start(*args: str, stdin: int | None = None) -> asyncio.subprocess.Process:
-    # What runs these tests in the background may ignore interrupts, which its children inherit.
-    argv = [
-        "env",
-        "--default-signal=INT",
-        sys.executable,
-        "-m",
-        "air.cli.main",
-        "box",
-        "exec",
-        *args,
-    ]
-    return await asyncio.create_subprocess_exec(*argv, stdin=stdin, stdout=PIPE, stderr=PIPE)
+def _start(
+    *args: str, stdin: int | None = None
+) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    argv = [sys.executable, "-m", "air.cli.main", "box", "exec", *args]
+    return running(*argv, stdin=stdin, stdout=PIPE, stderr=PIPE)
 
 
 async def _exec(*args: str, stdin: bytes | None = None) -> tuple[int | None, str, str]:
-    process = await _start(*args, stdin=None if stdin is None else PIPE)
-    out, err = await asyncio.wait_for(process.communicate(stdin), 120)
+    async with _start(*args, stdin=None if stdin is None else PIPE) as process:
+        out, err = await asyncio.wait_for(process.communicate(stdin), 120)
     return process.returncode, out.decode(), err.decode()
 
 
@@ -78,11 +72,13 @@ async def test_much_output_and_input_arrive_whole(box: Box) -> None:
 
 
 async def test_output_comes_as_it_is_printed(box: Box) -> None:
-    process = await _start(box.id, "--", "sh", "-c", "echo now; while [ ! -e go ]; do :; done")
-    assert process.stdout is not None
-    assert await asyncio.wait_for(process.stdout.readline(), 60) == b"now\n"
-    await box.write("go", b"")
-    assert await asyncio.wait_for(process.wait(), 60) == 0
+    async with _start(
+        box.id, "--", "sh", "-c", "echo now; while [ ! -e go ]; do :; done"
+    ) as process:
+        assert process.stdout is not None
+        assert await asyncio.wait_for(process.stdout.readline(), 60) == b"now\n"
+        await box.write("go", b"")
+        assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 async def _sleeps(box: Box) -> str:
@@ -92,11 +88,11 @@ async def _sleeps(box: Box) -> str:
 
 
 async def test_an_interrupt_takes_the_command_with_it(box: Box) -> None:
-    process = await _start(box.id, "--", "sh", "-c", "echo up; setsid sleep 987 & sleep 987")
-    assert process.stdout is not None
-    assert await asyncio.wait_for(process.stdout.readline(), 60) == b"up\n"
-    process.send_signal(signal.SIGINT)
-    assert await asyncio.wait_for(process.wait(), 60) == 130
+    async with _start(box.id, "--", "sh", "-c", "echo up; setsid sleep 987 & sleep 987") as process:
+        assert process.stdout is not None
+        assert await asyncio.wait_for(process.stdout.readline(), 60) == b"up\n"
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 60) == 130
     for _ in range(600):
         if await _sleeps(box) == "0":
             break
@@ -106,23 +102,25 @@ async def test_an_interrupt_takes_the_command_with_it(box: Box) -> None:
 
 async def test_the_episode_goes_on_undisturbed(box: Box) -> None:
     """A timeout of the agent's does not end our command, nor does ours hold up the agent's."""
-    process = await _start(box.id, "--", "sh", "-c", "echo up; while [ ! -e go ]; do :; done")
-    assert process.stdout is not None
-    assert await asyncio.wait_for(process.stdout.readline(), 60) == b"up\n"
-    result = await box.exec("(setsid env -i sleep 60 &); sleep 60", timeout=0.5)
-    assert result.timed_out
-    assert (await box.exec("echo fine", timeout=20)).text == "fine\n"
-    await box.write("go", b"")
-    assert await asyncio.wait_for(process.wait(), 60) == 0
+    async with _start(
+        box.id, "--", "sh", "-c", "echo up; while [ ! -e go ]; do :; done"
+    ) as process:
+        assert process.stdout is not None
+        assert await asyncio.wait_for(process.stdout.readline(), 60) == b"up\n"
+        result = await box.exec("(setsid env -i sleep 60 &); sleep 60", timeout=0.5)
+        assert result.timed_out
+        assert (await box.exec("echo fine", timeout=20)).text == "fine\n"
+        await box.write("go", b"")
+        assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 async def test_a_box_that_ends_meanwhile_is_said(box: Box) -> None:
-    process = await _start(box.id, "--", "sh", "-c", "echo up; sleep 600")
-    assert process.stdout is not None
-    assert process.stderr is not None
-    assert await asyncio.wait_for(process.stdout.readline(), 60) == b"up\n"
-    await box.close()
-    assert await asyncio.wait_for(process.wait(), 60) in (1, 137)
+    async with _start(box.id, "--", "sh", "-c", "echo up; sleep 600") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert await asyncio.wait_for(process.stdout.readline(), 60) == b"up\n"
+        await box.close()
+        assert await asyncio.wait_for(process.wait(), 60) in (1, 137)
 
 
 async def test_a_box_that_does_not_run_is_refused() -> None:
@@ -138,16 +136,15 @@ async def test_a_box_that_does_not_run_is_refused() -> None:
 async def test_a_shell_at_a_terminal(box: Box) -> None:
     ours, theirs = pty.openpty()
     argv = [sys.executable, "-m", "air.cli.main", "box", "exec", "-i", box.id, "--", "bash"]
-    process = await asyncio.create_subprocess_exec(
-        *argv, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    )
-    os.close(theirs)
-    os.write(ours, b"test -t 0 && echo at-$((20+3)); exit 5\n")
-    seen = b""
-    while b"at-23" not in seen:
-        seen += await asyncio.wait_for(asyncio.to_thread(os.read, ours, 4096), 60)
-    drained = asyncio.create_task(asyncio.to_thread(_drain, ours))
-    assert await asyncio.wait_for(process.wait(), 60) == 5
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    async with running(*argv, **streams, start_new_session=True) as process:
+        os.close(theirs)
+        os.write(ours, b"test -t 0 && echo at-$((20+3)); exit 5\n")
+        seen = b""
+        while b"at-23" not in seen:
+            seen += await asyncio.wait_for(asyncio.to_thread(os.read, ours, 4096), 60)
+        drained = asyncio.create_task(asyncio.to_thread(_drain, ours))
+        assert await asyncio.wait_for(process.wait(), 60) == 5
     await drained
     os.close(ours)
 

@@ -34,6 +34,8 @@ from air.sandbox.docker.engine_errors import lacks_python
 from air.sandbox.ops import orphans
 from air.sandbox.pool.box_pool import Pool
 from tests.docker.client import boxes_of, docker_client
+from tests.processes import running
+from tests.until import until
 
 pytestmark = [
     pytest.mark.podman,
@@ -347,20 +349,14 @@ asyncio.run(main())
 
 
 @pytest.mark.usefixtures("podman")
-async def test_sigkill_leaves_no_container_after_five_seconds() -> None:
-    harness = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HARNESS, "podman-killed", stdout=asyncio.subprocess.PIPE
-    )
-    assert harness.stdout is not None
-    assert await asyncio.wait_for(harness.stdout.readline(), 120) == b"ready\n"
-    assert len(boxes_of("podman-killed")) == 4
-    harness.send_signal(signal.SIGKILL)
-    await harness.wait()
-    for _ in range(100):
-        if not boxes_of("podman-killed"):
-            break
-        await asyncio.sleep(0.05)
-    assert not boxes_of("podman-killed")
+async def test_sigkill_leaves_no_container() -> None:
+    argv = [sys.executable, "-c", HARNESS, "podman-killed"]
+    async with running(*argv, stdout=asyncio.subprocess.PIPE) as harness:
+        assert harness.stdout is not None
+        assert await asyncio.wait_for(harness.stdout.readline(), 120) == b"ready\n"
+        assert len(boxes_of("podman-killed")) == 4
+        harness.send_signal(signal.SIGKILL)
+    await until(lambda: not boxes_of("podman-killed"))
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +28,8 @@ from air.sandbox.network import egress_proxy
 from air.sandbox.ops import attach
 from air.sandbox.pool.box_pool import Pool
 from tests.docker.client import boxes_of, docker_client
+from tests.processes import running
+from tests.until import until
 
 pytestmark = pytest.mark.docker
 RUN = f"portable-python-{os.getpid()}"
@@ -442,22 +443,13 @@ asyncio.run(main())
 
 
 async def test_sigkill_of_the_harness_ends_the_box(busybox: str) -> None:
-    harness = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HARNESS, RUN, busybox, stdout=asyncio.subprocess.PIPE
-    )
-    assert harness.stdout is not None
-    assert await asyncio.wait_for(harness.stdout.readline(), 300) == b"ready\n"
-    assert len(boxes_of(RUN)) == 1
-    harness.send_signal(signal.SIGKILL)
-    await harness.wait()
-    await _gone()
-
-
-async def _gone() -> None:
-    deadline = time.monotonic() + 60
-    while boxes_of(RUN):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
+    argv = [sys.executable, "-c", HARNESS, RUN, busybox]
+    async with running(*argv, stdout=asyncio.subprocess.PIPE) as harness:
+        assert harness.stdout is not None
+        assert await asyncio.wait_for(harness.stdout.readline(), 300) == b"ready\n"
+        assert len(boxes_of(RUN)) == 1
+        harness.send_signal(signal.SIGKILL)
+    await until(lambda: not boxes_of(RUN))
 
 
 async def test_a_box_whose_harness_never_speaks_ends_by_itself(busybox: str) -> None:
@@ -467,7 +459,7 @@ async def test_a_box_whose_harness_never_speaks_ends_by_itself(busybox: str) -> 
     made = client.create_container(**arguments)["Id"]
     try:
         client.start(made)  # never attached: its stdin is open and stays silent
-        await _gone()
+        await until(lambda: not boxes_of(RUN))
     finally:
         engine.remove(made)
 

@@ -16,6 +16,8 @@ from air.sandbox.docker import engine, snapshot_service
 from air.sandbox.docker.box import DockerBox
 from air.sandbox.pool.box_pool import Pool
 from tests.docker.client import boxes_of
+from tests.processes import running
+from tests.until import until
 
 pytestmark = pytest.mark.docker
 SPEC = BoxSpec(limits=BoxLimits(disk_mb=16))
@@ -227,19 +229,13 @@ asyncio.run(main())
 
 
 async def test_sigkill_of_the_harness_ends_the_keeper() -> None:
-    harness = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HARNESS, "killed-keeper", stdout=asyncio.subprocess.PIPE
-    )
-    assert harness.stdout is not None
-    assert await asyncio.wait_for(harness.stdout.readline(), 60) == b"ready\n"
-    assert boxes_of("killed-keeper")
-    harness.send_signal(signal.SIGKILL)
-    await harness.wait()
-    for _ in range(100):
-        if not boxes_of("killed-keeper"):
-            break
-        await asyncio.sleep(0.05)
-    assert not boxes_of("killed-keeper")
+    argv = [sys.executable, "-c", HARNESS, "killed-keeper"]
+    async with running(*argv, stdout=asyncio.subprocess.PIPE) as harness:
+        assert harness.stdout is not None
+        assert await asyncio.wait_for(harness.stdout.readline(), 60) == b"ready\n"
+        assert boxes_of("killed-keeper")
+        harness.send_signal(signal.SIGKILL)
+    await until(lambda: not boxes_of("killed-keeper"))
 
 
 async def test_a_container_does_not_start_from_another_kind_of_box() -> None:

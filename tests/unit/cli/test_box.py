@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.ops import command_log
 from air.sandbox.ops.command_log import Events
+from tests.processes import running
 
 SPEC = BoxSpec(provider="process")
 HOLDER = """
@@ -121,36 +124,36 @@ async def test_logs_of_a_live_box_and_of_one_that_is_gone() -> None:
     assert live.splitlines() == ended.splitlines()[:-1]
 
 
-async def _held() -> tuple[asyncio.subprocess.Process, str]:
+@asynccontextmanager
+async def _held() -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """A process that holds a box, and the box's name."""
     pipe = asyncio.subprocess.PIPE
-    holder = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HOLDER, stdin=pipe, stdout=pipe
-    )
-    assert holder.stdout is not None
-    name, _ = (await asyncio.wait_for(holder.stdout.readline(), 60)).decode().split()
-    return holder, name
+    async with running(sys.executable, "-c", HOLDER, stdin=pipe, stdout=pipe) as holder:
+        assert holder.stdout is not None
+        name, _ = (await asyncio.wait_for(holder.stdout.readline(), 60)).decode().split()
+        yield holder, name
 
 
 async def test_following_a_box_to_its_end() -> None:
-    holder, name = await _held()
-    argv = [sys.executable, "-m", "air.cli.main", "box", "logs", "-f", name]
-    follower = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
-    assert follower.stdout is not None
-    assert holder.stdin is not None
-    for word in (name.encode(), b"#1 $ echo begun", b"#1 exit 0"):
-        assert word in await asyncio.wait_for(follower.stdout.readline(), 60)
-    holder.stdin.close()
-    rest = await asyncio.wait_for(follower.stdout.read(), 60)
-    assert b"#2 $ echo later" in rest
-    assert b"end: closed; 2 commands" in rest
-    assert await follower.wait() == await holder.wait() == 0
+    argv = [sys.executable, "-m", "air.cli.main", "box", "logs", "-f"]
+    async with (
+        _held() as (holder, name),
+        running(*argv, name, stdout=asyncio.subprocess.PIPE) as follower,
+    ):
+        assert follower.stdout is not None
+        assert holder.stdin is not None
+        for word in (name.encode(), b"#1 $ echo begun", b"#1 exit 0"):
+            assert word in await asyncio.wait_for(follower.stdout.readline(), 60)
+        holder.stdin.close()
+        rest = await asyncio.wait_for(follower.stdout.read(), 60)
+        assert b"#2 $ echo later" in rest
+        assert b"end: closed; 2 commands" in rest
+        assert await follower.wait() == await holder.wait() == 0
 
 
 async def test_a_box_whose_process_was_killed_has_no_end() -> None:
-    holder, name = await _held()
-    holder.send_signal(signal.SIGKILL)
-    await holder.wait()
+    async with _held() as (holder, name):
+        holder.send_signal(signal.SIGKILL)
     code, out, _ = await _box("logs", "-f", name)
     assert code == 0
     assert out.splitlines()[-1] == "the log has no end: the box's owner was killed"

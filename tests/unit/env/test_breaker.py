@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from air.env import failure_breaker
 from air.errors import ConfigError, InfrastructureError
+from tests.processes import running
 
 FAIL = """
 import sys
@@ -41,13 +43,16 @@ def test_a_limit_of_0_never_opens_it() -> None:
     counted.check()
 
 
-def test_processes_count_together(tmp_path: Path) -> None:
+async def test_processes_count_together(tmp_path: Path) -> None:
     file = tmp_path / "run" / "breaker.json"
     env = {**os.environ, **failure_breaker.fresh(file)}
-    workers = [
-        subprocess.Popen([sys.executable, "-c", FAIL, str(n)], env=env) for n in (30, 30, 39)
-    ]
-    assert [worker.wait(60) for worker in workers] == [0, 0, 0]
+    async with AsyncExitStack() as stack:
+        workers = [
+            await stack.enter_async_context(running(sys.executable, "-c", FAIL, str(n), env=env))
+            for n in (30, 30, 39)
+        ]
+        ended = asyncio.gather(*(worker.wait() for worker in workers))
+        assert await asyncio.wait_for(ended, 240) == [0, 0, 0]
     assert failure_breaker.opened(file) == ""
     assert json.loads(file.read_text())["failures"] == 99
     last = failure_breaker.Breaker(100, file)

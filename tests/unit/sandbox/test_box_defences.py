@@ -30,6 +30,7 @@ from air.sandbox.process import box as process
 from air.sandbox.wire import file_transfer
 from air.sandbox.wire.connection import Connection, interpreter, program
 from air.sandbox.wire.file_transfer import Entry
+from tests.processes import running
 
 SPEC = BoxSpec(provider="process")
 
@@ -140,15 +141,13 @@ async def test_a_child_that_keeps_the_pipes_does_not_keep_the_box(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AIR_PROCESS_BOX", "plain")  # whose folder a listing shows
-    harness = await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "ignore", "-c", FORKS, stdout=asyncio.subprocess.PIPE
-    )
-    assert harness.stdout is not None
-    workspace = (await asyncio.wait_for(harness.stdout.readline(), 60)).decode().strip()
-    child = int(await asyncio.wait_for(harness.stdout.readline(), 60))
-    try:
+    argv = [sys.executable, "-W", "ignore", "-c", FORKS]
+    async with running(*argv, stdout=asyncio.subprocess.PIPE) as harness:
+        assert harness.stdout is not None
+        workspace = (await asyncio.wait_for(harness.stdout.readline(), 60)).decode().strip()
+        child = int(await asyncio.wait_for(harness.stdout.readline(), 60))
         harness.kill()
-        await harness.wait()
+    try:
         await _none_below(Path(workspace).parent)
     finally:
         os.kill(child, signal.SIGKILL)

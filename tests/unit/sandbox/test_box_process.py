@@ -19,6 +19,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.sandbox.process import namespaces
 from air.sandbox.process.box import ProcessBox
+from tests.processes import running
 from tests.until import until
 
 SPEC = BoxSpec(provider="process")
@@ -173,19 +174,18 @@ asyncio.run(main())
 async def test_sigkill_of_the_harness_leaves_nothing(
     mode: str, attempt: int, heir: str, tmp_path: Path
 ) -> None:
-    argv = [sys.executable, "-c", HARNESS, heir]
+    argv, child = [sys.executable, "-c", HARNESS, heir], "0"
     env = {**os.environ, "TMPDIR": str(tmp_path)}  # where no other process collects what is left
-    harness = await asyncio.create_subprocess_exec(*argv, env=env, stdout=asyncio.subprocess.PIPE)
-    assert harness.stdout is not None
-    pid, folder, child = (await harness.stdout.readline()).decode().split()
-    root = Path(folder)
     try:
-        await until(lambda: len(_inside(int(pid), root)) >= 3)
-        await asyncio.sleep(0.1 * attempt)
-        inside = _inside(int(pid), root)
-        assert folder in map(str, root.parent.iterdir())
-        harness.send_signal(signal.SIGKILL)
-        await harness.wait()
+        async with running(*argv, env=env, stdout=asyncio.subprocess.PIPE) as harness:
+            assert harness.stdout is not None
+            pid, folder, child = (await harness.stdout.readline()).decode().split()
+            root = Path(folder)
+            await until(lambda: len(_inside(int(pid), root)) >= 3)
+            await asyncio.sleep(0.1 * attempt)
+            inside = _inside(int(pid), root)
+            assert folder in map(str, root.parent.iterdir())
+            harness.send_signal(signal.SIGKILL)
         await until(lambda: not root.exists())
         await until(lambda: not _inside(int(pid), root))
         await until(lambda: not _live(inside))
@@ -212,14 +212,14 @@ async def test_sigkill_of_the_harness_leaves_no_folder_of_many_boxes(
     mode: str, tmp_path: Path
 ) -> None:
     env = {**os.environ, "TMPDIR": str(tmp_path)}
-    harness = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", MANY, env=env, stdout=asyncio.subprocess.PIPE
-    )
-    assert harness.stdout is not None
-    folders = [Path(name) for name in (await harness.stdout.readline()).decode().split()]
-    assert len(folders) == 32
-    harness.send_signal(signal.SIGKILL)  # each is told twice: its input ends, and a signal comes
-    await harness.wait()
+    argv = [sys.executable, "-c", MANY]
+    async with running(*argv, env=env, stdout=asyncio.subprocess.PIPE) as harness:
+        assert harness.stdout is not None
+        folders = [Path(name) for name in (await harness.stdout.readline()).decode().split()]
+        assert len(folders) == 32
+        harness.send_signal(
+            signal.SIGKILL
+        )  # each is told twice: its input ends, and a signal comes
     await until(lambda: not any(folder.exists() for folder in folders))
 
 

@@ -28,6 +28,29 @@ def run(place: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, cwd=place, capture_output=True, text=True, check=False)
 
 
+BAD_CONFIGS = [
+    (None, "expected one line"),
+    ("", "both method=1..4 and level=1..4"),
+    ("method=2", "both method=1..4 and level=1..4"),
+    ("method=5 level=1", "method=5 is unknown"),
+    ("method=1 depth=1", "depth=1 is unknown"),
+    ("method 1", "expected one line"),
+]
+"""Files `config` that no starter takes, None for no file, and what it says of each."""
+
+
+def config_error(task: TaskSpec, place: Path, config: str | None) -> str:
+    """The one line with which a starter refuses its `config`; it writes no artefact."""
+    (workspace(task, place) / "config").unlink()
+    if config is not None:
+        (place / "config").write_text(config)
+    result = run(place, "solve.py")
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert not (place / task.artefact).exists()
+    return result.stderr
+
+
 def grade(task: TaskSpec, place: Path, split: str = "val", seed: int = 0) -> dict[str, Any]:
     """What the task's grader says of the artefact in `place`: it ends with 0 or 3."""
     out = place / "out.json"

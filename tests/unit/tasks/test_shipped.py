@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import statistics
 import subprocess
 import sys
@@ -16,7 +14,7 @@ from air import tasks
 from air.rewards.normalise import phi_on
 from air.tasks.check import read_solvers
 from air.tasks.data import prepare
-from air.tasks.spec import TaskSpec
+from tests.unit.tasks.programs import BAD_CONFIGS, config_error, grade, message, run, workspace
 
 NAMES = ["titanic", "digits", "prisonersDilemma"]
 COMBINATIONS = [(method, level) for method in (1, 2, 3, 4) for level in (1, 2, 3, 4)]
@@ -35,61 +33,20 @@ def cache() -> None:
     """No cache of its own for each test of this file."""
 
 
-def workspace(task: TaskSpec, place: Path) -> Path:
-    shutil.copytree(prepare(task).agent, place, dirs_exist_ok=True)
-    return place
-
-
-def solve(place: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "solve.py"]
-    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-
-
-def grade(task: TaskSpec, place: Path, split: str = "val") -> tuple[int, dict[str, object]]:
-    out = place / "out.json"
-    script = prepare(task).grader / "grade.py"
-    options = ["--artefact", place, "--split", split, "--seed", "0", "--out", out]
-    command = [sys.executable, "-B", script, *options]
-    result = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
-    assert result.returncode in (0, 3), result.stderr
-    return result.returncode, json.loads(out.read_text())
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_starter_scores_the_declared_baseline(name: str, tmp_path: Path) -> None:
     task = tasks.load(name)
     place = workspace(task, tmp_path)
-    assert solve(place).returncode == 0
-    code, said = grade(task, place)
-    assert code == 0
-    assert said["metrics"][task.metric] == pytest.approx(task.baseline)  # type: ignore[index]
+    assert run(place, "solve.py").returncode == 0
+    assert grade(task, place)["metrics"][task.metric] == pytest.approx(task.baseline)
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        (None, "expected one line"),
-        ("", "both method=1..4 and level=1..4"),
-        ("method=2", "both method=1..4 and level=1..4"),
-        ("method=5 level=1", "method=5 is unknown"),
-        ("method=1 depth=1", "depth=1 is unknown"),
-        ("method 1", "expected one line"),
-    ],
-)
+@pytest.mark.parametrize(("config", "said"), BAD_CONFIGS)
 def test_a_bad_config_is_explained(
     name: str, tmp_path: Path, config: str | None, said: str
 ) -> None:
-    task = tasks.load(name)
-    place = workspace(task, tmp_path)
-    (place / "config").unlink()
-    if config is not None:
-        (place / "config").write_text(config)
-    result = solve(place)
-    assert result.returncode == 1
-    assert said in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-    assert not (place / task.artefact).exists()
+    assert said in config_error(tasks.load(name), tmp_path, config)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +64,8 @@ def test_a_bad_config_is_explained(
 )
 def test_a_bad_submission_is_explained(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "submission.csv").write_bytes(text.encode("latin-1"))
-    code, found = grade(tasks.load("titanic"), tmp_path)
-    assert code == 3
-    assert said in str(found["message"]) or "not readable" in str(found["message"])
+    refusal = message(tasks.load("titanic"), tmp_path)
+    assert said in refusal or "not readable" in refusal
 
 
 def test_perfect_and_opposite_submissions(tmp_path: Path) -> None:
@@ -119,13 +75,13 @@ def test_perfect_and_opposite_submissions(tmp_path: Path) -> None:
     flipped = [f"{row[:-1]}{1 - int(row[-1])}" for row in answers[1:]]
     for lines, score in ((answers, 1.0), ([answers[0], *flipped], 0.0)):
         (tmp_path / "submission.csv").write_text("\ufeff" + "\r\n".join(lines), newline="")
-        assert grade(task, tmp_path) == (0, {"metrics": {"accuracy": score}})
+        assert grade(task, tmp_path) == {"metrics": {"accuracy": score}}
 
 
 def test_practice_plays_what_solve_wrote(tmp_path: Path) -> None:
     place = workspace(tasks.load("prisonersDilemma"), tmp_path)
     (place / "config").write_text("method=2 level=1")
-    assert solve(place).returncode == 0
+    assert run(place, "solve.py").returncode == 0
     command = [sys.executable, "practice.py"]
     result = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
     assert "tit for tat: 3.00" in result.stdout
@@ -148,9 +104,8 @@ def test_a_policy_has_something_to_learn_and_must_look_at_the_task(tmp_path: Pat
         phis = {}
         for method, level in COMBINATIONS:
             (place / "config").write_text(f"method={method} level={level}\n")
-            assert solve(place).returncode == 0
-            _, said = grade(task, place)
-            phis[method, level] = phi_on(task, said["metrics"][task.metric])  # type: ignore[index]
+            assert run(place, "solve.py").returncode == 0
+            phis[method, level] = phi_on(task, grade(task, place)["metrics"][task.metric])
         values = list(phis.values())
         assert 0.2 <= statistics.mean(values) <= 0.5, (name, phis)
         assert statistics.pstdev(values) >= 0.3, (name, phis)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +12,7 @@ from air import tasks
 from air.tasks.check import read_solvers
 from air.tasks.data import prepare
 from air.tasks.spec import TaskSpec
+from tests.unit.tasks.programs import BAD_CONFIGS, config_error, grade, message, run, workspace
 
 pytestmark = pytest.mark.slow
 
@@ -41,38 +38,16 @@ def cache() -> None:
     """No cache of its own for each test of this file."""
 
 
-def workspace(task: TaskSpec, place: Path) -> Path:
-    shutil.copytree(prepare(task).agent, place, dirs_exist_ok=True)
-    return place
-
-
-def solve(place: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "solve.py"]
-    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-
-
-def grade(task: TaskSpec, place: Path, split: str = "val") -> tuple[int, dict[str, object]]:
-    out = place / "out.json"
-    script = prepare(task).grader / "grade.py"
-    options = ["--artefact", place, "--split", split, "--seed", "0", "--out", out]
-    command = [sys.executable, "-B", script, *options]
-    result = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
-    assert result.returncode in (0, 3), result.stderr
-    return result.returncode, json.loads(out.read_text())
-
-
 def score(task: TaskSpec, place: Path, split: str = "val") -> float:
-    code, said = grade(task, place, split)
-    assert code == 0, said
-    return said["metrics"][task.metric]  # type: ignore[index, no-any-return]
+    found = grade(task, place, split)
+    assert "metrics" in found, found
+    return float(found["metrics"][task.metric])
 
 
 def refusal(task: TaskSpec, place: Path, text: str) -> str:
     """What the grader says of a submission that it does not take."""
     (place / task.artefact).write_bytes(text.encode("latin-1"))
-    code, said = grade(task, place)
-    assert code == 3, said
-    return str(said["message"])
+    return message(task, place)
 
 
 def answers(task: TaskSpec, split: str = "val") -> list[str]:
@@ -84,34 +59,17 @@ def answers(task: TaskSpec, split: str = "val") -> list[str]:
 def test_the_starter_scores_the_declared_baseline(name: str, tmp_path: Path) -> None:
     task = tasks.load(name)
     place = workspace(task, tmp_path)
-    result = solve(place)
+    result = run(place, "solve.py")
     assert result.returncode == 0, result.stderr
     assert score(task, place) == pytest.approx(task.baseline, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        (None, "expected one line"),
-        ("method=2", "both method=1..4 and level=1..4"),
-        ("method=5 level=1", "method=5 is unknown"),
-        ("method=1 depth=1", "depth=1 is unknown"),
-    ],
-)
+@pytest.mark.parametrize(("config", "said"), BAD_CONFIGS)
 def test_a_bad_config_is_explained(
     name: str, tmp_path: Path, config: str | None, said: str
 ) -> None:
-    task = tasks.load(name)
-    place = workspace(task, tmp_path)
-    (place / "config").unlink()
-    if config is not None:
-        (place / "config").write_text(config)
-    result = solve(place)
-    assert result.returncode == 1
-    assert said in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-    assert not (place / task.artefact).exists()
+    assert said in config_error(tasks.load(name), tmp_path, config)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -190,10 +148,9 @@ def test_what_is_no_label_is_refused(name: str, value: str, tmp_path: Path) -> N
     changed = f"{first.partition(',')[0]},{value}"
     place = tmp_path / task.artefact
     place.write_text("\n".join([header, changed, *rest]), encoding="utf-8")
-    code, said = grade(task, tmp_path)
-    assert code == 3
-    assert "line 2:" in str(said["message"])
-    assert "expected 0 or 1" in str(said["message"])
+    said = message(task, tmp_path)
+    assert "line 2:" in said
+    assert "expected 0 or 1" in said
 
 
 def test_no_review_is_in_two_splits() -> None:
@@ -219,8 +176,8 @@ def test_the_metrics_of_house_prices_are_those_of_their_formulas(tmp_path: Path)
     ):
         lines = [header, *(f"{row},{value!r}" for row, value in predicted.items())]
         (tmp_path / "submission.csv").write_text("\n".join(lines))
-        _, said = grade(task, tmp_path)
-        assert said["metrics"][expected[0]] == pytest.approx(expected[1], abs=1e-9)  # type: ignore[index]
+        said = grade(task, tmp_path)
+        assert said["metrics"][expected[0]] == pytest.approx(expected[1], abs=1e-9)
 
 
 def test_forecasts_are_scaled_by_the_change_over_a_year_of_their_own_series(tmp_path: Path) -> None:
@@ -239,7 +196,7 @@ def test_forecasts_are_scaled_by_the_change_over_a_year_of_their_own_series(tmp_
         name, value = row.split(",")
         lines.append(f"{name},{float(value) + change[name.partition('-')[0]]!r}")
     (tmp_path / "submission.csv").write_text("\n".join(lines))
-    _, said = grade(task, tmp_path)
+    said = grade(task, tmp_path)
     assert said["metrics"] == pytest.approx({"mase": 1.0, "mase_late": 1.0})
 
 
@@ -268,7 +225,7 @@ def test_the_metrics_of_ratings_are_those_of_their_formulas(tmp_path: Path) -> N
         name, rating = row.split(",")
         lines.append(f"{name},{float(rating) + 0.5}")
     (tmp_path / "submission.csv").write_text("\n".join(lines))
-    _, said = grade(task, tmp_path)
+    said = grade(task, tmp_path)
     assert said["metrics"] == pytest.approx({"rmse": 0.5, "mae": 0.5})
 
 
