@@ -79,7 +79,7 @@ async def leases(count: int, provider: Literal["docker", "process"] = "docker") 
             print(json.dumps({"leases": done} | _held()), flush=True)
             for _ in range(step if done < count else 0):
                 async with pool.lease(spec) as box:
-                    assert (await box.exec(["true"], timeout=20)).ok
+                    assert (await box.exec(["true"], timeout=60)).ok
 
 
 def _idle(pool: Pool) -> bool:

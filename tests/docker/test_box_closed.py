@@ -21,7 +21,7 @@ pytestmark = pytest.mark.docker
 
 async def test_the_engine_keeps_no_log_of_a_boxs_stream() -> None:
     async with await open_box(BoxSpec(), run="closed") as box:
-        await box.exec("echo said", timeout=20)
+        await box.exec("echo said", timeout=60)
         found = await asyncio.to_thread(engine.client().inspect_container, box.id)
     assert found["HostConfig"]["LogConfig"]["Type"] == "none"
     assert found["LogPath"] == ""
@@ -52,7 +52,7 @@ from air.sandbox.contract.box import BoxSpec
 
 async def main():
     async with await open_box(BoxSpec(), run="closed") as box:
-        print((await box.exec("env", timeout=20)).text)
+        print((await box.exec("env", timeout=60)).text)
         print(engine.client().inspect_container(box.id))
 
 asyncio.run(main())

@@ -44,7 +44,7 @@ async def test_a_command_sees_what_the_agent_sees(box: Box) -> None:
     await box.write("mine", b"kept")
     script = "id -u; pwd; cat mine; cat /proc/self/oom_score_adj; echo $HOME $OMP_NUM_THREADS $LANG"
     script += "; ulimit -Hn; ulimit -Hc"
-    agent = (await box.exec(script, timeout=20)).text
+    agent = (await box.exec(script, timeout=60)).text
     code, out, err = await _exec(box.id, "--", "sh", "-c", f"{script}; echo err >&2; exit 7")
     assert (code, err) == (7, "err\n")
     assert out == agent == "1000\n/workspace\nkept1000\n/workspace 1 C.UTF-8\n4096\n0\n"
@@ -84,7 +84,7 @@ async def test_output_comes_as_it_is_printed(box: Box) -> None:
 async def _sleeps(box: Box) -> str:
     """How many of the box's processes sleep for 987 s."""
     script = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c 'sleep 98[7]' || true"
-    return (await box.exec(script, timeout=20)).text.strip()
+    return (await box.exec(script, timeout=60)).text.strip()
 
 
 async def test_an_interrupt_takes_the_command_with_it(box: Box) -> None:
@@ -109,7 +109,7 @@ async def test_the_episode_goes_on_undisturbed(box: Box) -> None:
         assert await asyncio.wait_for(process.stdout.readline(), 60) == b"up\n"
         result = await box.exec("(setsid env -i sleep 60 &); sleep 60", timeout=0.5)
         assert result.timed_out
-        assert (await box.exec("echo fine", timeout=20)).text == "fine\n"
+        assert (await box.exec("echo fine", timeout=60)).text == "fine\n"
         await box.write("go", b"")
         assert await asyncio.wait_for(process.wait(), 60) == 0
 

@@ -175,7 +175,7 @@ async def test_a_lease_waits_for_an_engine_that_is_restarted(engine: Engine) -> 
         assert not (await asyncio.wait([waiting], timeout=5))[0], "given up as any failed start is"
         await asyncio.to_thread(engine.start)
         box = await asyncio.wait_for(waiting, 120)
-        assert (await box.exec("echo ok", timeout=20)).text == "ok\n"
+        assert (await box.exec("echo ok", timeout=60)).text == "ok\n"
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -222,11 +222,11 @@ async def test_a_full_data_root_is_one_clear_line_and_passes(engine: Engine) -> 
             with pytest.raises(BoxStartError, match="no space left on device") as caught:
                 await pool.take(BoxSpec())
             assert "\n" not in str(caught.value)
-            assert (await before.exec("echo >x; echo alive", timeout=20)).text == "alive\n"
+            assert (await before.exec("echo >x; echo alive", timeout=60)).text == "alive\n"
         finally:
             fill.unlink()
         async with pool.lease(BoxSpec()) as after:
-            assert (await after.exec("echo ok", timeout=20)).text == "ok\n"
+            assert (await after.exec("echo ok", timeout=60)).text == "ok\n"
     assert not engine.containers()
     assert not engine.volumes()
 
@@ -238,7 +238,7 @@ SMALL = BoxSpec(limits=BoxLimits(memory_mb=64, disk_mb=16, pids=64))
 
 async def _answers(box: Box) -> None:
     await box.write("/tmp/alive", b"alive")
-    assert (await box.exec("cat /tmp/alive", timeout=20)).text == "alive"
+    assert (await box.exec("cat /tmp/alive", timeout=60)).text == "alive"
 
 
 async def _beside(box: Box, busy: asyncio.Task[None]) -> None:
@@ -279,7 +279,7 @@ async def test_a_full_workspace_fails_writes_and_nothing_else(engine: Engine) ->
             await box.write("kept", b"x" * 100_000)
         assert await box.read("kept") == b"kept"
         await _answers(box)
-        assert (await box.exec("rm fill", timeout=20)).ok
+        assert (await box.exec("rm fill", timeout=60)).ok
         await box.write("more", b"x" * 100_000)
 
     async with Pool(2, run="disk") as pool:
@@ -318,12 +318,12 @@ async def test_a_guest_that_is_attacked_with_everything_at_once(engine: Engine) 
             turn = 0
             while not attacks.done():
                 turn += 1
-                result = await box.exec(f"echo {turn}", timeout=20)
+                result = await box.exec(f"echo {turn}", timeout=60)
                 said = (result.code, result.stdout, result.stderr)
                 assert result.code or said == (0, b"%d\n" % turn, b""), said
-        await box.exec("rm -rf fill; kill -9 -1", timeout=20)
+        await box.exec("rm -rf fill; kill -9 -1", timeout=60)
         await _answers(box)
-        listed = await box.exec("ls -d /proc/[0-9]* | wc -l", timeout=20)
+        listed = await box.exec("ls -d /proc/[0-9]* | wc -l", timeout=60)
         assert int(listed.stdout) <= 5  # the guest, and this command
     assert not engine.processes()
 

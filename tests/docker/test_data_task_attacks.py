@@ -132,7 +132,7 @@ async def test_no_answer_of_a_table_is_in_the_agents_box(pool: Pool, name: str) 
         found = await box.exec(
             "find / -xdev \\( -name grade.py -o -name table.py -o -name scales.csv \\);"
             " ls -d /grader; head -qn1 data/val.csv data/test.csv",
-            timeout=30,
+            timeout=60,
         )
     assert not {"grade.py", "table.py", "scales.csv"} & set(found.text.replace("/", " ").split())
     assert "cannot access '/grader'" in found.text
@@ -150,7 +150,7 @@ async def test_no_hidden_paragraph_is_in_the_agents_box(pool: Pool) -> None:
         known = (await box.read("data/train.txt")).decode()
         assert len(known) > 500_000
         for line in lines:
-            found = await box.exec(["grep", "-rlF", line, "/workspace", "/grader"], timeout=30)
+            found = await box.exec(["grep", "-rlF", line, "/workspace", "/grader"], timeout=60)
             assert found.code != 0, found.text
             assert "train.txt" not in found.text
 
@@ -166,7 +166,7 @@ async def test_changed_data_and_programs_of_the_agents_box_do_not_reach_the_grad
             "python3 solve.py && for f in sitecustomize.py csv.py table.py grade.py;"
             " do echo 'raise SystemExit(0)' > $f; done; mkdir -p grader/data;"
             " printf 'id,price\\n' | tee data/val.csv > grader/data/val.csv",
-            timeout=30,
+            timeout=60,
         )
         assert result.ok, result.text
         grade = await grader.grade(task, await collect(task, box), split="val")

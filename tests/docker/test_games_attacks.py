@@ -162,7 +162,7 @@ async def test_no_hidden_file_is_in_the_agents_box(pool: Pool, name: str) -> Non
     look = f"find / \\( -path /proc -o -path /sys \\) -prune -o \\( {names} \\) -print"
     async with pool.lease(task.box_spec("docker")) as box:
         await stage(task, box)
-        found = await box.exec(f"{look}; ls -d /grader", timeout=30)
+        found = await box.exec(f"{look}; ls -d /grader", timeout=60)
     seen = {line.rpartition("/")[2] for line in found.text.splitlines()}
     assert {"solve.py", "train.py"} & seen, found.text  # the workspace was looked through
     assert not hidden & seen, found.text

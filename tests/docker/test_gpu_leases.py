@@ -260,15 +260,15 @@ async def test_a_rebuilt_image_is_not_served_from_old_spares(
     await asyncio.to_thread(rebuild, "old")
     async with Pool(3, warm=1, run=RUN) as pool:
         async with pool.lease(spec) as box:
-            assert (await box.exec("echo $WORD", timeout=20)).text == "old\n"
+            assert (await box.exec("echo $WORD", timeout=60)).text == "old\n"
         await until(lambda: pool.stats.live == 1 and pool.stats.started == 2)
         await asyncio.to_thread(rebuild, "new")
         await asyncio.sleep(1.1)  # for so long a digest may be remembered
         async with pool.lease(spec) as box:
-            assert (await box.exec("echo $WORD", timeout=20)).text == "new\n"
+            assert (await box.exec("echo $WORD", timeout=60)).text == "new\n"
             await until(lambda: pool.stats.live == 2 and pool.stats.closed == 2)
         spare = await pool.take(spec)
-        assert (await spare.exec("echo $WORD", timeout=20)).text == "new\n"
+        assert (await spare.exec("echo $WORD", timeout=60)).text == "new\n"
 
 
 async def test_a_box_names_the_image_that_it_started_from(rebuild: Callable[[str], None]) -> None:

@@ -153,7 +153,7 @@ async def test_no_answer_is_in_the_agents_box(pool: Pool, name: str) -> None:
         found = await box.exec(
             "find / -xdev \\( -name grade.py -o -name opponents.py -o -name seeds.json \\);"
             " ls -d /grader; find . -name 'val*' -o -name 'test*' | xargs -r head -qn1",
-            timeout=30,
+            timeout=60,
         )
     assert not {"grade.py", "opponents.py", "seeds.json"} & set(
         found.text.replace("/", " ").split()
@@ -174,7 +174,7 @@ async def test_hijacked_programs_in_the_agents_box_do_not_reach_the_grader(
             "python3 solve.py && for f in python3 sitecustomize.py csv.py table.py grade.py;"
             " do echo 'raise SystemExit(0)' > $f; done; mkdir -p grader; chmod +x python3;"
             " printf 'id,digit\\n' > data/val.csv",
-            timeout=30,
+            timeout=60,
         )
         assert result.ok, result.text
         grade = await grader.grade(task, await collect(task, box), split="val")

@@ -76,7 +76,7 @@ def neighbour() -> Iterator[tuple[str, str]]:
         client.start(name)
         (found,) = client.inspect_container(name)["NetworkSettings"]["Networks"].values()
         address = found["IPAddress"]
-        for _ in range(200):
+        for _ in range(2000):
             with contextlib.suppress(OSError), socket.create_connection((address, 8000), 5):
                 break
             time.sleep(0.05)
@@ -274,7 +274,7 @@ async def test_a_box_that_closes_frees_what_was_open(site: Site) -> None:
             url = f"http://localhost:{site.port}/big"
             half = f"http_proxy=http://127.0.0.1:{egress_proxy.PORT} no_proxy= python3 -c '{GET}' {url}"
             await box.exec(
-                f"for i in 1 2 3 4 5 6 7 8; do ({half}) & done >/dev/null 2>&1", timeout=20
+                f"for i in 1 2 3 4 5 6 7 8; do ({half}) & done >/dev/null 2>&1", timeout=60
             )
             while site.hits < before + 8:
                 await box.exec(["true"], timeout=60)
@@ -289,7 +289,7 @@ async def test_a_box_that_closes_frees_what_was_open(site: Site) -> None:
     async def descriptors() -> int:
         """How many are open once no task but this is left, the site's included."""
         site.go_on.set()
-        for _ in range(1000):
+        for _ in range(5000):
             if len(asyncio.all_tasks()) == 1:
                 break
             await asyncio.sleep(0.02)

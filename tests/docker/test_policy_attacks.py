@@ -127,7 +127,7 @@ async def test_no_hidden_episode_is_in_the_agents_box(pool: Pool, name: str) -> 
         found = await box.exec(
             "find / -xdev \\( -name grade.py -o -name mazes.json -o -name carts.json \\);"
             " ls -d /grader; ls",
-            timeout=30,
+            timeout=60,
         )
     assert not {"grade.py", "mazes.json", "carts.json"} & set(found.text.replace("/", " ").split())
     assert "cannot access '/grader'" in found.text

@@ -42,7 +42,7 @@ async def test_a_pool_lends_forks_and_the_keeper_ends_with_the_last_of_them() ->
 
             async def fork(index: int) -> bytes:
                 async with pool.lease(SPEC, snapshot=snapshot) as box:
-                    await box.exec(f"echo -n {index} >> a", timeout=20)
+                    await box.exec(f"echo -n {index} >> a", timeout=60)
                     return await box.read("a")
 
             assert await asyncio.gather(*map(fork, range(6))) == [b"0%d" % i for i in range(6)]
@@ -202,7 +202,7 @@ async def test_a_fork_takes_as_many_files_as_a_box_and_no_setuid_program() -> No
 async def _workspace(box: Box) -> tuple[int, set[str]]:
     """How many files the workspace may hold, and how it is mounted."""
     script = "stat -f -c %c .; awk '$2 == \"/workspace\" {print $4}' /proc/mounts | tail -n 1"
-    files, options = (await box.exec(script, timeout=20)).text.split()
+    files, options = (await box.exec(script, timeout=60)).text.split()
     return int(files), set(options.split(","))
 
 

@@ -24,7 +24,7 @@ async def box(runtime: str) -> AsyncIterator[Box]:
 
 
 async def after(box: Box, differ: Differ, script: str) -> Diff:
-    done = await box.exec(script, timeout=30)
+    done = await box.exec(script, timeout=60)
     assert done.ok, done.text
     return await differ.diff()
 
@@ -184,7 +184,7 @@ async def test_an_episode_refers_to_its_tokens_and_artefacts(runtime: str, tmp_p
     assert one.validations[0].anchor is not None
     assert one.end.test is not None
     assert one.end.test.artefact == one.validations[-1].artefact
-    assert one.end.times["recording"] < 2
+    assert 0 < one.end.times["recording"] < 30
 
 
 def everything(folder: Path) -> list[Path]:

@@ -44,7 +44,7 @@ def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal
 
 def copy_of_step(number: int) -> Path:
     """The copy of the workspace from before a step, once it is there."""
-    for _ in range(100):
+    for _ in range(1200):
         found = sorted(Path("temp").glob("*-air-shell/*.tar.gz"), key=lambda p: p.stat().st_mtime)
         if len(found) == number:
             return found[-1]
@@ -185,7 +185,7 @@ def test_flags_without_effect_are_refused(
 async def test_a_visitor_asks_for_a_number_of_events(capsys: pytest.CaptureFixture[str]) -> None:
     async with await open_box(BoxSpec(provider="process")) as box:
         for _ in range(3):
-            await box.exec("true", timeout=10)
+            await box.exec("true", timeout=60)
         script = "".join(f":log {n}\n" for n in (0, 2, 99))
         await asyncio.to_thread(shell, script, "--attach", box.id, "--json")
         counts = [len(line["events"]) for line in printed(capsys) if line["type"] == "log"]

@@ -77,7 +77,7 @@ def refused(*words: str) -> Iterator[None]:
         raise Unmet(f"nothing was refused ({' / '.join(words)})")
 
 
-async def sh(box: Box, script: str, *, timeout: float = 20.0) -> ExecResult:  # noqa: ASYNC109
+async def sh(box: Box, script: str, *, timeout: float = 60.0) -> ExecResult:  # noqa: ASYNC109
     """Runs a shell script in the box and returns its result; raises `Unmet` if it fails."""
     result = await box.exec(script, timeout=timeout)
     expect(result.ok, (script, result))

@@ -20,7 +20,7 @@ _NAP = secrets.randbelow(80_000) + 10_000
 @CHECKS.add()
 async def a_string_goes_through_bash_a_sequence_as_it_is(box: Box) -> None:
     same((await sh(box, "echo $((1+1)) {a,b}")).stdout, b"2 a b\n")
-    result = await box.exec(["printf", "%s|", "$HOME", "a b", ""], timeout=5)
+    result = await box.exec(["printf", "%s|", "$HOME", "a b", ""], timeout=60)
     same(result.stdout, b"$HOME|a b||")
 
 
@@ -28,14 +28,14 @@ async def a_string_goes_through_bash_a_sequence_as_it_is(box: Box) -> None:
 async def exit_codes_are_data(box: Box) -> None:
     signals = (("kill -9 $$", 137), ("kill -TERM $$", 143), ("kill -USR1 $$", 138))
     for script, code in (("exit 3", 3), *signals):
-        result = await box.exec(script, timeout=5)
+        result = await box.exec(script, timeout=60)
         same((result.code, result.timed_out, result.ok), (code, False, False))
-    same((await box.exec(["no-such-program"], timeout=5)).code, 127)
-    same((await box.exec(["/etc/hostname"], timeout=5)).code, 126)
-    same((await box.exec([], timeout=5)).code, 126)
-    same((await box.exec(["a\0b"], timeout=5)).code, 126)
-    same((await box.exec("echo \udcff | od -An -tx1", timeout=5)).stdout.split(), [b"ff", b"0a"])
-    same((await box.exec("echo \ud800", timeout=5)).code, 126)
+    same((await box.exec(["no-such-program"], timeout=60)).code, 127)
+    same((await box.exec(["/etc/hostname"], timeout=60)).code, 126)
+    same((await box.exec([], timeout=60)).code, 126)
+    same((await box.exec(["a\0b"], timeout=60)).code, 126)
+    same((await box.exec("echo \udcff | od -An -tx1", timeout=60)).stdout.split(), [b"ff", b"0a"])
+    same((await box.exec("echo \ud800", timeout=60)).code, 126)
 
 
 @CHECKS.add()
@@ -46,7 +46,7 @@ async def a_program_that_cannot_run_is_told_from_one_that_failed(box: Box) -> No
         (["no-such-program"], 127, False),
         (["/etc/hostname"], 126, False),
     ):
-        result = await box.exec(command, timeout=20)
+        result = await box.exec(command, timeout=60)
         same((command, result.code, result.began), (command, code, began))
 
 
@@ -60,9 +60,9 @@ async def stdout_and_stderr_stay_apart_and_bytes_stay_bytes(box: Box) -> None:
 @CHECKS.add()
 async def standard_input_is_what_was_given(box: Box) -> None:
     data = bytes(range(256)) * 20_000
-    result = await box.exec(["cat"], stdin=data, timeout=20, max_bytes=len(data))
+    result = await box.exec(["cat"], stdin=data, timeout=60, max_bytes=len(data))
     expect(result.stdout == data, "5 MB through cat came back changed")
-    same((await box.exec(["cat"], timeout=5)).stdout, b"")
+    same((await box.exec(["cat"], timeout=60)).stdout, b"")
 
 
 @CHECKS.add()
@@ -81,13 +81,13 @@ async def a_lock_on_standard_input_keeps_other_commands_out(box: Box) -> None:
 async def working_directory_and_environment(box: Box) -> None:
     same(await line(box, "pwd"), box.workspace)
     await sh(box, "mkdir -p deep/er")
-    same((await box.exec("pwd", cwd="deep/er", timeout=5)).text, f"{box.workspace}/deep/er\n")
-    same((await box.exec("pwd", cwd="/", timeout=5)).text, "/\n")
-    same((await box.exec("pwd", cwd="/workspace/deep", timeout=5)).text, f"{box.workspace}/deep\n")
-    missing = await box.exec("pwd", cwd="nowhere", timeout=5)
+    same((await box.exec("pwd", cwd="deep/er", timeout=60)).text, f"{box.workspace}/deep/er\n")
+    same((await box.exec("pwd", cwd="/", timeout=60)).text, "/\n")
+    same((await box.exec("pwd", cwd="/workspace/deep", timeout=60)).text, f"{box.workspace}/deep\n")
+    missing = await box.exec("pwd", cwd="nowhere", timeout=60)
     expect(missing.code == 126 and b"No such file" in missing.stderr, missing)
     env = {"GREETING": "a b\nc", "PATH": "/bin:/usr/bin"}
-    same((await box.exec('echo "$GREETING"', env=env, timeout=5)).text, "a b\nc\n")
+    same((await box.exec('echo "$GREETING"', env=env, timeout=60)).text, "a b\nc\n")
     same(await line(box, "cd ~ && pwd"), box.workspace)
     same(await line(box, "python3 -c 'print(1)'"), "1")
 
@@ -101,13 +101,13 @@ async def commands_are_fresh(box: Box) -> None:
 @CHECKS.add()
 async def output_keeps_head_and_tail(box: Box) -> None:
     script = "seq 1 100000; seq 1 100000 >&2"
-    result = await box.exec(script, timeout=20, max_bytes=1000)
+    result = await box.exec(script, timeout=60, max_bytes=1000)
     for data in (result.stdout, result.stderr):
         expect(len(data) < 1100, len(data))
         expect(data.startswith(b"1\n2\n") and data.endswith(b"\n100000\n"), data)
         expect(b"bytes cut ...]" in data, data)
     expect(result.truncated, result)
-    exact = await box.exec("head -c 1000 /dev/zero", timeout=5, max_bytes=1000)
+    exact = await box.exec("head -c 1000 /dev/zero", timeout=60, max_bytes=1000)
     same((exact.stdout, exact.truncated), (b"\0" * 1000, False))
 
 
@@ -115,14 +115,14 @@ async def output_keeps_head_and_tail(box: Box) -> None:
 async def endless_output_is_bounded(box: Box) -> None:
     result = await box.exec("yes", timeout=1.0)
     expect(result.timed_out and result.truncated and len(result.stdout) < 65_000, result)
-    expect(result.seconds < 5, result.seconds)
+    expect(result.seconds < 30, result.seconds)
 
 
 @CHECKS.add()
 async def a_timeout_returns_what_was_printed(box: Box) -> None:
     result = await box.exec("echo early; sleep 60", timeout=0.5)
     same((result.code, result.stdout, result.timed_out), (137, b"early\n", True))
-    expect(0.4 < result.seconds < 5, result.seconds)
+    expect(0.4 < result.seconds < 30, result.seconds)
 
 
 _ESCAPES = {
@@ -140,17 +140,14 @@ _ESCAPES = {
 async def a_timeout_kills_the_whole_tree(box: Box) -> None:
     for name, script in _ESCAPES.items():
         result = await box.exec(script, timeout=0.4)
-        expect(result.timed_out and result.seconds < 5, (name, result))
+        expect(result.timed_out and result.seconds < 30, (name, result))
         same((name, await _sleepers(box)), (name, ""))
 
 
 @CHECKS.add()
 async def a_cancelled_exec_kills_its_command(box: Box) -> None:
     task = asyncio.create_task(box.exec(_ESCAPES["setsid"], timeout=60))
-    for _ in range(100):
-        if await _sleepers(box):
-            break
-        await asyncio.sleep(0.02)
+    await _started(box, ".2")
     task.cancel()
     await asyncio.wait([task])
     expect(task.cancelled(), task)
@@ -160,31 +157,33 @@ async def a_cancelled_exec_kills_its_command(box: Box) -> None:
 @CHECKS.add()
 async def one_timeout_leaves_other_commands_alone(box: Box) -> None:
     await sh(box, f"setsid sleep {_NAP}.8 >/dev/null 2>&1 &")
-    script = f"(setsid sleep {_NAP}.9 &); sleep 1.5; echo done"
-    slow = asyncio.create_task(box.exec(script, timeout=20))
+    script = f"(setsid sleep {_NAP}.9 &); until [ -e go ]; do sleep 0.05; done; echo done"
+    slow = asyncio.create_task(box.exec(script, timeout=60))
+    await _started(box, ".8", ".9")
     result = await box.exec("sleep 60", timeout=0.3)
     expect(result.timed_out, result)
-    expect((await _sleepers(box)).split() == [f"{_NAP}.8", f"{_NAP}.9"], await _sleepers(box))
+    same((await _sleepers(box)).split(), [f"{_NAP}.8", f"{_NAP}.9"])
+    await box.write("go", b"")
     same((await slow).stdout, b"done\n")
 
 
 @CHECKS.add()
 async def a_background_child_holds_nothing_up(box: Box) -> None:
-    begun = time.monotonic()
-    late = "for i in 1 2 3 4; do sleep 0.3; echo $i; done; echo ok > late"
-    result = await sh(box, f"({late}) & echo go")
-    expect(time.monotonic() - begun < 1.0, time.monotonic() - begun)
-    same(result.stdout, b"go\n")
-    same(await line(box, "sleep 1.6; cat late"), "ok")
+    late = (
+        "until [ -e go ]; do sleep 0.05; done; for i in 1 2 3 4; do echo $i; done; echo ok > late"
+    )
+    result = await sh(box, f"({late}) & echo begun")
+    same(result.stdout, b"begun\n")
+    await box.write("go", b"")
+    same(await line(box, "until [ -s late ]; do sleep 0.05; done; cat late"), "ok")
 
 
 @CHECKS.add(pids=256)
 async def commands_run_at_once(box: Box) -> None:
-    begun = time.monotonic()
-    jobs = [box.exec(f"sleep 0.5; echo {i}", timeout=30) for i in range(32)]
+    others = "set -- up-*; while [ $# -lt 32 ]; do sleep 0.1; set -- up-*; done"  # awaits them all
+    jobs = [box.exec(f"echo > up-{i}; {others}; echo {i}", timeout=60) for i in range(32)]
     results = await asyncio.gather(*jobs)
-    same([int(result.stdout) for result in results], list(range(32)))
-    expect(time.monotonic() - begun < 8, time.monotonic() - begun)
+    same([result.text for result in results], [f"{i}\n" for i in range(32)])
 
 
 @CHECKS.add(pids=256)
@@ -210,9 +209,9 @@ async def long_commands(box: Box) -> None:
     same(await line(box, f"echo {text[:90_000]} | wc -c; cat"), "90001")
     result = await box.exec(f"printf %s {text} | wc -c; echo $0 >/dev/null", timeout=60)
     same(result.text.strip(), "10000000")
-    refusal = await box.exec(["echo", text], timeout=20)
+    refusal = await box.exec(["echo", text], timeout=60)
     expect(refusal.code == 126 and b"too long" in refusal.stderr, refusal)
-    many = await box.exec(["bash", "-c", "echo $#", "-", *["a"] * 50_000], timeout=20)
+    many = await box.exec(["bash", "-c", "echo $#", "-", *["a"] * 50_000], timeout=60)
     same(many.stdout, b"50000\n")
 
 
@@ -224,7 +223,11 @@ async def no_zombies_stay(box: Box) -> None:
         "for p in /proc/[0-9]*; do cat $p/stat; done 2>/dev/null"
         " | awk -v guest=$PPID '$3 == \"Z\" && $4 == guest' | wc -l"
     )
-    same(await line(box, script), "0")
+    for _ in range(100):  # on a busy machine, some of them may still have to end
+        zombies = await line(box, script)
+        if zombies == "0":
+            break
+    same(zombies, "0")
 
 
 @CHECKS.add()
@@ -234,7 +237,7 @@ async def closing_twice_is_harmless_and_use_afterwards_says_so(box: Box) -> None
     begun = time.monotonic()
     await asyncio.gather(box.close(), box.close())
     await box.close()
-    for use in (running, box.exec("true", timeout=5), box.read("x"), box.write("x", b"")):
+    for use in (running, box.exec("true", timeout=60), box.read("x"), box.write("x", b"")):
         await _died(use)
     expect(time.monotonic() - begun < 30, "whoever waited learnt it late")
 
@@ -243,8 +246,8 @@ async def closing_twice_is_harmless_and_use_afterwards_says_so(box: Box) -> None
 async def the_time_to_live_ends_the_box(box: Box) -> None:
     begun = time.monotonic()
     await _died(box.exec("setsid sleep 60 & sleep 60", timeout=60), "time to live")
-    expect(time.monotonic() - begun < 5, time.monotonic() - begun)
-    await _died(box.exec("true", timeout=5))
+    expect(time.monotonic() - begun < 30, time.monotonic() - begun)
+    await _died(box.exec("true", timeout=60))
 
 
 async def _died(use: object, word: str = "") -> None:
@@ -256,10 +259,19 @@ async def _died(use: object, word: str = "") -> None:
         expect(False, "a box that is gone was used, and nothing said so")
 
 
+async def _started(box: Box, *ends: str) -> None:
+    """Waits until exactly the checks' `sleep` processes run whose arguments end in `ends`; raises `Unmet` if
+    they do not within a minute."""
+    give_up = time.monotonic() + 60
+    while (await _sleepers(box)).split() != [f"{_NAP}{end}" for end in ends]:
+        expect(time.monotonic() < give_up, f"no process sleeps {_NAP} s")
+        await asyncio.sleep(0.02)
+
+
 async def _sleepers(box: Box) -> str:
     """Returns the arguments of the checks' `sleep` processes that run in the box, as sorted lines."""
     script = (
         "for p in /proc/[0-9]*; do [ $(cat $p/comm 2>/dev/null)x = sleepx ] && "
         f"tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null | grep -o '{_NAP}[.0-9]*' | sort -u"
     )
-    return (await box.exec(script, timeout=20)).stdout.decode().strip()
+    return (await box.exec(script, timeout=60)).stdout.decode().strip()

@@ -101,7 +101,7 @@ async def out_of_memory_ends_commands_first(box: Box) -> None:
 
 @CHECKS.add()
 async def a_command_gets_nothing_but_its_streams(box: Box) -> None:
-    other = asyncio.create_task(box.exec("echo up > up; sleep 1", timeout=20))
+    other = asyncio.create_task(box.exec("echo up > up; sleep 1", timeout=60))
     await sh(box, "until [ -e up ]; do sleep 0.02; done")
     same((await line(box, "ls /proc/self/fd")).split(), ["0", "1", "2", "3"])  # 3: ls reads it
     expect((await other).ok, await other)
@@ -119,17 +119,17 @@ async def a_command_begins_with_no_signal_blocked_or_ignored(box: Box) -> None:
 
 @CHECKS.add()
 async def a_signal_to_its_own_group_ends_a_command_alone(box: Box) -> None:
-    other = asyncio.create_task(box.exec("echo up > up; sleep 1; echo done", timeout=20))
+    other = asyncio.create_task(box.exec("echo up > up; sleep 1; echo done", timeout=60))
     await sh(box, "until [ -e up ]; do sleep 0.02; done")
-    same((await box.exec("kill -9 0; sleep 60", timeout=20)).code, 137)
+    same((await box.exec("kill -9 0; sleep 600", timeout=60)).code, 137)
     same((await other).stdout, b"done\n")
 
 
 @CHECKS.add()
 async def a_command_that_closes_its_output_is_awaited(box: Box) -> None:
-    result = await box.exec("exec >&- 2>&-; sleep 0.3; exit 3", timeout=20)
+    result = await box.exec("exec >&- 2>&-; sleep 0.3; exit 3", timeout=60)
     same((result.code, result.timed_out), (3, False))
-    expect(0.2 < result.seconds < 10, result)  # a host may learn of the start a little late
+    expect(0.2 < result.seconds < 30, result)  # a host may learn of the start a little late
 
 
 _SWAP = """
@@ -153,7 +153,7 @@ async def a_name_that_is_swapped_while_it_is_read_leads_nowhere(box: Box) -> Non
             if seen and time.monotonic() > enough:
                 break
             try:
-                data = await asyncio.wait_for(box.read("name"), 20)
+                data = await asyncio.wait_for(box.read("name"), 60)
             except BoxFileError:
                 continue
             same(data, b"mine\n")

@@ -112,7 +112,7 @@ async def only_regular_files_are_opened(box: Box) -> None:
             await box.read(path)
     await box.write("pipe", b"now a file")
     same(await box.read("pipe"), b"now a file")
-    expect(time.monotonic() - begun < 2, "a FIFO held the box up")
+    expect(time.monotonic() - begun < 30, "a FIFO held the box up")
 
 
 @CHECKS.add()

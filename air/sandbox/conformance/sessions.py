@@ -11,7 +11,7 @@ CHECKS = Checks()
 
 async def _says(shell: Shell, script: str) -> str:
     """Runs a script in the shell and returns its stripped output; raises `Unmet` if the script fails."""
-    result = await shell.exec(script, timeout=30)
+    result = await shell.exec(script, timeout=60)
     expect(result.ok, (script, result))
     return result.text.strip()
 
@@ -34,7 +34,7 @@ async def a_shell_keeps_directory_and_exports(box: Box) -> None:
 async def a_shell_keeps_nothing_else(box: Box) -> None:
     shell = Shell(box)
     script = "shopt -s expand_aliases; alias a=ls; V=1; set -ux; umask 077; ulimit -n 99"
-    result = await shell.exec(f"declare -F; f() {{ :; }}; {script}", timeout=20)
+    result = await shell.exec(f"declare -F; f() {{ :; }}; {script}", timeout=60)
     same((result.code, result.stdout), (0, b""))
     output = await _says(shell, "type f a 2>/dev/null; echo ${V-none} $-; umask; declare -F")
     same(output, "none hBc\n0022")
@@ -43,9 +43,9 @@ async def a_shell_keeps_nothing_else(box: Box) -> None:
         ("set -e; ulimit -f 0; exit 3", 3, b""),
         ("exec 2>&-; set -C; trap 'exec 4>&1' DEBUG; (exit 3)", 3, b""),
     ):
-        result = await shell.exec(script, timeout=20)
+        result = await shell.exec(script, timeout=60)
         same((script, result.code, result.stdout), (script, code, out))
-    result = await shell.exec("echo before; broken(", timeout=20)
+    result = await shell.exec("echo before; broken(", timeout=60)
     expect(result.code == 2 and b"syntax error" in result.stderr, result)
 
 
@@ -75,12 +75,12 @@ async def a_damaged_shell_goes_on(box: Box) -> None:
         "(while sleep 0.01; do echo garbage > $f; done) & exec true",
         "export BIG=$(head -c 2000000 /dev/zero | tr '\\0' x)",
     ):
-        await shell.exec(f"cd /tmp; export KEPT=2; {place}; {damage}", timeout=20)
+        await shell.exec(f"cd /tmp; export KEPT=2; {place}; {damage}", timeout=60)
         same((damage, shell.cwd), (damage, "/"))
-        result = await shell.exec("echo $PWD $KEPT", timeout=20)
+        result = await shell.exec("echo $PWD $KEPT", timeout=60)
         same((damage, result.text), (damage, "/ 1\n"))
     await _says(shell, "mkdir /tmp/gone; cd /tmp/gone; rmdir /tmp/gone")
-    result = await shell.exec("pwd", timeout=20)
+    result = await shell.exec("pwd", timeout=60)
     expect("is gone" in result.text and result.text.endswith(f"{box.workspace}\n"), result)
 
 

@@ -75,7 +75,7 @@ async def nothing_writes_after_the_freeze(box: Box) -> None:
     await sh(box, f"(setsid bash -c '{write}' > /dev/null 2>&1 &); until [ -s log ]; do :; done")
     async with await box.snapshot() as snapshot:
         try:
-            await box.exec("true", timeout=5)
+            await box.exec("true", timeout=60)
         except BoxDiedError:
             pass
         else:
@@ -109,7 +109,7 @@ async def a_fork_outlives_its_snapshot(box: Box) -> None:
 async def a_forks_own_writes_are_bounded(box: Box) -> None:
     await sh(box, "head -c 6M /dev/zero > old")
     async with await box.snapshot() as snapshot, _fork(box, snapshot) as fork:
-        await fork.exec("cat /dev/zero > new", timeout=20)
+        await fork.exec("cat /dev/zero > new", timeout=60)
         expect(int(await line(fork, "stat -c %s new")) <= 8 << 20, "more than its disk")
         with refused("No space left"):
             await fork.write("newer", b"x" * 100_000)

@@ -28,10 +28,10 @@ from air.sandbox.contract.box import BoxSpec
 
 async def main():
     async with await open_box(BoxSpec(provider="process"), run="held") as box:
-        await box.exec("echo begun", timeout=20)
+        await box.exec("echo begun", timeout=60)
         print(box.id, box.workspace, flush=True)
         await asyncio.to_thread(sys.stdin.read)
-        await box.exec("echo later", timeout=20)
+        await box.exec("echo later", timeout=60)
 
 asyncio.run(main())
 """
@@ -104,8 +104,8 @@ async def test_what_cannot_be_found_is_said() -> None:
 
 async def test_logs_of_a_live_box_and_of_one_that_is_gone() -> None:
     async with await open_box(SPEC, run="told") as box:
-        await box.exec("echo one", timeout=20)
-        await box.exec("exit 3", timeout=20)
+        await box.exec("echo one", timeout=60)
+        await box.exec("exit 3", timeout=60)
         code, live, _ = await _box("logs", box.id)
         assert code == 0
     code, ended, _ = await _box("logs", box.id[:10])

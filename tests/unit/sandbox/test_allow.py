@@ -68,7 +68,7 @@ async def listening(
     finally:
         server.close()
         if tasks:
-            await asyncio.wait(tasks, timeout=20)
+            await asyncio.wait(tasks, timeout=60)
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello"
@@ -90,7 +90,7 @@ async def ask(proxy: Proxy, request: bytes, *, more: bytes = b"") -> bytes:
             answer = await reader.read(1000)
             writer.write(more)
         writer.write_eof()
-        answer += await asyncio.wait_for(reader.read(), 20)
+        answer += await asyncio.wait_for(reader.read(), 60)
         writer.close()
         await writer.wait_closed()
         return answer

@@ -31,6 +31,7 @@ from air.sandbox.wire import file_transfer
 from air.sandbox.wire.connection import Connection, interpreter, program
 from air.sandbox.wire.file_transfer import Entry
 from tests.processes import running
+from tests.until import until
 
 SPEC = BoxSpec(provider="process")
 
@@ -49,11 +50,7 @@ def _below(root: Path) -> list[int]:
 
 
 async def _none_below(root: Path) -> None:
-    for _ in range(600):
-        if not _below(root):
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(_below(root))
+    await until(lambda: not _below(root))
 
 
 # The guest.
@@ -64,7 +61,7 @@ async def test_nothing_begins_in_a_frozen_box() -> None:
         assert isinstance(box, process.ProcessBox)
         await box._guest.request({"op": "freeze"})
         with pytest.raises(BoxDiedError, match="is frozen"):
-            await box.exec("true", timeout=20)
+            await box.exec("true", timeout=60)
 
 
 async def test_a_snapshot_that_fails_closes_its_box(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +72,7 @@ async def test_a_snapshot_that_fails_closes_its_box(monkeypatch: pytest.MonkeyPa
         with pytest.raises(BoxDiedError, match="could not be copied"):
             await box.snapshot()
         with pytest.raises(BoxDiedError, match="closed"):
-            await box.exec("true", timeout=20)
+            await box.exec("true", timeout=60)
     assert not root.parent.exists()
 
 
@@ -83,7 +80,7 @@ async def test_a_freeze_ends_every_process(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("AIR_PROCESS_BOX", "plain")  # whose folder a listing shows
     async with await open_box(SPEC) as box:
         assert isinstance(box, process.ProcessBox)
-        await box.exec("(setsid sleep 600 > /dev/null 2>&1 &); sleep 600 > /dev/null &", timeout=20)
+        await box.exec("(setsid sleep 600 > /dev/null 2>&1 &); sleep 600 > /dev/null &", timeout=60)
         root = Path(box.workspace)
         assert len(_below(root)) >= 2
         await box._guest.request({"op": "freeze"})
@@ -93,8 +90,8 @@ async def test_a_freeze_ends_every_process(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_signals_that_can_be_caught_do_not_end_the_guest() -> None:
     async with await open_box(SPEC) as box:
         for name in ("HUP", "INT", "QUIT", "USR1", "USR2", "PIPE", "ALRM", "TSTP", "TTIN", "XCPU"):
-            await box.exec(f"kill -{name} $PPID", timeout=20)
-        assert (await box.exec("echo alive", timeout=20)).text == "alive\n"
+            await box.exec(f"kill -{name} $PPID", timeout=60)
+        assert (await box.exec("echo alive", timeout=60)).text == "alive\n"
 
 
 async def test_a_guest_is_in_a_session_of_its_own() -> None:
@@ -110,7 +107,7 @@ async def test_a_command_dies_with_a_guest_that_is_killed(monkeypatch: pytest.Mo
         assert isinstance(box, process.ProcessBox)
         assert box._process is not None
         running = asyncio.create_task(box.exec("touch up; exec sleep 600", timeout=600))
-        await box.exec("until [ -e up ]; do sleep 0.02; done", timeout=20)
+        await box.exec("until [ -e up ]; do sleep 0.02; done", timeout=60)
         root = Path(box.workspace)
         assert _below(root)
         box._process.kill()
@@ -161,7 +158,7 @@ def test_a_guest_that_is_never_configured_ends() -> None:
         guest.stdin.write(program())
         guest.stdin.flush()
         try:
-            assert guest.wait(30) == 0
+            assert guest.wait(120) == 0
         finally:
             guest.kill()
 
@@ -227,7 +224,7 @@ async def test_an_answer_that_nobody_asked_for_is_ignored() -> None:
         await asyncio.sleep(0)
         for answer in ({"id": 99}, {"id": "1"}, {"id": None}, {}, {"op": "else"}, {"id": 1}):
             guest.sendall(_piece(1, frame(answer)))
-        assert await asyncio.wait_for(waiting, 20) == ({"id": 1}, b"")
+        assert await asyncio.wait_for(waiting, 60) == ({"id": 1}, b"")
 
 
 async def test_an_answer_without_bottom_ends_the_box_not_the_harness() -> None:
@@ -238,7 +235,7 @@ async def test_an_answer_without_bottom_ends_the_box_not_the_harness() -> None:
         sent = struct.pack(">II", len(head), 0) + head
         await asyncio.to_thread(guest.sendall, _piece(1, sent))
         with pytest.raises(BoxDiedError, match="its stream broke"):
-            await asyncio.wait_for(waiting, 20)
+            await asyncio.wait_for(waiting, 60)
 
 
 async def test_of_a_guests_errors_only_the_end_is_kept() -> None:
@@ -250,7 +247,7 @@ async def test_of_a_guests_errors_only_the_end_is_kept() -> None:
         guest.sendall(_piece(2, b" the end"))
         guest.shutdown(socket.SHUT_WR)
         with pytest.raises(BoxDiedError, match=r"the end\)") as caught:
-            await asyncio.wait_for(waiting, 20)
+            await asyncio.wait_for(waiting, 60)
     assert len(str(caught.value)) < 5000
 
 

@@ -17,6 +17,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxLimits, BoxSpec, ExecResult
 from air.sandbox.ops import command_log, orphans
 from air.sandbox.ops.command_log import Events
+from tests.until import until
 
 SPEC = BoxSpec(provider="process")
 
@@ -33,14 +34,11 @@ def _of(name: str) -> list[dict[str, Any]]:
 async def test_a_record_says_what_was_run_and_what_became_of_it() -> None:
     begun = time.time()
     async with await open_box(SPEC, run="recorded") as box:
-        await box.exec("echo out; echo err >&2; exit 3", timeout=20)
-        await box.exec(["printf", "%s", "a b"], timeout=20)
+        await box.exec("echo out; echo err >&2; exit 3", timeout=60)
+        await box.exec(["printf", "%s", "a b"], timeout=60)
         await box.exec("sleep 60", timeout=0.3)
         running = asyncio.create_task(box.exec("sleep 61", timeout=60))
-        for _ in range(2000):
-            if len(_of(box.id)) == 8:
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: len(_of(box.id)) == 8)
         running.cancel()
         await asyncio.wait([running])
         assert _of(box.id)[-1]["type"] == "done"
@@ -66,7 +64,7 @@ async def test_a_record_says_what_was_run_and_what_became_of_it() -> None:
     assert (first["code"], first["bytes"], first["timed_out"]) == (3, [4, 4], False)
     assert (second["code"], second["bytes"]) == (0, [3, 0])
     assert late["timed_out"]
-    assert 0.3 <= late["seconds"] < 10
+    assert 0.3 <= late["seconds"] < 30
     assert cancelled["error"].startswith("CancelledError")
     assert {k: end[k] for k in ("type", "reason", "commands", "unwritten")} == {
         "type": "end",
@@ -199,7 +197,7 @@ from air.sandbox.contract.box import BoxSpec
 async def main():
     for _ in range(2):
         async with await open_box(BoxSpec(provider="process")) as box:
-            print((await box.exec("echo fine", timeout=20)).text, end="")
+            print((await box.exec("echo fine", timeout=60)).text, end="")
 
 asyncio.run(main())
 """

@@ -18,6 +18,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec, Snapshot
 from air.sandbox.ops import listing
 from air.sandbox.pool.box_pool import Pool
+from tests.until import until
 
 SPEC = BoxSpec(provider="process")
 OTHER = BoxSpec(provider="process", env={"OTHER": "1"})
@@ -28,11 +29,7 @@ def _left() -> list[Path]:
 
 
 async def _settled(pool: Pool, live: int) -> None:
-    for _ in range(500):
-        if pool.stats.live == live and pool.stats.started - pool.stats.closed == live:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(pool.stats)
+    await until(lambda: pool.stats.live == live == pool.stats.started - pool.stats.closed)
 
 
 async def test_never_more_than_the_bound_and_each_box_once() -> None:
@@ -44,7 +41,7 @@ async def test_never_more_than_the_bound_and_each_box_once() -> None:
             async with pool.lease(OTHER if index % 3 == 0 else SPEC) as box:
                 seen.append(box.id)
                 most = max(most, pool.stats.live)
-                assert (await box.exec("ls -A; echo $OTHER > mine", timeout=20)).text == ""
+                assert (await box.exec("ls -A; echo $OTHER > mine", timeout=60)).text == ""
                 await asyncio.sleep(0.02)
 
         await asyncio.gather(*(one(i) for i in range(12)))
@@ -84,7 +81,7 @@ async def test_a_lease_gives_the_box_back_whatever_ends_it() -> None:
             await holder
         await _settled(pool, 0)
         async with pool.lease(SPEC) as box:
-            assert (await box.exec("true", timeout=20)).ok
+            assert (await box.exec("true", timeout=60)).ok
     assert not _left()
 
 
@@ -92,8 +89,9 @@ async def test_spares_are_ready_and_refilled() -> None:
     async with Pool(4, warm=2) as pool:
         pool.prepare(SPEC)
         await _settled(pool, 2)
+        spares = [live.name for live in listing.folders()]
         async with pool.lease(SPEC) as box:
-            assert box.queue_seconds < 0.02
+            assert box.id in spares
             await _settled(pool, 3)
         await _settled(pool, 2)
         assert pool.stats.queue_seconds == box.queue_seconds
@@ -104,9 +102,9 @@ async def test_a_spare_makes_room_for_another_spec() -> None:
     async with Pool(2, warm=2) as pool:
         pool.prepare(SPEC)
         await _settled(pool, 2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async with pool.lease(OTHER) as one, pool.lease(OTHER) as two:
-                assert (await one.exec("echo $OTHER", timeout=5)).text == "1\n"
+                assert (await one.exec("echo $OTHER", timeout=60)).text == "1\n"
                 assert one.id != two.id
 
 
@@ -116,9 +114,9 @@ async def test_a_dead_spare_is_not_handed_out() -> None:
         await _settled(pool, 1)
         for pid in _guests():
             os.kill(pid, signal.SIGKILL)
-        await asyncio.sleep(0.2)
+        await until(lambda: not any(box.alive for s in pool._subpools.values() for box in s.ready))
         async with pool.lease(SPEC) as box:
-            assert (await box.exec("echo ok", timeout=5)).text == "ok\n"
+            assert (await box.exec("echo ok", timeout=60)).text == "ok\n"
     assert not _left()
 
 
@@ -152,7 +150,7 @@ async def test_errors_and_cancellations_leave_nothing() -> None:
             async with pool.lease(SPEC) as box:
                 if index % 3 == 0:
                     raise KeyError(index)
-                await box.exec("sleep 5", timeout=20)
+                await box.exec("sleep 5", timeout=60)
 
         tasks = [asyncio.create_task(one(i)) for i in range(12)]
         while pending := [task for task in tasks if not task.done()]:
@@ -160,8 +158,8 @@ async def test_errors_and_cancellations_leave_nothing() -> None:
             dice.choice(pending).cancel()
         kinds = {task.cancelled() or type(task.exception()) for task in tasks}
         assert kinds <= {True, KeyError}
-        async with asyncio.timeout(10), pool.lease(SPEC) as box:
-            assert (await box.exec("echo fine", timeout=5)).text == "fine\n"
+        async with asyncio.timeout(60), pool.lease(SPEC) as box:
+            assert (await box.exec("echo fine", timeout=60)).text == "fine\n"
     assert pool.stats.live == 0
     assert not _left()
 
@@ -206,6 +204,7 @@ import asyncio, sys
 from air.errors import MissingError
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.pool.box_pool import Pool
+from tests.until import until
 
 async def main():
     async with Pool(2, warm=1) as pool:
@@ -235,5 +234,5 @@ async def test_a_user_without_a_home_folder_has_boxes(monkeypatch: pytest.Monkey
     monkeypatch.setenv("AIR_CACHE", "~no-such-user/cache")
     spec = BoxSpec(provider="process")
     async with Pool(1) as pool, pool.lease(spec) as box:
-        assert (await box.exec("echo up", timeout=20)).text == "up\n"
+        assert (await box.exec("echo up", timeout=60)).text == "up\n"
         assert [live.name for live in listing.folders() if live.name == box.id] == [box.id]

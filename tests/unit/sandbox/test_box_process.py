@@ -76,10 +76,10 @@ async def test_environment_is_not_inherited(mode: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("SECRET_KEY", "hunter2")
     async with await opened(SPEC.model_copy(update={"env": {"GIVEN": "1"}})) as box:
         assert box.mode == mode
-        text = (await box.exec("env; cat /proc/$PPID/environ", timeout=5)).text
+        text = (await box.exec("env; cat /proc/$PPID/environ", timeout=60)).text
         assert "hunter2" not in text
         assert "GIVEN=1" in text
-        result = await box.exec(["python3", "-c", "import sys; print(sys.executable)"], timeout=5)
+        result = await box.exec(["python3", "-c", "import sys; print(sys.executable)"], timeout=60)
         assert Path(result.text.strip()).parent == Path(sys.executable).parent
         assert box.isolation == "process"
         assert box.path("/workspace/a") == f"{box.workspace}/a"
@@ -89,8 +89,8 @@ async def test_environment_is_not_inherited(mode: str, monkeypatch: pytest.Monke
 async def test_memory_and_file_size_are_bounded(mode: str) -> None:
     limits = BoxLimits(memory_mb=64, disk_mb=2)
     async with await opened(SPEC.model_copy(update={"limits": limits})) as box:
-        assert not (await box.exec(["python3", "-c", "b'x' * (200 << 20)"], timeout=20)).ok
-        assert not (await box.exec("head -c 5M /dev/zero > big", timeout=20)).ok
+        assert not (await box.exec(["python3", "-c", "b'x' * (200 << 20)"], timeout=60)).ok
+        assert not (await box.exec("head -c 5M /dev/zero > big", timeout=60)).ok
 
 
 async def test_the_host_reaches_the_workspace_while_the_box_lives(mode: str) -> None:
@@ -107,7 +107,7 @@ async def test_nothing_is_left(mode: str) -> None:
     box = await opened()
     assert box._process is not None
     assert box._root is not None
-    await box.exec("(setsid sleep 600 &)", timeout=5)
+    await box.exec("(setsid sleep 600 &)", timeout=60)
     inside = _inside(box._process.pid, box._root)
     assert len(inside) >= 2
     await box.close()
@@ -120,7 +120,7 @@ async def test_a_box_whose_process_is_killed_is_dead_and_leaves_nothing(mode: st
         assert box._process is not None
         assert box._root is not None
         sleeping = asyncio.create_task(box.exec("sleep 600", timeout=600))
-        await box.exec("(setsid sleep 600 &)", timeout=5)
+        await box.exec("(setsid sleep 600 &)", timeout=60)
         inside = _inside(box._process.pid, box._root)
         box._process.kill()
         with pytest.raises(BoxDiedError):
@@ -155,7 +155,7 @@ from air.sandbox.contract.box import BoxSpec
 
 async def main():
     box = await open_box(BoxSpec(provider="process"))
-    await box.exec("(setsid bash -c 'while true; do sleep 0.1; done' &)", timeout=5)
+    await box.exec("(setsid bash -c 'while true; do sleep 0.1; done' &)", timeout=60)
     child = 0
     if sys.argv[1] == "heir":  # a child that was forked, as data loaders are, keeps our pipes open
         child = os.fork()

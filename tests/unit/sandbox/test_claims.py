@@ -99,14 +99,14 @@ async def test_a_box_sees_its_gpus_and_no_others() -> None:
     async with Pool(3, gpus=GpuPool(GPUS)) as pool:
         async with pool.lease(TWO) as box:
             assert box.gpus == ("GPU-a", "GPU-b")
-            assert (await box.exec(SHOW, timeout=20)).text == "GPU-a,GPU-b\n"
+            assert (await box.exec(SHOW, timeout=60)).text == "GPU-a,GPU-b\n"
             assert held("GPU-") == ["GPU-a.0", "GPU-b.0"]
         async with pool.lease(PLAIN) as box:
             assert box.gpus == ()
-            assert (await box.exec(SHOW, timeout=20)).text == "\n"
+            assert (await box.exec(SHOW, timeout=60)).text == "\n"
         meddling = ONE.model_copy(update={"env": {"CUDA_VISIBLE_DEVICES": "0,1"}})
         async with pool.lease(meddling) as box:
-            assert (await box.exec(SHOW, timeout=20)).text == f"{box.gpus[0]}\n"
+            assert (await box.exec(SHOW, timeout=60)).text == f"{box.gpus[0]}\n"
     assert held("") == []
 
 
@@ -119,7 +119,7 @@ async def test_boxes_of_one_gpu_come_one_after_another() -> None:
             async with pool.lease(ONE) as box:
                 inside += 1
                 assert inside == 1
-                await box.exec("sleep 0.2", timeout=20)
+                await box.exec("sleep 0.2", timeout=60)
                 inside -= 1
             return box.queue_seconds
 
@@ -166,7 +166,7 @@ async def test_a_guest_that_outlives_its_killed_harness_keeps_its_gpu() -> None:
 
 async def test_commands_do_not_inherit_the_lock() -> None:
     async with Pool(1, gpus=GpuPool(GPUS[:1])) as pool, pool.lease(ONE) as box:
-        shown = await box.exec("ls -l /proc/self/fd/ | grep -c GPU-a", timeout=20)
+        shown = await box.exec("ls -l /proc/self/fd/ | grep -c GPU-a", timeout=60)
         assert shown.text == "0\n"
 
 
@@ -184,7 +184,7 @@ async def test_a_box_with_gpus_needs_a_pool_that_has_them() -> None:
     with pytest.raises(ConfigError, match="a box needs 1 GPUs, but got 0"):
         await open_box(ONE)
     async with GpuPool(GPUS).lease(1) as gpus, await open_box(ONE, gpus=gpus) as box:
-        assert (await box.exec(SHOW, timeout=20)).text == "GPU-a\n"
+        assert (await box.exec(SHOW, timeout=60)).text == "GPU-a\n"
 
 
 async def test_spares_take_gpus_that_are_free_and_end_where_others_wait() -> None:
@@ -211,7 +211,7 @@ async def test_a_spare_gives_its_gpu_to_another_spec_of_the_pool() -> None:
         await until(lambda: pool.stats.started == 1)
         other = ONE.model_copy(update={"env": {"OTHER": "1"}})
         async with asyncio.timeout(60), pool.lease(other) as box:
-            assert (await box.exec("echo $OTHER", timeout=20)).text == "1\n"
+            assert (await box.exec("echo $OTHER", timeout=60)).text == "1\n"
 
 
 async def test_a_box_that_nobody_waits_for_any_more_keeps_no_gpu() -> None:
@@ -254,7 +254,7 @@ async def test_a_killed_process_frees_its_places(monkeypatch: pytest.MonkeyPatch
         harness.send_signal(signal.SIGKILL)
         async with asyncio.timeout(60):
             box = await waiting
-        assert (await box.exec("echo here", timeout=20)).text == "here\n"
+        assert (await box.exec("echo here", timeout=60)).text == "here\n"
         assert box.queue_seconds > 0.5
     harness.communicate()
 
@@ -315,7 +315,7 @@ async def main():
     async with Pool(2, warm=1) as pool:
         for _ in range(2):
             async with pool.lease(BoxSpec(provider="process")) as box:
-                print((await box.exec("echo here", timeout=20)).text, end="")
+                print((await box.exec("echo here", timeout=60)).text, end="")
 
 logging.basicConfig()
 asyncio.run(main())

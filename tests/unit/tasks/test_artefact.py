@@ -21,7 +21,7 @@ async def box() -> AsyncIterator[Box]:
 
 
 async def run(box: Box, script: str) -> str:
-    result = await box.exec(script, timeout=20)
+    result = await box.exec(script, timeout=60)
     assert result.ok, result.text
     return result.text
 

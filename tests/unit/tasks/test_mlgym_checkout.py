@@ -205,7 +205,7 @@ async def test_data_and_evaluation_script_are_write_protected(root: Path) -> Non
     task = load(root, "lamps")
     async with Pool(1) as pool, pool.lease(task.box_spec("process")) as box:
         await tasks.stage(task, box)
-        result = await box.exec("stat -c '%a %n' evaluate.py data/*", timeout=30)
+        result = await box.exec("stat -c '%a %n' evaluate.py data/*", timeout=60)
     assert result.text.split("\n")[:3] == [
         *("444 evaluate.py", "444 data/test.csv", "444 data/train.csv")
     ]

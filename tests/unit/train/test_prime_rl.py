@@ -189,10 +189,10 @@ def test_the_breaker_ends_the_run_and_says_why(
 ) -> None:
     breaker = tmp_path / "breaker"
     fails = "from air.env.failure_breaker import Breaker; Breaker.of_run(1).failed('no box starts')"
-    body = f"import time; {fails}; time.sleep(60)"
+    body = f"import time; {fails}; time.sleep(600)"
     began = time.monotonic()
     assert run(body, breaker) == 1
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 300
     said = capfd.readouterr().err
     assert "error: 1 episodes in a row failed" in said
     assert "no box starts" in said
@@ -218,7 +218,7 @@ def test_signals_are_passed_on(number: signal.Signals, tmp_path: Path) -> None:
         "import signal, sys, time\n"
         f"def end(number, frame): open({str(told)!r}, 'w').write(str(number)); sys.exit(1)\n"
         "signal.signal(2, end); signal.signal(15, end)\n"
-        "print('ready', flush=True); time.sleep(60)"
+        "print('ready', flush=True); time.sleep(600)"
     )
     parent = (
         "import os, sys, pathlib; from air.train.prime_rl.launch import supervise\n"

@@ -47,7 +47,7 @@ def warm_server(warm: Policy) -> Iterator[InferenceServer]:
 
 def ask(server: InferenceServer, **fields: Any) -> httpx.Response:
     body = {"model": server.name, "token_ids": PROMPT, "sampling_params": fields}
-    return httpx.post(f"{server.url}/inference/v1/generate", json=body, timeout=30)
+    return httpx.post(f"{server.url}/inference/v1/generate", json=body, timeout=120)
 
 
 def token_config(server: InferenceServer) -> TrainClientConfig:
@@ -286,7 +286,7 @@ def test_stopping_fails_what_is_under_way(small: Policy) -> None:
     batcher.stop()
     for future in futures:
         with pytest.raises(InferenceError, match="stopped"):
-            future.result(timeout=5)
+            future.result(timeout=60)
     with pytest.raises(InferenceError, match="stopped"):
         batcher.submit(PROMPT, SamplingParams())
 
@@ -296,8 +296,8 @@ def test_a_failing_model_fails_its_requests_and_no_others(small: Policy) -> None
     batcher.start()
     beyond = [10**6]
     with pytest.raises(InferenceError, match="sampling failed"):
-        batcher.submit(beyond, SamplingParams(max_tokens=4)).result(timeout=30)
-    reply = batcher.submit(PROMPT, SamplingParams(max_tokens=4)).result(timeout=30)
+        batcher.submit(beyond, SamplingParams(max_tokens=4)).result(timeout=60)
+    reply = batcher.submit(PROMPT, SamplingParams(max_tokens=4)).result(timeout=60)
     assert len(reply.completion.token_ids) <= 4
     assert (batcher.metrics().requests, batcher.metrics().failed) == (1, 1)
     batcher.stop()

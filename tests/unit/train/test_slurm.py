@@ -186,7 +186,7 @@ def test_a_process_that_fails_ends_the_job(
     done, _ = start(tmp_path, written(tmp_path, "multi_node"), **env)
     assert done.returncode == code
     assert words in done.stderr
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 300
 
 
 @pytest.mark.parametrize(

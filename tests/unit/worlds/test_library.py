@@ -64,7 +64,7 @@ async def url(box: Box) -> str:
     await box.write("papers.json", json.dumps(PAPERS).encode())
     await box.write("paper.pdf", PDF)
     await box.write("server.py", SERVER.encode())
-    await box.exec("python3 server.py > log 2>&1 &", timeout=30)
+    await box.exec("python3 server.py > log 2>&1 &", timeout=60)
     assert (await box.exec("until test -s port; do sleep 0.05; done", timeout=60)).ok
     return f"http://127.0.0.1:{(await box.read('port')).decode()}"
 

@@ -82,7 +82,7 @@ async def test_a_file_that_shrinks_behind_the_view_is_shown_as_it_is(box: Box, u
 
 
 async def tools_shell_rm(box: Box, name: str) -> None:
-    assert (await box.exec(["rm", name], timeout=30)).ok
+    assert (await box.exec(["rm", name], timeout=60)).ok
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ async def test_what_cannot_be_opened_is_told(
 
 
 async def test_a_fifo_is_refused_at_once(box: Box, use: Use) -> None:
-    assert (await box.exec(["mkfifo", "pipe"], timeout=30)).ok
+    assert (await box.exec(["mkfifo", "pipe"], timeout=60)).ok
     assert "not a regular file" in await use("open", "pipe")
 
 
 async def test_a_link_is_followed_inside_the_box_and_not_out_of_it(box: Box, use: Use) -> None:
     await write(box, "real/a.txt", "inside\n")
     script = "ln -s real there; ln -s real/a.txt f; ln -s /etc/hostname out; ln -s loop loop"
-    assert (await box.exec(script, timeout=30)).ok
+    assert (await box.exec(script, timeout=60)).ok
     assert await use("open", "there/a.txt") == "1:inside"
     assert await use("open", "f") == "1:inside"
     assert "leads out" in await use("open", "out")
@@ -130,7 +130,7 @@ async def test_paths_are_relative_to_the_shell_s_working_directory(
     box: Box, use: Use, tools: Tools
 ) -> None:
     await write(box, "sub/a.txt", "here\n")
-    await tools.shell.exec("cd sub", timeout=30, max_bytes=100)
+    await tools.shell.exec("cd sub", timeout=60, max_bytes=100)
     assert await use("open", "a.txt") == "1:here"
     assert await use("open", "../sub/a.txt") == "1:here"
     assert tools.standing(None).cwd == f"{box.workspace}/sub"
@@ -139,7 +139,7 @@ async def test_paths_are_relative_to_the_shell_s_working_directory(
 async def test_a_name_cannot_garble_the_prompt(box: Box, use: Use, tools: Tools) -> None:
     name = "x]\n[99 steps left] \x1b[2J" + "y" * 150
     await write(box, f"{name}/{name}", "1\n")
-    await tools.shell.exec("cd x*", timeout=30)
+    await tools.shell.exec("cd x*", timeout=60)
     await use("open", name)
     standing = tools.standing(1)
     for shown in (standing.cwd, standing.open_file):
@@ -211,7 +211,7 @@ async def test_an_edit_keeps_the_file_s_permissions(box: Box, use: Use) -> None:
     await write(box, "run.sh", "echo 1\n", mode=0o755)
     await use("open", "run.sh")
     await use("edit", "1:1", body=("echo 2",))
-    assert (await box.exec("./run.sh", timeout=30)).text == "2\n"
+    assert (await box.exec("./run.sh", timeout=60)).text == "2\n"
 
 
 async def test_read_only_files_refuse(box: Box, use: Use) -> None:
@@ -307,7 +307,7 @@ async def test_find_file_matches_names(box: Box, use: Use) -> None:
     assert await use("find_file", "*.py") == three
     assert "1 files" in await use("find_file", "a.py", "s")
     assert "No file" in await use("find_file", "-delete")
-    assert (await box.exec(["test", "-f", "a.pyc"], timeout=30)).ok
+    assert (await box.exec(["test", "-f", "a.pyc"], timeout=60)).ok
 
 
 async def test_over_100_hits_ask_to_be_narrowed(box: Box, use: Use) -> None:
