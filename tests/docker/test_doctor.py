@@ -10,7 +10,8 @@ import pytest
 from air.cli.main import main
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker import container_spec, engine
+from air.sandbox.docker import container_spec
+from air.sandbox.docker.engine import boxes, client, remove
 from tests.docker.engine import Engine
 
 pytestmark = pytest.mark.docker
@@ -28,9 +29,9 @@ def expired(engine: Engine) -> Iterator[str]:
     """A container of ours that never started and is past its time, where no other test collects."""
     arguments = container_spec.container(BoxSpec(), "air-doctor-expired", "doctor")
     arguments["labels"][ownership.EXPIRES_LABEL] = "1"
-    engine.client().create_container(**arguments)
+    client().create_container(**arguments)
     yield "air-doctor-expired"
-    engine.remove("air-doctor-expired")
+    remove("air-doctor-expired")
 
 
 def test_a_machine_on_which_boxes_work(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,7 +47,7 @@ def test_a_machine_on_which_boxes_work(capsys: pytest.CaptureFixture[str]) -> No
     assert found["one box"]["state"] in ("ok", "warn")
     assert "a command in" in found["one box"]["seen"]
     assert {"networks", "volumes", "disk docker", "gpus"} <= set(found)
-    labels = [box["Labels"] for box in engine.boxes()]
+    labels = [box["Labels"] for box in boxes()]
     mine = [row for row in labels if row[ownership.OWNER_LABEL] == ownership.owner()]
     assert not [row for row in mine if row[ownership.RUN_LABEL] == "doctor"]
 
@@ -62,11 +63,11 @@ def test_what_is_left_behind_is_named_with_what_removes_it(
 
 def test_a_volume_of_a_dead_owner_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     host = ownership.owner().rsplit(":", 2)[0]
-    client, name = engine.client(), "air-doctor-volume"
-    client.create_volume(name, labels={ownership.OWNER_LABEL: f"{host}:{2**22 + 1}:1"})
+    machine, name = client(), "air-doctor-volume"
+    machine.create_volume(name, labels={ownership.OWNER_LABEL: f"{host}:{2**22 + 1}:1"})
     try:
         finding = _doctor(capsys)["volumes"]
         assert finding["state"] == "warn"
         assert name in finding["remedy"].split()
     finally:
-        client.remove_volume(name)
+        machine.remove_volume(name)
