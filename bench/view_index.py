@@ -51,10 +51,10 @@ def many_episodes(folder: Path, count: int) -> None:
     size = sum(path.stat().st_size for path in (folder / "trajectories").iterdir())
     print(f"{count} episodes, {size / 1e6:.0f} MB in {folder.name}/")
     index = RunIndex(folder)
-    said("first reading", once(index.refresh), "s")
-    said("refresh, nothing new", median(index.refresh), "s")
+    said("first reading", once(index.file.refresh), "s")
+    said("refresh, nothing new", median(index.file.refresh), "s")
     write(folder / "trajectories" / ("f" * 32 + ".jsonl"), rng, turns=4, output=600)
-    said("refresh, one episode more", once(index.refresh), "s")
+    said("refresh, one episode more", once(index.file.refresh), "s")
     for sort in SORTS:
         said(f"100 episodes by {sort}", median(lambda sort=sort: index.episodes(sort=sort)), "s")
     wanted = Filter(task="digits", errors=True, text="a", reward=(0.1, 2.0))
@@ -65,8 +65,8 @@ def many_episodes(folder: Path, count: int) -> None:
     )
     said("the last page", median(lambda: index.episodes(offset=count - 100)), "s")
     said("totals and by task", median(lambda: (index.totals(), index.by_task())), "s")
-    index.close()
-    said("opening again, refreshed", once(lambda: RunIndex(folder).refresh()), "s")
+    index.file.close()
+    said("opening again, refreshed", once(lambda: RunIndex(folder).file.refresh()), "s")
 
 
 def one_large(folder: Path, megabytes: int) -> None:
@@ -77,10 +77,10 @@ def one_large(folder: Path, megabytes: int) -> None:
     write(path, rng, turns=megabytes * 10, output=98_000)
     print(f"one trajectory of {path.stat().st_size / 1e6:.0f} MB, {megabytes * 10} turns")
     index = RunIndex(folder)
-    said("first reading", once(index.refresh), "s")
+    said("first reading", once(index.file.refresh), "s")
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(step(rng, megabytes * 10 + 1, 98_000)) + "\n")
-    said("refresh, one turn more", once(index.refresh), "s")
+    said("refresh, one turn more", once(index.file.refresh), "s")
     one = index.episodes()[0]
     count = index.items(one)
     starts = [rng.randrange(count) for _ in range(9)]

@@ -72,7 +72,7 @@ def show_run(
     out.print()
     out.print(Text(f"{len(episodes)} of {count} episodes. One of them:", "bright_black"))
     if episodes:
-        path = index.trajectories / f"{episodes[0].name}.jsonl"
+        path = index.file.trajectories / f"{episodes[0].name}.jsonl"
         out.print(Text(f"  air show {_quoted(path)}", "bright_black"), soft_wrap=True)
 
 

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
             "the folder holds several runs", where=str(args.run), remedy=f"name one: {names}"
         )
     index = RunIndex(runs[0].folder)
-    index.refresh()
+    index.file.refresh()
     filter_ = Filter(task=args.task)
     episodes = index.episodes(filter_, sort=args.sort, limit=args.episodes)
     export.write(runs[0], index, episodes, args.html)

@@ -68,13 +68,13 @@ def _run(args: argparse.Namespace) -> None:
     runs = discover([args.path])
     for run in runs:
         index = RunIndex(run.folder)
-        index.refresh()
+        index.file.refresh()
         conditions = Filter(task=args.task)
         episodes = index.episodes(
             conditions, sort=args.sort, limit=args.last if len(runs) == 1 else 3
         )
         terminal.show_run(terminal.console(), run, index, episodes, count=index.count(conditions))
-        index.close()
+        index.file.close()
 
 
 def _episode(args: argparse.Namespace) -> None:

@@ -96,12 +96,12 @@ def _refresh(index: RunIndex) -> None:
         if of > 400:
             place.progress(done / of, text=f"Reading {of} new or changed episodes: {done}")
 
-    index.refresh(progress)
+    index.file.refresh(progress)
     place.empty()
 
 
 @st.fragment(run_every=LIVE_SECONDS)
 def _watch(index: RunIndex) -> None:
     """Renders the app again whenever the run's files have new lines."""
-    if index.refresh():
+    if index.file.refresh():
         st.rerun()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from air.json_lines import load
@@ -29,13 +30,20 @@ from air.view.render.metric_series import TIMES
 __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
 
 
-class RunIndex(IndexFile):
-    """The index of one training run, which answers queries about its episodes. Call `refresh` first."""
+class RunIndex:
+    """The index of the training run in `folder`, which answers queries about its episodes.
+
+    Call `file.refresh` first. Raises what `IndexFile` raises.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.file = IndexFile(folder)
+        """The SQLite file in which this index is kept."""
 
     def count(self, conditions: Filter | None = None) -> int:
         """Returns the number of episodes that meet the filter `conditions`; None counts all episodes."""
         where, values = condition(conditions or Filter())
-        rows = self.ask(f"SELECT count(*) FROM {JOINED} WHERE {where}", values)
+        rows = self.file.ask(f"SELECT count(*) FROM {JOINED} WHERE {where}", values)
         return int(rows[0][0])
 
     def episodes(
@@ -48,7 +56,7 @@ class RunIndex(IndexFile):
     ) -> list[Episode]:
         """Returns `limit` episodes from position `offset` of the filtered list, sorted by `SORTS[sort]`."""
         where, values = condition(conditions or Filter())
-        rows = self.ask(
+        rows = self.file.ask(
             f"SELECT {COLUMNS} FROM {JOINED} WHERE {where} ORDER BY {SORTS[sort]}, f.name "
             "LIMIT ? OFFSET ?",
             [*values, limit, offset],
@@ -58,13 +66,13 @@ class RunIndex(IndexFile):
     def episode(self, name: str) -> Episode | None:
         """Returns the episode with the id `name` or the file name `name` (without suffix), or None."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE f.name = ? OR e.episode = ? LIMIT 1"
-        rows = self.ask(query, [name, name])
+        rows = self.file.ask(query, [name, name])
         return episode_of(rows[0]) if rows else None
 
     def group(self, step: int, number: int) -> list[Episode]:
         """Returns the episodes of a training step's group `number` that have a trajectory file, in order."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE m.step = ? AND m.grp = ? ORDER BY m.rowid"
-        return [episode_of(row) for row in self.ask(query, [step, number])]
+        return [episode_of(row) for row in self.file.ask(query, [step, number])]
 
     def groups(self) -> list[dict[str, Any]]:
         """Returns the lines of the run's `groups.jsonl` as dicts, oldest first."""
@@ -77,7 +85,7 @@ class RunIndex(IndexFile):
     def tasks(self) -> list[str]:
         """Returns the ids of the tasks that the run's episodes played, sorted."""
         query = "SELECT DISTINCT task FROM episodes WHERE task IS NOT NULL ORDER BY task"
-        return [row[0] for row in self.ask(query)]
+        return [row[0] for row in self.file.ask(query)]
 
     def totals(self) -> dict[str, Any]:
         """Returns numbers about all episodes together.
@@ -92,7 +100,7 @@ class RunIndex(IndexFile):
             f"sum(how = 'unfinished') AS unfinished, avg(reward) AS reward, {sums}, "
             "min(started) AS started, max(ended) AS ended FROM episodes"
         )
-        return dict(self.ask(query)[0])
+        return dict(self.file.ask(query)[0])
 
     def by_task(self) -> list[dict[str, Any]]:
         """Returns each task's metric, baseline, number of episodes, and results.
@@ -105,16 +113,16 @@ class RunIndex(IndexFile):
             "CASE max(direction) WHEN 'lower' THEN min(best) ELSE max(best) END AS best "
             "FROM episodes WHERE task IS NOT NULL GROUP BY task ORDER BY task"
         )
-        return [dict(row) for row in self.ask(query)]
+        return [dict(row) for row in self.file.ask(query)]
 
     def problems(self) -> list[tuple[str, int]]:
         """Returns pairs (file name without suffix, number of unreadable lines) for files with such lines."""
-        rows = self.ask("SELECT name, problems FROM files WHERE problems > 0 ORDER BY name")
+        rows = self.file.ask("SELECT name, problems FROM files WHERE problems > 0 ORDER BY name")
         return [(row[0], row[1]) for row in rows]
 
     def items(self, episode: Episode) -> int:
         """Returns the number of items of an episode; an item is a turn with its validates (gradings)."""
-        rows = self.ask("SELECT max(item) FROM lines WHERE file = ?", [episode.file])
+        rows = self.file.ask("SELECT max(item) FROM lines WHERE file = ?", [episode.file])
         return 0 if rows[0][0] is None else int(rows[0][0]) + 1
 
     def curve(self, episode: Episode) -> list[Place]:
@@ -138,7 +146,7 @@ class RunIndex(IndexFile):
         which = {"validate": "kind = 'validate'", "error": "bad = 1"}[what]
         compare, pick = ("<", "max") if back else (">", "min")
         query = f"SELECT {pick}(item) FROM lines WHERE file = ? AND item {compare} ? AND {which}"
-        number = self.ask(query, [episode.file, item])[0][0]
+        number = self.file.ask(query, [episode.file, item])[0][0]
         return None if number is None or number < 0 else int(number)
 
     def load(self, episode: Episode, places: Sequence[Place]) -> list[dict[str, Any]]:
@@ -146,14 +154,14 @@ class RunIndex(IndexFile):
 
         Raises ConfigError if the file has changed since it was indexed.
         """
-        path = self.trajectories / f"{episode.name}.jsonl"
+        path = self.file.trajectories / f"{episode.name}.jsonl"
         with translated(path):
             return load(path, ((place.offset, place.length) for place in places))
 
     def _log(self, kind: str) -> list[dict[str, Any]]:
-        rows = self.ask("SELECT data FROM log WHERE kind = ? ORDER BY seq", [kind])
+        rows = self.file.ask("SELECT data FROM log WHERE kind = ? ORDER BY seq", [kind])
         return [json.loads(row[0]) for row in rows]
 
     def _places(self, where: str, values: Sequence[Any]) -> list[Place]:
         query = f"SELECT {', '.join(PLACES)} FROM lines WHERE {where} ORDER BY seq"
-        return [Place(*row) for row in self.ask(query, values)]
+        return [Place(*row) for row in self.file.ask(query, values)]

@@ -61,8 +61,8 @@ def names(index: RunIndex, wanted: Filter | None = None, sort: str = "oldest") -
 
 def test_episodes_are_found_filtered_and_sorted(folder: Path) -> None:
     index = RunIndex(folder)
-    assert index.refresh()
-    assert not index.refresh()
+    assert index.file.refresh()
+    assert not index.file.refresh()
     assert set(names(index)) == {"e0", "e1", "e2", "live"}
     assert names(index, sort="reward, best first")[:2] == ["e1", "e0"]
     assert names(index, sort="longest")[0] == "e0"
@@ -110,7 +110,7 @@ def test_a_turn_and_its_validates_are_one_item_and_jumps_find_them(folder: Path)
                 recorder.write("validate", turn=turn, score=0.1 * turn, delta=0.1)
         recorder.write("validate", turn=5, score=0.5, automatic=True)
     index = RunIndex(folder)
-    index.refresh()
+    index.file.refresh()
     one = index.episode("long")
     assert one is not None
     assert index.items(one) == 5
@@ -125,7 +125,7 @@ def test_a_turn_and_its_validates_are_one_item_and_jumps_find_them(folder: Path)
 
 def test_only_what_was_appended_is_read(folder: Path) -> None:
     index = RunIndex(folder)
-    index.refresh()
+    index.file.refresh()
     path = folder / "trajectories" / "live.jsonl"
     mark = IndexFile(folder).marks()["live"]
     with path.open("a") as file:
@@ -133,13 +133,13 @@ def test_only_what_was_appended_is_read(folder: Path) -> None:
     tail = Tail(path, mark)
     assert [line.offset for line in tail] == [mark.offset]
     assert not tail.anew
-    assert index.refresh()
+    assert index.file.refresh()
     one = index.episode("live")
     assert one is not None
     assert (one.facts.turns, one.problems) == (2, 0)
     with path.open("a") as file:
         file.write('pe": "end", "ok": true, "reward": 1.5}\n')
-    assert index.refresh()
+    assert index.file.refresh()
     one = index.episode("live")
     assert one is not None
     assert (one.facts.how, one.facts.reward) == ("well", 1.5)
@@ -147,13 +147,13 @@ def test_only_what_was_appended_is_read(folder: Path) -> None:
 
 def test_a_file_that_was_written_anew_is_read_anew(folder: Path) -> None:
     index = RunIndex(folder)
-    index.refresh()
+    index.file.refresh()
     path = folder / "trajectories" / "e0.jsonl"
     with path.open("w") as file:
         file.write('{"v": 1, "type": "start", "task": "c"}\n')
         file.write('{"v": 1, "type": "end", "ok": true, "reward": 9}\n' + " " * 2000 + "\n")
     (folder / "trajectories" / "e1.jsonl").unlink()
-    assert index.refresh()
+    assert index.file.refresh()
     one = index.episode("e0")
     assert one is not None
     assert (one.facts.task, one.facts.reward, one.facts.turns, one.problems) == ("c", 9.0, 0, 1)
@@ -162,13 +162,13 @@ def test_a_file_that_was_written_anew_is_read_anew(folder: Path) -> None:
 
 def test_two_readers_and_a_new_one_agree(folder: Path) -> None:
     first, second = RunIndex(folder), RunIndex(folder)
-    first.refresh()
+    first.file.refresh()
     with Recorder(folder / "trajectories", "new") as recorder:
         start(recorder, "new", "a")
-    assert second.refresh()
-    assert first.refresh() is False  # the other one has read it
+    assert second.file.refresh()
+    assert first.file.refresh() is False  # the other one has read it
     assert names(first) == names(second)
-    first.close()
+    first.file.close()
     assert names(second) == names(RunIndex(folder))
 
 
@@ -190,7 +190,7 @@ def test_whatever_lies_there_hides_no_other_episode(content: bytes, folder: Path
     (folder / "trajectories" / "bad.jsonl").write_bytes(content)
     (folder / "groups.jsonl").write_bytes(content)
     index = RunIndex(folder)
-    index.refresh()
+    index.file.refresh()
     assert {"e0", "e1", "e2", "live", "bad"} == set(names(index))
     bad = index.episode("bad")
     assert bad is not None
@@ -200,14 +200,14 @@ def test_whatever_lies_there_hides_no_other_episode(content: bytes, folder: Path
 
 def test_a_broken_index_is_made_anew(folder: Path) -> None:
     index = RunIndex(folder)
-    index.refresh()
-    index.close()
+    index.file.refresh()
+    index.file.close()
     file = file_of(folder.resolve())
     for beside in file.parent.iterdir():
         beside.unlink()
     file.write_bytes(b"this is no database, but it is long enough to be looked at" * 100)
     index = RunIndex(folder)
-    index.refresh()
+    index.file.refresh()
     assert index.count() == 4
 
 
@@ -215,7 +215,7 @@ def test_what_cannot_be_used_is_one_line(folder: Path, monkeypatch: pytest.Monke
     with pytest.raises(MissingError, match="no such run"):
         IndexFile(folder / "nowhere")
     index = RunIndex(folder)
-    index.refresh()
+    index.file.refresh()
     one = index.episode("e0")
     assert one is not None
     places = index.places(one, 0, 1)
@@ -254,8 +254,8 @@ def test_one_bad_file_hides_no_other(folder: Path) -> None:
     with (folder / "groups.jsonl").open("a") as file:
         file.write("".join(json.dumps(line) + "\n" for line in odd))
     index = RunIndex(folder)
-    assert index.refresh()
-    assert not index.refresh()
+    assert index.file.refresh()
+    assert not index.file.refresh()
     assert set(names(index)) == {"e0", "e1", "e2", "live"}
 
 
@@ -263,8 +263,8 @@ def test_a_file_that_cannot_be_read_is_an_episode_with_a_problem(folder: Path) -
     # Reading /proc/self/mem fails at its first byte, for root too.
     (folder / "trajectories" / "bad.jsonl").symlink_to("/proc/self/mem")
     index = RunIndex(folder)
-    assert index.refresh()
-    assert not index.refresh()
+    assert index.file.refresh()
+    assert not index.file.refresh()
     one = index.episode("bad")
     assert one is not None
     assert one.problems == 1
@@ -272,7 +272,7 @@ def test_a_file_that_cannot_be_read_is_an_episode_with_a_problem(folder: Path) -
     (folder / "trajectories" / "bad.jsonl").unlink()
     with Recorder(folder / "trajectories", "bad") as recorder:
         start(recorder, "bad", "a")
-    assert index.refresh()
+    assert index.file.refresh()
     one = index.episode("bad")
     assert one is not None
     assert (one.problems, one.facts.task) == (0, "a")

@@ -80,7 +80,7 @@ class Elements(HTMLParser):
 
 def exported(folder: Path) -> str:
     index = RunIndex(folder)
-    index.refresh()
+    index.file.refresh()
     return "".join(export.page(Run("hostile", folder), index, index.episodes()))
 
 
@@ -98,7 +98,7 @@ def test_an_exported_page_has_no_element_of_an_agent(folder: Path) -> None:
 
 def test_a_step_shows_everything_as_text(folder: Path) -> None:
     index = RunIndex(folder)
-    index.refresh()
+    index.file.refresh()
     one = index.episodes()[0]
     places = index.places(one, 0, 9)
     found = items(places, index.load(one, places))

@@ -26,7 +26,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
         other = _chosen(others)
 
     second = url_state.index_of(str(other.folder))
-    second.refresh()
+    second.file.refresh()
     pair = {run.name: index, other.name: second}
     metrics = {name: one.metrics() for name, one in pair.items()}
     both = metric_series.names([row for rows in metrics.values() for row in rows])

@@ -24,7 +24,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     rows, curves = [], {}
     for one in runs:
         log = url_state.index_of(str(one.folder))
-        log.refresh_logs()
+        log.file.refresh_logs()
         metrics = log.metrics()
         rows.append(_row(one, metrics))
         if points := metric_series.series(metrics, "reward"):
