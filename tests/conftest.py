@@ -6,18 +6,20 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.fork_server import FOLDER_ENV
+from tests.fork_server import FOLDER_ENV, RUN_ENV, of_this_run
 from tests.processes import grace_seconds as grace_seconds
 from tests.processes import nothing_left_running as nothing_left_running
 
@@ -45,6 +47,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fast", action="store_true", help="leave out what needs an engine, a browser or minutes"
     )
+    parser.addoption(
+        "--forked-workers",
+        action="store_true",
+        help="let the fork server start pytest-xdist's workers, so that they import nothing heavy",
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -68,17 +75,26 @@ def pytest_configure(config: pytest.Config) -> None:
         _be_a_machine_of_its_own(worker)
     else:
         folder = tempfile.TemporaryDirectory(prefix="air-test-fork-")
-        os.environ[FOLDER_ENV] = folder.name
+        os.environ |= {FOLDER_ENV: folder.name, RUN_ENV: str(os.getpid())}
         config.add_cleanup(folder.cleanup)
     if hasattr(config.option, "fold_skipped"):
         config.option.fold_skipped = False
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """With `--forked-workers`, pytest-xdist starts a small program that asks the fork server for a worker."""
+    if config.getoption("--forked-workers"):
+        program = of_this_run().program("python")
+        for spec in specs:
+            spec.python = shlex.join(program)
 
 
 def _be_a_machine_of_its_own(worker: str) -> None:
     """Gives this worker a host name of its own, as root can. Boxes say by it which machine their owner is on:
     so no other worker collects what this one leaves behind on purpose. The name is a loopback address, since
     programs such as torchrun wait for ever if the machine's own name leads nowhere."""
-    run, number = os.getppid(), int(worker.removeprefix("gw"))
+    run, number = int(os.environ[RUN_ENV]), int(worker.removeprefix("gw"))
     libc = ctypes.CDLL(None, use_errno=True)
     if os.geteuid() == 0 and libc.unshare(_NEW_HOST_NAME) == 0:
         socket.sethostname(f"127.{run >> 8 & 255}.{run & 255}.{number + 2}")

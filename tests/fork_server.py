@@ -3,11 +3,12 @@
 A command of its own process imports for about seven seconds before it does anything. The server imports
 once; each command then starts in milliseconds, with its own folder, environment, streams and host name.
 All workers of a test run use one server. It starts with the first command and ends with the test run.
+With `--forked-workers`, pytest-xdist's workers are such commands too.
 
     server = ForkServer(folder)
     done = server.run(["rl", "@", "run.toml"], cwd=folder, env=dict(os.environ), seconds=300)
 
-Shell scripts ask the same server: see `tests/docs/command.py`.
+Shell scripts ask the same server: see `tests/command.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -29,12 +31,15 @@ import sys
 import tempfile
 import termios
 import time
+import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO
 
 FOLDER_ENV = "AIR_TEST_FORK_SERVER"
+RUN_ENV = "AIR_TEST_RUN"
+"""Names the process of the test run: pytest's own or, with pytest-xdist, the workers' controller."""
 START_SECONDS = 300.0
 IMPORTED = (
     "air.cli.runs.rl",
@@ -112,6 +117,12 @@ class ForkServer:
             self._connect(link)
         return self._address
 
+    def program(self, *argv: str) -> list[str]:
+        """A command line whose process asks the server for a command, hands it its streams and passes signals
+        on. Its process id is not the command's."""
+        here = Path(__file__).with_name("command.py")
+        return [sys.executable, "-IS", str(here), str(self.start()), *argv]
+
     def _connect(self, link: socket.socket) -> None:
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -128,12 +139,11 @@ class ForkServer:
                 time.sleep(0.05)
 
     def _launch(self) -> None:
-        """Starts the server, which ends with the test run: with the parent of pytest-xdist's workers."""
-        run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+        """Starts the server, which ends with the test run."""
         root = str(Path(__file__).parents[1])
         os.posix_spawn(
             sys.executable,
-            [sys.executable, "-m", "tests.fork_server", str(self._address), str(run)],
+            [sys.executable, "-m", "tests.fork_server", str(self._address), os.environ[RUN_ENV]],
             os.environ | {"PYTHONPATH": root},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -226,6 +236,8 @@ def serve(address: str, run: int) -> None:
         while True:
             ready, _, _ = select.select([door, alive], [], [])
             if alive in ready:
+                # A run that was killed could not remove its folder.
+                shutil.rmtree(Path(address).parent, ignore_errors=True)
                 return
             if door in ready:
                 link, _ = door.accept()
@@ -235,7 +247,8 @@ def serve(address: str, run: int) -> None:
 
 
 def _watch(link: socket.socket) -> None:
-    """The parent of one command: forks it, waits, and tells its exit code."""
+    """The parent of one command: forks it, waits, and tells its exit code. Kills it and its process group if
+    whoever asked for it ends first."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _take_host_name(link)
     head, files, _, _ = socket.recv_fds(link, 8, 3)
@@ -248,7 +261,13 @@ def _watch(link: socket.socket) -> None:
         os.setsid()
         link.close()
         _play(request, *files)
+    for file in files:
+        os.close(file)
+    ended = os.pidfd_open(pid)
     link.sendall(pid.to_bytes(8, "big"))
+    if ended not in select.select([ended, link], [], [])[0]:
+        os.killpg(pid, signal.SIGKILL)
+        os._exit(0)
     _, status = os.waitpid(pid, 0)
     link.sendall(os.waitstatus_to_exitcode(status).to_bytes(8, "big", signed=True))
     os._exit(0)
@@ -269,6 +288,7 @@ def _play(request: dict[str, object], out: int, err: int, given: int | None = No
     given = os.open(os.devnull, os.O_RDONLY) if given is None else given
     for source, target in ((given, 0), (out, 1), (err, 2)):
         os.dup2(source, target)
+        os.close(source)
     if os.isatty(0):
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -308,10 +328,14 @@ def _run_file(path: str) -> None:
 
 
 def _program(argv: list[str]) -> Callable[[], object]:
-    """The program that a command line names: ours, another package's, `python -c TEXT` or `python FILE`."""
+    """The program that a command line names: ours, another package's, `python -c TEXT` or `python FILE`.
+    pytest-xdist's workers are started as `python -u -c TEXT`."""
+    if argv[:2] == ["python", "-u"]:
+        argv = ["python", *argv[2:]]
     if argv[:2] == ["python", "-c"]:
         sys.argv = ["-c", *argv[3:]]
-        return partial(exec, argv[2], {"__name__": "__main__"})
+        main_module = sys.modules["__main__"] = types.ModuleType("__main__")
+        return partial(exec, argv[2], main_module.__dict__)
     if argv[0] == "python":
         sys.argv = argv[1:]
         return partial(_run_file, argv[1])

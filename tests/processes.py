@@ -62,17 +62,23 @@ def _children() -> set[int]:
 def _left_over(before: set[int]) -> dict[int, str]:
     """The command lines, by pid, of the children that run and did not exist `before`."""
     commands = {}
+    own = _command("self")
     for pid in _children() - before:
         with suppress(FileNotFoundError, ProcessLookupError):  # another thread has waited for it
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
             if state not in "ZX":
-                commands[pid] = " ".join(words).strip()
+                commands[pid] = _command(pid)
     return {
         pid: command
         for pid, command in commands.items()
-        if not any(part in command for part in LASTING)
+        # A worker that was forked from the fork server, and its own forks, have the server's command line.
+        if command == own or not any(part in command for part in LASTING)
     }
+
+
+def _command(pid: int | str) -> str:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    return " ".join(words).strip()
 
 
 def _end(pid: int) -> None:

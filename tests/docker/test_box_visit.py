@@ -15,6 +15,7 @@ import pytest
 from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxSpec
 from air.sandbox.docker import container_spec, engine
+from tests.fork_server import of_this_run
 from tests.processes import running
 
 pytestmark = pytest.mark.docker
@@ -30,7 +31,7 @@ async def box() -> AsyncIterator[Box]:
 def _start(
     *args: str, stdin: int | None = None
 ) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
-    argv = [sys.executable, "-m", "air.cli.main", "box", "exec", *args]
+    argv = of_this_run().program("air", "box", "exec", *args)
     return running(*argv, stdin=stdin, stdout=PIPE, stderr=PIPE)
 
 

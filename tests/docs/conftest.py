@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,11 +87,10 @@ def place(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for PATH, with `air`, `rl` and `sft` that start quickly."""
-    address = fork_server.of_this_run().start()
     folder = tmp_path_factory.mktemp("programs")
-    ask = Path(__file__).with_name("command.py")
     for name in ("air", "rl", "sft"):
         file = folder / name
-        file.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {ask} {address} {name} "$@"\n')
+        program = shlex.join(fork_server.of_this_run().program(name))
+        file.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
         file.chmod(0o755)
     return folder

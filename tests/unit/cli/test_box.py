@@ -18,6 +18,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.ops import command_log
 from air.sandbox.ops.command_log import Events
+from tests.fork_server import of_this_run
 from tests.processes import running
 
 SPEC = BoxSpec(provider="process")
@@ -46,7 +47,7 @@ def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def _box(*args: str) -> tuple[int, str, str]:
     """`air box ARGS` as a process: exit code, standard output, standard error."""
-    argv = [sys.executable, "-m", "air.cli.main", "box", *args]
+    argv = of_this_run().program("air", "box", *args)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=pipe)
     out, err = await asyncio.wait_for(process.communicate(), 120)
@@ -135,7 +136,7 @@ async def _held() -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
 
 
 async def test_following_a_box_to_its_end() -> None:
-    argv = [sys.executable, "-m", "air.cli.main", "box", "logs", "-f"]
+    argv = of_this_run().program("air", "box", "logs", "-f")
     async with (
         _held() as (holder, name),
         running(*argv, name, stdout=asyncio.subprocess.PIPE) as follower,
