@@ -32,6 +32,16 @@ TOP_LEVEL = "(top level)"
 """The text that an error message contains instead of a key, if the error concerns the whole config."""
 
 
+def toml_or_text(text: str) -> Any:
+    """Returns the value of a flag: None for `None`, a TOML value, or `text` itself if it is no TOML value."""
+    if text == "None":
+        return None
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Returns the contents of a TOML file, or of a JSON file if its name ends in `.json`, as a dict.
     Raises MissingError if the file does not exist. Raises ConfigError if it cannot be read, is not valid TOML

@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from air.errors import MissingError
+from air.errors import MissingError, UsageError, boundary
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -38,10 +38,12 @@ def cache() -> Path:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Context manager: while the `with` block runs, no other process can lock the file `path`.
-    Waits until the file is free. Creates the file and its folder if necessary. Yields no value."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    Waits until the file is free. Creates the file and its folder if necessary. Yields no value. Raises
+    UsageError if the file cannot be locked."""
+    with ExitStack() as stack:
+        with boundary(UsageError, f"cannot lock {path}", OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fcntl.flock(stack.enter_context(path.open("a")), fcntl.LOCK_EX)
         yield
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,14 +56,13 @@ def _gpus(text: str) -> Wanted:
 
 
 def key_value(text: str, flag: str) -> tuple[str, Any]:
-    """Splits `KEY=VALUE`; the value is parsed as TOML, or is a string if it is not valid TOML.
+    """Splits `KEY=VALUE`, and reads the value with `air.config.toml_or_text`.
 
     Raises ConfigError, naming `flag`, if there is no `=`.
     """
+    from air.config import toml_or_text
+
     name, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"{text!r} is not KEY=VALUE", where=flag)
-    try:
-        return name, tomllib.loads(f"x = {value}")["x"]
-    except tomllib.TOMLDecodeError:
-        return name, value
+    return name, toml_or_text(value)

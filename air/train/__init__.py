@@ -67,7 +67,6 @@ def run(config: RunConfig, *, quiet: bool = False) -> Outcome:
 
     console = Console(quiet=quiet)
     with Progress(config.max_steps, title=f"run {config.run.name}", console=console) as progress:
-        sources = config.orchestrator.train.source
-        if any(getattr(source.env, "provider", "") == "process" for source in sources):
+        if config.uses_process_boxes:
             progress.say(f"{NOT_ISOLATED}.")
         return asyncio.run(EmbeddedRun(config.named(), progress).run())

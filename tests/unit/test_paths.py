@@ -2,7 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from air.paths import write_whole
+import pytest
+
+from air.errors import UsageError
+from air.paths import locked, write_whole
 
 
 def test_a_file_that_is_replaced_is_as_readable_as_others(tmp_path: Path) -> None:
@@ -12,3 +15,12 @@ def test_a_file_that_is_replaced_is_as_readable_as_others(tmp_path: Path) -> Non
     (file,) = (tmp_path / "folder").iterdir()
     assert file.read_bytes() == b"2"
     assert file.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_folder_that_cannot_hold_a_lock_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(UsageError, match="cannot lock"),
+        locked(tmp_path / "file" / "images.lock"),
+    ):
+        pass

@@ -104,7 +104,7 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
         _say(["engine embedded", *plan.lines()])
         print(overrides.dump(config))
         return 0
-    if any(getattr(s.env, "provider", "") == "process" for s in config.orchestrator.train.source):
+    if config.uses_process_boxes:
         print(f"{NOT_ISOLATED}.", flush=True)
     return train(config)
 

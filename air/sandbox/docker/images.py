@@ -7,20 +7,18 @@ does not keep them. All functions may raise MissingError (no container engine) o
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import os
 import re
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from air import paths
-from air.errors import BoxStartError, InfrastructureError, MissingError, UsageError, boundary
+from air.errors import BoxStartError, InfrastructureError, MissingError, UsageError
 from air.sandbox.docker import base_image
 from air.sandbox.docker.base_image import Say
 
@@ -91,7 +89,7 @@ def ensure(name: str, *, say: Say = print) -> str:
     """Builds the image `name` unless it is up to date, and returns its id. Concurrent calls build once."""
     if (image := look(name)).current:
         return image.id
-    with _locked():
+    with paths.locked(_lock()):
         if (image := look(name)).current:
             return image.id
         return _build(name, base=None, ca_bundle=trusted(), say=say)
@@ -105,7 +103,7 @@ def build(
     `base` replaces the Dockerfile's base image. `ca_bundle` is a PEM file of the certificate authorities that
     the build trusts, by default that of `trusted()`.
     """
-    with _locked():
+    with paths.locked(_lock()):
         return _build(name, base=base, ca_bundle=ca_bundle or trusted(), say=say)
 
 
@@ -198,13 +196,6 @@ def _folder(name: str) -> Path:
     return folder
 
 
-@contextmanager
-def _locked() -> Iterator[None]:
-    """Context manager: lets one image build run at a time, because a build removes dangling images."""
-    folder = paths.cache() / "locks"
-    with boundary(BoxStartError, "locking image builds", OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "images.lock").open("w")
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _lock() -> Path:
+    """Returns the file that each build locks: only one may run, because it removes dangling images."""
+    return paths.cache() / "locks" / "images.lock"

@@ -6,6 +6,7 @@ cgroup v2 are delegated to the user; the number of files in a folder; and the ba
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,12 @@ _READ_ONLY = "ro,nosuid,nodev,noexec,size=4k,notmpcopyup"
 @cache
 def answers(engine: APIClient) -> bool:
     """Whether the container engine behind this connection is Podman. The first call asks it and blocks."""
-    parts = engine.version().get("Components") or []
+    return is_podman(engine.version())
+
+
+def is_podman(version: Mapping[str, Any]) -> bool:
+    """Whether the container engine with this answer to `version` is Podman."""
+    parts = version.get("Components") or []
     return any("podman" in str(part.get("Name")).lower() for part in parts)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from docker.types import Mount
 
+from air.errors import InfrastructureError, MissingError
 from air.sandbox.docker import engine, helper
 from air.sandbox.docker.container_spec import Python
 from air.sandbox.docker.engine_errors import lacks_python
@@ -115,6 +116,6 @@ def _mount(volume: str, base: str, *, read_only: bool) -> Mount:
 async def _digest(image: str) -> str:
     """Returns the container engine's id of an image, or "" if there is none or the request fails."""
     try:
-        return str((await engine.in_thread(lambda: engine.client().inspect_image(image)))["Id"])
-    except engine.FOREIGN:
+        return await engine.image_id(image)
+    except (MissingError, InfrastructureError):
         return ""

@@ -23,7 +23,7 @@ from air.errors import AirError, BoxStartError, MissingError
 from air.sandbox import open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker import images
+from air.sandbox.docker import images, podman
 from air.sandbox.ops import listing, orphans
 from air.sandbox.pool import file_locks
 
@@ -84,7 +84,7 @@ def examine() -> Iterator[Finding]:
 
 def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding:
     """Checks whether the container engine, by its answers to `info` and `version`, can limit boxes."""
-    name = "Podman" if "podman" in str(version.get("Components", "")).lower() else "Docker"
+    name = "Podman" if podman.is_podman(version) else "Docker"
     driver, cgroups = info.get("Driver", "?"), info.get("CgroupVersion", "?")
     rootless = ", rootless" if _rootless(info) else ""
     seen = f"{name} {version.get('Version', '?')}, {driver}, cgroup v{cgroups}{rootless}"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 import json
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_config import ConfigFileError
 
 from air import paths
-from air.config import first_bad_key, read_toml
+from air.config import first_bad_key, read_toml, toml_or_text
 from air.errors import ConfigError
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
@@ -192,7 +191,7 @@ def _read_flag(
     if not kinds:
         if clears and not values:
             return path, False
-        read = [_value(text) for text in values]
+        read = [toml_or_text(text) for text in values]
         return path, True if not read else read[0] if len(read) == 1 else read
     local = "--" + ("no-" if clears else "") + ".".join(name.split(".")[start:])
     raw = _by_schema([local, *values], within, flag)
@@ -206,7 +205,7 @@ def _typed(raw: Any) -> Any:
     """Parses a text, or each text of a list, as a TOML value. A text that is not valid TOML stays a text."""
     if isinstance(raw, list):
         return [_typed(one) for one in raw]
-    return _value(raw) if isinstance(raw, str) else raw
+    return toml_or_text(raw) if isinstance(raw, str) else raw
 
 
 def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
@@ -289,15 +288,6 @@ def _position(here: list[Any], part: str, flag: str) -> int:
             remedy="positions count from 0",
         )
     return int(part)
-
-
-def _value(text: str) -> Any:
-    if text == "None":
-        return None
-    try:
-        return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def _explain(error: ValidationError, sources: Sources) -> ConfigError:

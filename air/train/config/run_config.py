@@ -238,6 +238,12 @@ class RunConfig(BaseConfig):
         return ESTIMATORS[self.orchestrator.algo.type]
 
     @property
+    def uses_process_boxes(self) -> bool:
+        """Whether episodes run in process boxes, which isolate less than containers."""
+        envs = (source.env for source in self.orchestrator.train.source)
+        return any(getattr(env, "provider", "") == "process" for env in envs)
+
+    @property
     def folder(self) -> Path:
         """The path of the run's folder, `output_dir / run.name`; `run.name` must be set (see `named`)."""
         assert self.run.name is not None
