@@ -28,7 +28,7 @@ from air.sandbox.wire.guest_box import MOST_FILES, base_env
 BOUND = f"{{ ulimit -Sn {MOST_FILES} && ulimit -Hn {MOST_FILES}; ulimit -Sc 0; ulimit -Hc 0; }} 2>/dev/null"
 """Shell code that sets the limits of `guest_box.BOUNDS`; soft limits first, since they may not exceed hard
 ones."""
-_MARK = "AIR_VISIT"
+_MARK = "AIR_ATTACH"
 _BECOME = f'{BOUND}; {{ echo 1000 >/proc/self/oom_score_adj; }} 2>/dev/null; exec "$@"'
 _END = (
     f"{BOUND}; "

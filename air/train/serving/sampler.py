@@ -305,27 +305,3 @@ def _cut(scaled: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     outside |= (probs.cumsum(-1) - probs >= top_p[:, None]) & (top_p[:, None] < 1)
     outside[:, 0] = False
     return scaled.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)
-
-
-def generate(
-    policy: Policy,
-    prompts: Sequence[Sequence[int]],
-    params: SamplingParams | Sequence[SamplingParams],
-    *,
-    max_batch: int = 32,
-    max_model_len: int | None = None,
-) -> list[Completion]:
-    """Samples one reply to each prompt (token ids), and returns the replies in the order of the prompts.
-    At most `max_batch` replies are sampled at the same time. A prompt and its reply have at most
-    `max_model_len` tokens (None: the model's limit). Raises ValueError if a prompt is empty or too long."""
-    each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
-    rows = [Row(list(p), q) for p, q in zip(prompts, each, strict=True)]
-    limit = max_model_len or policy.max_length
-    sampler = Sampler(policy, max_batch=max_batch, max_model_len=limit)
-    waiting = list(rows)
-    while waiting or sampler.rows:
-        joining, waiting = waiting[: sampler.room], waiting[sampler.room :]
-        if joining:
-            sampler.add(joining)
-        sampler.step()
-    return [row.completion() for row in rows]

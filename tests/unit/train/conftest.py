@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from air.train.config.model_options import (
 from air.train.model import policy
 from air.train.model.policy import Policy
 from air.train.model.sft import train_sft
+from air.train.serving.sampler import Completion, Row, Sampler, SamplingParams
 
 
 def conversation(number: int) -> list[dict[str, Any]]:
@@ -32,6 +33,18 @@ def conversation(number: int) -> list[dict[str, Any]]:
         {"role": "user", "content": f"score {draw.random():.2f}"},
         {"role": "assistant", "content": "validate"},
     ]
+
+
+def generate(
+    policy: Policy, prompts: Sequence[list[int]], params: Sequence[SamplingParams]
+) -> list[Completion]:
+    """Samples one reply to each prompt, all at once."""
+    rows = [Row(prompt, one) for prompt, one in zip(prompts, params, strict=True)]
+    sampler = Sampler(policy, max_batch=len(rows), max_model_len=policy.max_length)
+    sampler.add(rows)
+    while sampler.rows:
+        sampler.step()
+    return [row.completion() for row in rows]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,9 +12,9 @@ from air.train.config.model_options import AdamWConfig, SFTConfig, SFTDataConfig
 from air.train.model import policy
 from air.train.model.policy import Policy
 from air.train.model.sft import Example, evaluate, read_examples, tokenize, train_sft
-from air.train.serving.sampler import SamplingParams, generate
+from air.train.serving.sampler import SamplingParams
 
-from .conftest import conversation
+from .conftest import conversation, generate
 
 
 def test_exactly_what_would_be_sampled_is_trained(small: Policy) -> None:
@@ -52,7 +52,7 @@ def test_the_policy_learns(
     assert warm_metrics[0]["lr"] < warm_metrics[10]["lr"] > warm_metrics[-1]["lr"]
     prompt = renderer.render_ids(conversation(0)[:2], add_generation_prompt=True)
     params = SamplingParams(temperature=0, max_tokens=60, stop_token_ids=warm.eos_ids)
-    [reply] = generate(warm, [prompt], params)
+    [reply] = generate(warm, [prompt], [params])
     text = warm.tokenizer.decode(reply.token_ids)
     assert re.fullmatch(r"```run\ntrain --depth [123]\n```<\|im_end\|>", text)
 

@@ -18,7 +18,9 @@ from air.train.loop.padding import micro_batches, pad
 from air.train.loop.trainer import Sample, Trainer
 from air.train.model.optimizer import learning_rate
 from air.train.model.policy import Policy
-from air.train.serving.sampler import SamplingParams, generate
+from air.train.serving.sampler import SamplingParams
+
+from .conftest import generate
 
 PROMPT = list(range(30, 50))
 
