@@ -73,24 +73,23 @@ def exists(name: str) -> bool:
 
 async def test_the_engine_is_told_these_very_gpus() -> None:
     client = engine.client()
-    async with GpuPool(GPUS, slots_per_gpu=2).lease(2) as gpus:
-        spec = BoxSpec(gpus=2)
-        made = client.create_container(
-            **container_spec.container(spec, "air-test-asked", RUN, gpus)
-        )
-        try:
-            found = client.inspect_container(made["Id"])
-        finally:
-            engine.remove(made["Id"])
-        (request,) = found["HostConfig"]["DeviceRequests"]
-        assert request["Driver"] == "nvidia"
-        assert request["DeviceIDs"] == ["GPU-airtest-a", "GPU-airtest-b"]
-        assert request["Count"] == 0
-        assert request["Capabilities"] == [["gpu", "compute", "utility"]]
-        labels = found["Config"]["Labels"]
-        assert labels[ownership.GPU_LABEL] == "GPU-airtest-a.1,GPU-airtest-b.1"
-        environment = found["Config"]["Env"]
-        assert not [row for row in environment if row.startswith("NVIDIA_VISIBLE_DEVICES")]
+    gpus = await GpuPool(GPUS, slots_per_gpu=2).take(2)
+    spec = BoxSpec(gpus=2)
+    made = client.create_container(**container_spec.container(spec, "air-test-asked", RUN, gpus))
+    try:
+        found = client.inspect_container(made["Id"])
+    finally:
+        engine.remove(made["Id"])
+    (request,) = found["HostConfig"]["DeviceRequests"]
+    assert request["Driver"] == "nvidia"
+    assert request["DeviceIDs"] == ["GPU-airtest-a", "GPU-airtest-b"]
+    assert request["Count"] == 0
+    assert request["Capabilities"] == [["gpu", "compute", "utility"]]
+    labels = found["Config"]["Labels"]
+    assert labels[ownership.GPU_LABEL] == "GPU-airtest-a.1,GPU-airtest-b.1"
+    environment = found["Config"]["Env"]
+    assert not [row for row in environment if row.startswith("NVIDIA_VISIBLE_DEVICES")]
+    gpus.release()
 
 
 async def test_a_box_without_gpus_gets_none_where_nvidias_runtime_is_the_default() -> None:
@@ -136,9 +135,10 @@ async def test_a_live_owners_container_is_waited_for(created: Callable[..., str]
 
 async def test_sharers_do_not_wait_for_one_another(created: Callable[..., str]) -> None:
     created("air-test-shares", "GPU-airtest-a.2")
-    async with GpuPool(GPUS[:1], slots_per_gpu=2).lease(1) as gpus:
-        assert gpus.label == "GPU-airtest-a.1"
-        assert await GpuPool(GPUS[:1], slots_per_gpu=2).try_take(1) is None
+    gpus = await GpuPool(GPUS[:1], slots_per_gpu=2).take(1)
+    assert gpus.label == "GPU-airtest-a.1"
+    assert await GpuPool(GPUS[:1], slots_per_gpu=2).try_take(1) is None
+    gpus.release()
     assert await GpuPool(GPUS[:1]).try_take(1) is None
 
 
@@ -173,7 +173,8 @@ async def test_an_engine_that_fails_hands_nothing_on(
             "import asyncio\n"
             "from air.errors import BoxStartError\n"
             "from air.sandbox.pool.gpu_leases import GpuPool, holders\n"
-            "pool = GpuPool.open('auto')\n"
+            "from air.sandbox.pool.gpus import plan\n"
+            "pool = GpuPool(plan('auto'))\n"
             "try:\n"
             "    asyncio.run(pool.take(1))\n"
             "except BoxStartError as error:\n"
@@ -214,8 +215,7 @@ async def test_two_hundred_leases_leave_nothing_open() -> None:
     await asyncio.gather(*(asyncio.to_thread(engine.boxes) for _ in range(40)))  # these stay
     before = _open()
     for count in range(200):
-        async with pool.lease(1 + count % 2):
-            pass
+        (await pool.take(1 + count % 2)).release()
     assert _open() == before
 
 

@@ -9,14 +9,13 @@ GPUs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from air.errors import ConfigError, MissingError
 from air.sandbox.contract import ownership
 from air.sandbox.pool import file_locks
-from air.sandbox.pool.gpus import Gpu, Wanted, listed, plan
+from air.sandbox.pool.gpus import Gpu, listed
 
 WAITING = "gpu.waiting"
 """The lock that each process holds, as a shared lock, while it waits for GPUs."""
@@ -86,11 +85,6 @@ class GpuPool:
         self._line = asyncio.Lock()
         self._occupied: dict[str, str] = {}
 
-    @classmethod
-    def open(cls, wanted: Wanted, *, slots_per_gpu: int = 1, run: str = "") -> GpuPool:
-        """Detects this machine's GPUs, and returns a pool of those that `wanted` names; see `gpus.plan`."""
-        return cls(plan(wanted), slots_per_gpu=slots_per_gpu, run=run)
-
     def check(self, count: int) -> None:
         """Raises ConfigError if this pool has fewer than `count` GPUs: a box would wait for ever."""
         if count > len(self.gpus):
@@ -99,15 +93,6 @@ class GpuPool:
                 where="gpus",
                 remedy="name more, or take the task out",
             )
-
-    @asynccontextmanager
-    async def lease(self, count: int) -> AsyncIterator[GpuLease]:
-        """Async context manager: waits for `count` GPUs, yields a lease of them, and then releases it."""
-        lease = await self.take(count)
-        try:
-            yield lease
-        finally:
-            lease.release()
 
     async def take(self, count: int, *, containers: bool = False) -> GpuLease:
         """Waits for `count` GPUs and returns a lease of them, which the caller must release.

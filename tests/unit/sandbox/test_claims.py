@@ -31,12 +31,13 @@ HARNESS = """
 import asyncio, os, sys
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.pool.gpu_leases import GpuPool
+from air.sandbox.pool.gpus import plan
 from air.sandbox.pool.box_pool import Pool
 
 async def main():
     gpus = int(sys.argv[1])
     spec = BoxSpec(provider="process", gpus=gpus)
-    async with Pool(2, gpus=GpuPool.open("auto") if gpus else None) as pool:
+    async with Pool(2, gpus=GpuPool(plan("auto")) if gpus else None) as pool:
         boxes = [await pool.take(spec) for _ in range(int(sys.argv[2]))]
         print(*(box._process.pid for box in boxes), flush=True)
         sys.stdin.readline()
@@ -183,17 +184,20 @@ async def test_a_box_with_gpus_needs_a_pool_that_has_them() -> None:
             await pool.take(TWO)
     with pytest.raises(ConfigError, match="a box needs 1 GPUs, but got 0"):
         await open_box(ONE)
-    async with GpuPool(GPUS).lease(1) as gpus, await open_box(ONE, gpus=gpus) as box:
+    gpus = await GpuPool(GPUS).take(1)
+    async with await open_box(ONE, gpus=gpus) as box:
         assert (await box.exec(SHOW, timeout=60)).text == "GPU-a\n"
+    gpus.release()
 
 
 async def test_spares_take_gpus_that_are_free_and_end_where_others_wait() -> None:
     async with Pool(4, warm=2, gpus=GpuPool(GPUS)) as pool:
         elsewhere = GpuPool(GPUS)
-        async with elsewhere.lease(1):
-            pool.prepare(ONE)
-            await until(lambda: pool.stats.started == 1)
-            assert held("GPU-") == ["GPU-a.0", "GPU-b.0"]
+        lease = await elsewhere.take(1)
+        pool.prepare(ONE)
+        await until(lambda: pool.stats.started == 1)
+        assert held("GPU-") == ["GPU-a.0", "GPU-b.0"]
+        lease.release()
         await until(lambda: pool.stats.started == 2)
         async with asyncio.timeout(60):
             lease = await elsewhere.take(2)

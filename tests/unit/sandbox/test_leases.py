@@ -18,39 +18,43 @@ from air.errors import ConfigError, MissingError
 from air.sandbox.contract import ownership
 from air.sandbox.pool import file_locks, gpu_leases
 from air.sandbox.pool.gpu_leases import GpuLease, GpuPool, holders
-from air.sandbox.pool.gpus import INVENTORY_ENV, Gpu
+from air.sandbox.pool.gpus import INVENTORY_ENV, Gpu, plan
 from tests.until import until
 
 GPUS = [Gpu(0, "GPU-a"), Gpu(1, "GPU-b"), Gpu(2, "GPU-c")]
 WORKER = """
 import asyncio, os, sys
 from air.sandbox.pool.gpu_leases import GpuPool
+from air.sandbox.pool.gpus import plan
 
 inside, count, slots, rounds = sys.argv[1], *map(int, sys.argv[2:5])
 
 async def main():
-    pool = GpuPool.open("auto", slots_per_gpu=slots)
+    pool = GpuPool(plan("auto"), slots_per_gpu=slots)
     print("ready", flush=True)
     sys.stdin.readline()
     for _ in range(rounds):
-        async with pool.lease(count) as lease:
-            assert len(set(lease.uuids)) == count
-            for place in lease.label.split(","):  # fails where somebody else is on it
-                os.close(os.open(f"{inside}/{place}", os.O_CREAT | os.O_EXCL))
-            await asyncio.sleep(0)
-            for place in lease.label.split(","):
-                os.unlink(f"{inside}/{place}")
+        lease = await pool.take(count)
+        assert len(set(lease.uuids)) == count
+        for place in lease.label.split(","):  # fails where somebody else is on it
+            os.close(os.open(f"{inside}/{place}", os.O_CREAT | os.O_EXCL))
+        await asyncio.sleep(0)
+        for place in lease.label.split(","):
+            os.unlink(f"{inside}/{place}")
+        lease.release()
 
 asyncio.run(main())
 """
 HOLDER = """
 import asyncio, sys
 from air.sandbox.pool.gpu_leases import GpuPool
+from air.sandbox.pool.gpus import plan
 
 async def main():
-    async with GpuPool.open("auto", run="other").lease(int(sys.argv[1])) as lease:
-        print(lease.label, flush=True)
-        sys.stdin.readline()
+    lease = await GpuPool(plan("auto"), run="other").take(int(sys.argv[1]))
+    print(lease.label, flush=True)
+    sys.stdin.readline()
+    lease.release()
 
 asyncio.run(main())
 """
@@ -206,8 +210,9 @@ async def test_first_come_first_served_within_a_process() -> None:
     held = await pool.take(1)
 
     async def one(count: int) -> None:
-        async with pool.lease(count):
-            order.append(count)
+        lease = await pool.take(count)
+        order.append(count)
+        lease.release()
 
     tasks = []
     for count in (2, 1, 2):
@@ -231,9 +236,6 @@ async def test_cancelled_waiters_and_errors_hold_nothing() -> None:
         task.cancel()
     await asyncio.wait(tasks)
     assert not file_locks.wanted(gpu_leases.WAITING)
-    with pytest.raises(KeyError):
-        async with pool.lease(2):
-            raise KeyError
     held.release()
     held.release()
     assert [gpu_leases.holders(gpu) for gpu in GPUS] == [{}, {}, {}]
@@ -241,12 +243,11 @@ async def test_cancelled_waiters_and_errors_hold_nothing() -> None:
 
 async def test_two_hundred_leases_leave_nothing_open() -> None:
     pool = GpuPool(GPUS, slots_per_gpu=2)
-    async with pool.lease(1):  # a thread for the engine, which stays
-        before = _descriptors()
-        for count in range(200):
-            async with pool.lease(1 + count % 3):
-                pass
-        assert _descriptors() == before
+    (await pool.take(1)).release()  # a thread for the engine, which stays
+    before = _descriptors()
+    for count in range(200):
+        (await pool.take(1 + count % 3)).release()
+    assert _descriptors() == before
     assert len(list(file_locks.folder().iterdir())) < 15
 
 
@@ -282,7 +283,7 @@ async def test_more_than_there_are_is_one_line() -> None:
         GpuPool(GPUS, slots_per_gpu=0)
     assert os.environ[INVENTORY_ENV]
     with pytest.raises(ConfigError, match="there is no GPU '9'"):
-        GpuPool.open(["9"])
+        plan(["9"])
 
 
 def _container(name: str, label: str, **labels: str) -> dict[str, Any]:
@@ -315,7 +316,7 @@ def test_containers_are_named_with_their_owners() -> None:
 
 
 async def test_a_container_gets_no_gpu_while_no_engine_answers() -> None:
-    pool = GpuPool.open("auto")
+    pool = GpuPool(plan("auto"))
     for take in (pool.take, pool.try_take):
         with pytest.raises(MissingError, match="no Docker engine answers"):
             await take(1, containers=True)
