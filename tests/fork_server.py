@@ -53,6 +53,9 @@ IMPORTED = (
     "air.env.chat.harness",
     "air.sandbox.docker.box",
     "renderers",
+    "transformers.models.auto.modeling_auto",  # this and the next: else imported with the first model
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.qwen3.modeling_qwen3",
 )
 """Loaded before the first command."""
 
