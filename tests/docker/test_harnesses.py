@@ -248,7 +248,7 @@ async def test_running_out_of_turns_submits_by_itself(kind: tuple[str, str]) -> 
 
 async def test_running_out_of_time_submits_by_itself(process: tuple[str, str]) -> None:
     script = tool_calls(TRY.format(2, 2, "sleep 600"))
-    given = config(process, agent={"timeout": {"rollout": 8.0}})
+    given = config(process, agent={"timeout": {"rollout": 20.0}})
     trace = (await one(script, given)).traces[0]
     assert trace.ok, trace.errors
     assert trace.info["air"]["why_ended"] == "agent_timeout"

@@ -35,6 +35,22 @@ def solve(method: int, level: int) -> str:
     return f'echo "method={method} level={level}" > config; python3 solve.py'
 
 
+def wait_for_process(command: str, seconds: float = 60.0) -> None:
+    """Returns once a process with this command line runs, in a box or outside; fails after `seconds`."""
+    line = command.replace(" ", "\0").encode() + b"\0"
+    give_up = time.monotonic() + seconds
+    while not any(_cmdline(process) == line for process in Path("/proc").glob("[0-9]*")):
+        assert time.monotonic() < give_up, f"no {command}"
+        time.sleep(0.02)
+
+
+def _cmdline(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
 class Terminal:
     """A person at a pseudo-terminal."""
 

@@ -104,14 +104,14 @@ async def test_a_missing_artefact_is_told_and_costs_but_is_no_failure(runtime: s
 
 
 async def test_a_command_that_hangs_is_ended_and_told(runtime: str, tmp_path: Path) -> None:
-    folder = copied_task(tmp_path, "exec_seconds = 1.0")
+    folder = copied_task(tmp_path, "exec_seconds = 5.0")
     config = research(["titanic"], runtime, max_turns=2)
     config.taskset.task_roots = [folder]  # type: ignore[attr-defined]
     script = replies("Wait.\n```bash\necho begun; sleep 600\n```", attempt(1, 1, "submit"))
     trace = (await one(script, config)).traces[0]
     assert trace.ok
     assert "begun" in trace.messages[3].content
-    assert "timed out after 1 s" in trace.messages[3].content
+    assert "timed out after 5 s" in trace.messages[3].content
     assert trace.metrics["valid"] == 1
 
 

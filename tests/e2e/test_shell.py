@@ -23,7 +23,7 @@ from air.sandbox.contract.box import BoxSpec
 from air.sandbox.ops import command_log, listing
 from air.testing import Message, replies
 from air.trajectories import load, trajectory_files
-from tests.e2e.by_hand import Terminal, printed, shell, solve
+from tests.e2e.by_hand import Terminal, printed, shell, solve, wait_for_process
 from tests.e2e.conftest import attempt, played_by, research
 
 REPLIES = (
@@ -330,8 +330,9 @@ def test_a_person_at_a_terminal(person: Terminal, runtime: str) -> None:
     person.expect("... ")
     person.type("python3 solve.py\nvalidate\n```\n")
     assert "# reward +0.7" in person.expect("titanic 8> ")
-    person.type("rm solve.py; sleep 60\n")
-    time.sleep(1.5)
+    sleep = f"sleep 60.{os.getpid()}"
+    person.type(f"rm solve.py; {sleep}\n")
+    wait_for_process(sleep)
     person.type("\x03")
     person.expect("stopped; step 3 is undone")
     person.expect("titanic 8> ")
