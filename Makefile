@@ -49,9 +49,9 @@ test-all: $(READY)  ## every test with full matrices, then mutants, older verifi
 # The oldest verifiers that the package allows; its constraints have the newest.
 OLD_VERIFIERS := 0.3.1
 OLD_VENV      := build/verifiers-$(OLD_VERIFIERS)
-GLUE_TESTS    := tests/unit/env tests/e2e/test_episode.py tests/e2e/test_gpu_tasks.py \
-                 tests/e2e/test_reward_terms.py tests/e2e/test_verifiers_commands.py \
-                 tests/e2e/test_verifiers_serve.py tests/e2e/test_verifiers_time.py
+GLUE_TESTS    := tests/unit/env tests/e2e/episodes/test_episode.py tests/e2e/episodes/test_gpu_tasks.py \
+                 tests/e2e/episodes/test_reward_terms.py tests/e2e/verifiers/test_commands.py \
+                 tests/e2e/verifiers/test_serve.py tests/e2e/verifiers/test_time_limit.py
 
 test-verifiers: $(READY)  ## test what touches verifiers on the oldest one that is supported, then on ours
 	@$(AIR_CLI) setup

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-LASTING = ("tests.fork_server", "tests/docker/supervisor.py", "multiprocessing")
+LASTING = ("tests.fork_server", "tests/docker/private_engine/supervisor.py", "multiprocessing")
 """Parts of the command lines of children that outlive tests: the fork server, the private engine, and the
 helpers of Python's multiprocessing."""
 

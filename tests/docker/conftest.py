@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.docker.engine import Engine, private_engine, problem
+from tests.docker.private_engine.engine import Engine, private_engine, problem
 
 
 @pytest.fixture(scope="session")

@@ -46,8 +46,8 @@ class Mutant:
         return source.replace(self.old, self.new)
 
 
-_IN_DOCKER = "tests/docker/test_box_docker.py::test_conformance"
-_AS_PROCESS = "tests/unit/sandbox/test_box_process.py::test_conformance"
+_IN_DOCKER = "tests/docker/boxes/test_docker_box.py::test_conformance"
+_AS_PROCESS = "tests/unit/sandbox/process/test_process_box.py::test_conformance"
 
 
 def in_docker(*checks: str) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ MUTANTS = (
         "air/sandbox/docker/container_spec.py",
         "auto_remove=True",
         "auto_remove=False",
-        ("tests/docker/test_box_docker.py::test_a_closed_stream_ends_the_container",),
+        ("tests/docker/boxes/test_docker_box.py::test_a_closed_stream_ends_the_container",),
         DOCKER_WORKS,
     ),
     Mutant(
@@ -98,7 +98,9 @@ MUTANTS = (
         "air/sandbox/docker/container_spec.py",
         'return {"HOME": WORKSPACE} | second',
         'return {"HOME": WORKSPACE} | second | spec.env',
-        ("tests/docker/test_box_docker.py::test_secrets_are_not_in_the_containers_description",),
+        (
+            "tests/docker/boxes/test_docker_box.py::test_secrets_are_not_in_the_containers_description",
+        ),
         DOCKER_WORKS,
     ),
     Mutant(
@@ -130,7 +132,7 @@ MUTANTS = (
         "air/sandbox/wire/file_transfer.py",
         "_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC",
         "_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC",
-        ("tests/unit/sandbox/test_box_defences.py::test_a_copy_is_not_written_through_a_link",),
+        ("tests/unit/sandbox/wire/test_defences.py::test_a_copy_is_not_written_through_a_link",),
         PROCESS_WORKS,
     ),
     Mutant(
@@ -147,9 +149,9 @@ MUTANTS = (
         "(_mount(volume, base, read_only=True),)",
         "(_mount(volume, base, read_only=False),)",
         (
-            "tests/docker/test_portable_python.py::test_commands_neither_change_the_mounted_python_nor_see_it_in_their_environment",
+            "tests/docker/boxes/test_portable_python.py::test_commands_neither_change_the_mounted_python_nor_see_it_in_their_environment",
         ),
-        "tests/docker/test_portable_python.py::test_a_shell_of_an_image_without_bash[busybox]",
+        "tests/docker/boxes/test_portable_python.py::test_a_shell_of_an_image_without_bash[busybox]",
     ),
     Mutant(
         "an answer without bottom ends the box, not the harness",
@@ -157,7 +159,7 @@ MUTANTS = (
         "(OSError, ValueError, RecursionError)",
         "(OSError, ValueError)",
         (
-            "tests/unit/sandbox/test_box_defences.py::test_an_answer_without_bottom_ends_the_box_not_the_harness",
+            "tests/unit/sandbox/wire/test_defences.py::test_an_answer_without_bottom_ends_the_box_not_the_harness",
         ),
         PROCESS_WORKS,
     ),
@@ -166,7 +168,9 @@ MUTANTS = (
         "air/sandbox/process/box.py",
         "            env={},\n",
         "",
-        ("tests/unit/sandbox/test_box_process.py::test_environment_is_not_inherited[plain]",),
+        (
+            "tests/unit/sandbox/process/test_process_box.py::test_environment_is_not_inherited[plain]",
+        ),
         PROCESS_WORKS,
     ),
     Mutant(
@@ -174,7 +178,7 @@ MUTANTS = (
         "air/sandbox/contract/ownership.py",
         "if OWNER_LABEL not in labels or EXPIRES_LABEL not in labels:",
         "if OWNER_LABEL not in labels:",
-        ("tests/unit/sandbox/test_box_cleanup.py::test_left_behind",),
+        ("tests/unit/sandbox/ops/test_orphans.py::test_left_behind",),
     ),
     Mutant(
         "the second user of a process box cannot read the grader's folders",
@@ -190,15 +194,17 @@ MUTANTS = (
         "air/sandbox/pool/file_locks.py",
         "_FILE = os.O_NOFOLLOW | os.O_NONBLOCK",
         "_FILE = os.O_NONBLOCK",
-        ("tests/unit/sandbox/test_locks.py::test_links_are_not_followed",),
-        "tests/unit/sandbox/test_locks.py::test_a_killed_holder_frees_it",
+        ("tests/unit/sandbox/pool/test_file_locks.py::test_links_are_not_followed",),
+        "tests/unit/sandbox/pool/test_file_locks.py::test_a_killed_holder_frees_it",
     ),
     Mutant(
         "GPUs are given back only when their box is gone",
         "air/sandbox/pool/box_pool.py",
         "        try:\n            await box.close()",
         "        self._held[box].release()\n        try:\n            await box.close()",
-        ("tests/unit/sandbox/test_claims.py::test_gpus_are_given_back_only_when_the_box_is_gone",),
+        (
+            "tests/unit/sandbox/pool/test_pool_leases.py::test_gpus_are_given_back_only_when_the_box_is_gone",
+        ),
         PROCESS_WORKS,
     ),
     Mutant(

@@ -35,7 +35,7 @@ MUTANTS = (
         'env = dict(self.env, **header["env"])',
         'env = self.env = dict(self.env, **header["env"])',
         as_process("commands-at-once-have-each-their-own-folder-environment-and-input"),
-        "tests/unit/sandbox/test_box_process.py::test_conformance[plain-commands-run-at-once]",
+        "tests/unit/sandbox/process/test_process_box.py::test_conformance[plain-commands-run-at-once]",
     ),
     Mutant(
         "a guest ends with its harness though its pipes stay open",
@@ -43,7 +43,7 @@ MUTANTS = (
         "running_commands.prctl(running_commands.PR_SET_PDEATHSIG, signal.SIGTERM)",
         "pass",
         (
-            "tests/unit/sandbox/test_box_defences.py::test_a_child_that_keeps_the_pipes_does_not_keep_the_box",
+            "tests/unit/sandbox/wire/test_defences.py::test_a_child_that_keeps_the_pipes_does_not_keep_the_box",
         ),
         PROCESS_WORKS,
     ),
@@ -53,9 +53,9 @@ MUTANTS = (
         "        if self.me != 1:\n            self._kill_all(0.005)\n",
         "",
         (
-            "tests/unit/sandbox/test_box_process.py::test_nothing_is_left[plain]",
-            "tests/unit/sandbox/test_box_process.py::test_sigkill_of_the_harness_leaves_nothing[plain-0-]",
-            "tests/unit/sandbox/test_box_process.py::test_sigkill_of_the_harness_leaves_nothing[plain-1-]",
+            "tests/unit/sandbox/process/test_process_box.py::test_nothing_is_left[plain]",
+            "tests/unit/sandbox/process/test_process_box.py::test_sigkill_of_the_harness_leaves_nothing[plain-0-]",
+            "tests/unit/sandbox/process/test_process_box.py::test_sigkill_of_the_harness_leaves_nothing[plain-1-]",
         ),
         PROCESS_WORKS,
     ),
@@ -98,7 +98,7 @@ MUTANTS = (
         "    _close_to_writing(open_ones)\n",
         "",
         (
-            "tests/unit/sandbox/test_namespaces.py::test_nothing_of_the_host_is_seen_but_its_system_and_its_python",
+            "tests/unit/sandbox/process/test_namespaces.py::test_nothing_of_the_host_is_seen_but_its_system_and_its_python",
         ),
         ROOT_WORKS,
         root=True,
@@ -134,7 +134,7 @@ MUTANTS = (
         "air/sandbox/guest/snapshot_keeper.py",
         'place in _ENGINES_FILES and container in source.split("/")',
         "True",
-        ("tests/docker/test_snapshots.py::test_a_keeper_enters_no_process_but_the_boxs_own",),
+        ("tests/docker/boxes/test_snapshots.py::test_a_keeper_enters_no_process_but_the_boxs_own",),
         DOCKER_WORKS,
     ),
 )

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.commands.test_commands import command
 from tests.e2e.conftest import run_toml
-from tests.e2e.test_commands import command
-from tests.e2e.test_train import rows
+from tests.e2e.train.test_train import rows
 
 pytestmark = pytest.mark.vllm
 

@@ -24,7 +24,7 @@ from air.train.serving.vllm import locate
 from air.train.serving.vllm.locate import Launch
 from air.train.serving.vllm.server import VllmServer
 from tests.e2e.conftest import research
-from tests.e2e.test_train import check_tokens
+from tests.e2e.train.test_train import check_tokens
 from tests.vllm.test_runs import api_server
 
 pytestmark = pytest.mark.vllm

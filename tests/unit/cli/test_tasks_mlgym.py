@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from air.cli.main import main
-from tests.unit.tasks.mlgym_tree import BROKEN, guesses, make_tree
+from tests.unit.tasks.mlgym.tree import BROKEN, guesses, make_tree
 
 pytestmark = pytest.mark.slow
 

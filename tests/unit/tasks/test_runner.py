@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.tasks.programs import shared
+from tests.unit.tasks.shipped.programs import shared
 
 RUNNER = shared("runner")
 Limits, BadArtefact = RUNNER.Limits, RUNNER.BadArtefact

@@ -1,0 +1,33 @@
+"""The whole way, in small: demonstrations, a policy built and warm-started, one step of training."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+from tests.e2e.commands.test_commands import command
+
+SMALL = ["--demos", "4", "--sft-steps", "3", "--max-steps", "1"]
+SMALL += ["--orchestrator.batch-size", "6", "--orchestrator.group-size", "2"]
+
+
+def test_the_whole_way_without_docker(tmp_path: Path) -> None:
+    settings = {"AIR_CACHE": str(tmp_path / "cache"), "DOCKER_HOST": "unix:///nowhere.sock"}
+    first = command("air", "quickstart", *SMALL, cwd=tmp_path, **settings)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert first.stdout.count("NOT isolated") == 1
+    assert "12 demonstrations" in first.stdout
+    (run,) = (tmp_path / "outputs").iterdir()
+    (row,) = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    assert row["episodes"] == 6
+    assert row["failed_episodes"] == 0
+    assert f"air eval {Path('outputs') / run.name / 'checkpoints' / 'step_1'}" in first.stdout
+    line = next(line for line in first.stdout.splitlines() if " air shell " in line)
+    (tmp_path / "script").write_text("ls\n:expect solve.py\n")  # an action: it is not over
+    flags = [*shlex.split(line.partition(" air ")[2]), "--exec", "script"]
+    entered = command("air", *flags, cwd=tmp_path, **settings)
+    assert entered.returncode == 0, entered.stdout + entered.stderr
+    again = command("air", "quickstart", *SMALL, "--prepare", cwd=tmp_path, **settings)
+    assert again.returncode == 0
+    assert "cached" in again.stdout

@@ -1,0 +1,288 @@
+"""Training runs of the embedded engine with a real small policy: token-exact, resumable, clean at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import verifiers.v1 as vf
+
+from air.cli.main import main
+from air.train.config import overrides
+from air.train.config.run_config import RunConfig
+from air.train.loop.evaluate import served
+from air.train.model import policy as policies
+from tests.e2e.commands.test_commands import bad, command
+from tests.e2e.conftest import research, run_toml
+from tests.fork_server import ForkedCommand, of_this_run
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    text = (folder / "outputs" / "r" / "metrics.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+async def test_an_episode_is_one_token_exact_sample(runtime: str, small: Path) -> None:
+    policy = policies.load(small)
+    config = research(["titanic"], runtime, harness={"tokenizer": str(small)}, max_turns=3)
+    env = vf.load_environment(config)
+    traces = []
+    async with (
+        served(policy, temperature=1.0, max_tokens=96, max_model_len=1536) as ctx,
+        env.serving(),
+    ):
+        task = next(iter(env.taskset))
+        for _ in range(6):
+            episode = await env.run_slot(env.slots(task)[0], ctx)
+            assert episode.ok, episode.errors or episode.traces[0].errors
+            traces += episode.traces
+    assert any(trace.num_turns > 1 for trace in traces)
+    for trace in traces:
+        check_exact(policy, trace)
+
+
+def check_exact(policy: policies.Policy, trace: Any) -> None:
+    """One branch, and what the trainer recomputes is what the sampler reported."""
+    branch, logprobs = check_tokens(policy, trace)
+    import torch
+
+    from air.train.algorithms.loss import token_logprobs
+
+    ids = torch.tensor([branch.token_ids])
+    with torch.no_grad():
+        again = token_logprobs(policy.model, ids, 1.0)[0].tolist()
+    theirs = [x for x, sampled in zip(again, branch.sampled_mask, strict=True) if sampled]
+    assert theirs == pytest.approx(logprobs, abs=2e-3)
+
+
+def check_tokens(policy: policies.Policy, trace: Any) -> tuple[Any, list[float]]:
+    """One branch; prompts are what the renderer makes of them; the mask is what was drawn, no more."""
+    (branch,) = trace.branches
+    renderer = policy.renderer()
+    opening = [{"role": n.message.role, "content": n.message.content} for n in branch.nodes[:2]]
+    ids = list(renderer.render_ids(opening, add_generation_prompt=True))
+    mask = [False] * len(ids)
+    for node, shown in zip(branch.nodes[2::2], [*branch.nodes[3::2], None], strict=False):
+        drawn = [t for t, sampled in zip(node.token_ids, node.mask, strict=True) if sampled]
+        prompt, ids, mask = ids, [*ids, *drawn], [*mask, *[True] * len(drawn)]
+        if shown is not None:
+            turn = [{"role": "user", "content": shown.message.content}]
+            ids = list(renderer.bridge_to_next_turn(prompt, drawn, turn).token_ids)
+            mask += [False] * (len(ids) - len(mask))
+    assert branch.token_ids == ids
+    assert branch.sampled_mask == mask
+    assert sum(mask) == sum(call.usage.completion_tokens for call in trace.calls)
+    assert sum(node.sampled for node in branch.nodes) == trace.num_turns
+    logprobs = [
+        x for x, sampled in zip(branch.logprobs, branch.sampled_mask, strict=True) if sampled
+    ]
+    assert all(x <= 0 for x in logprobs)
+    return branch, logprobs
+
+
+def test_a_run_trains_and_leaves_what_it_should(runtime: str, small: Path, tmp_path: Path) -> None:
+    # A process of its own: renderers keeps a lock for the first event loop that it meets.
+    ran = command("rl", "@", run_toml(tmp_path, small, runtime), cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    folder = tmp_path / "outputs" / "r"
+    first, second = rows(tmp_path)
+    assert (first["step"], second["step"]) == (1, 2)
+    assert first["episodes"] == 8
+    assert first["failed_episodes"] == 0
+    assert first["multi_branch_episodes"] == 0
+    assert first["train/mismatch_kl"] < 1e-4
+    assert second["train/mismatch_kl"] < 1e-4  # the server samples from the new weights
+    assert len(list((folder / "trajectories").glob("*.jsonl"))) == 16
+    check_groups(folder, [first, second])
+    assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["step_1", "step_2"]
+    resolved = overrides.build(RunConfig, overrides.read_files([f"@{folder / 'config.json'}"]))
+    assert resolved.max_steps == 2
+    assert (folder / "log.txt").is_file()
+    assert "step 2" in ran.stdout
+    assert "titanic" in ran.stdout
+    assert f"air eval {folder / 'checkpoints' / 'step_2'}" in ran.stdout
+    shown = sum(value for name, value in first.items() if name.startswith("reward/"))
+    assert first["reward"] == pytest.approx(shown)
+    reported = command("air", "report", folder, "--json", cwd=tmp_path)
+    (run,) = json.loads(reported.stdout)["runs"]
+    assert run["episodes"] == {"well": 16, "failed": 0, "unfinished": 0}
+    assert (run["steps"], run["reward_last_quarter"]) == (2, second["reward"])
+    mean = (first["reward"] + second["reward"]) / 2
+    assert sum(run["terms"].values()) == pytest.approx(mean)
+    weights = [
+        policies.load(folder / "checkpoints" / f"step_{n}").model.state_dict() for n in (1, 2)
+    ]
+    assert any(
+        not a.equal(b) for a, b in zip(weights[0].values(), weights[1].values(), strict=True)
+    )
+
+
+def check_groups(folder: Path, steps: list[dict[str, Any]]) -> None:
+    """Every episode is in one group, with what it earned and how that compares with the others."""
+    lines = (folder / "groups.jsonl").read_text().splitlines()
+    groups = [json.loads(line) for line in lines]
+    assert [(g["step"], g["group"]) for g in groups] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    members = [one for group in groups for one in group["episodes"]]
+    names = {path.stem for path in (folder / "trajectories").glob("*.jsonl")}
+    assert {one["episode"] for one in members} == names
+    for group in groups:
+        rewards = [one["reward"] for one in group["episodes"]]
+        advantages = [one["advantage"] for one in group["episodes"]]
+        assert advantages == pytest.approx([r - sum(rewards) / 4 for r in rewards])
+    for row in steps:
+        own = [g["episodes"] for g in groups if g["step"] == row["step"]]
+        rewards = [one["reward"] for episodes in own for one in episodes]
+        assert sum(rewards) / len(rewards) == pytest.approx(row["reward"])
+
+
+def test_a_run_goes_on_where_it_stopped(small: Path, tmp_path: Path) -> None:
+    file = run_toml(tmp_path, small, "subprocess", max_steps=1, batch_size=4)
+    assert command("rl", f"@{file}", cwd=tmp_path).returncode == 0
+    bad(command("rl", f"@{file}", cwd=tmp_path), "is there already")
+    config = tmp_path / "outputs" / "r" / "config.json"
+    with (config.parent / "groups.jsonl").open("a") as file:
+        file.write('{"step": 2, "group": 0}\n{"step": 2, "gr')  # as a killed run leaves it
+    onward = ["--resume", "--max-steps", "2"]
+    assert command("rl", f"@{config}", *onward, cwd=tmp_path).returncode == 0
+    assert [row["step"] for row in rows(tmp_path)] == [1, 2]
+    groups = (config.parent / "groups.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in groups] == [1, 2]
+    bad(
+        command("rl", f"@{config}", "--resume.step", "7", "--max-steps", "9", cwd=tmp_path),
+        "there: 1, 2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--model.name", "/no/such/model"], ["/no/such/model"]),
+        (["--orchestrator.train.source.0.env.taskset.tasks", '["nope"]'], ["nope", "titanic"]),
+        (["--trainer.optim.lr", "quick"], ["--trainer.optim.lr", "quick"]),
+        (["--embedded.port", "{port}"], ["{port}"]),
+        (["--output-dir", "/proc/nowhere"], ["/proc/nowhere"]),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    flags: list[str],
+    words: list[str],
+    small: Path,
+    tmp_path: Path,
+    taken: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = run_toml(tmp_path, small, "subprocess")
+    flags = [flag.format(port=taken) for flag in flags]
+    assert main(["rl", f"@{file}", *flags]) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("error: ")
+    assert "\n" not in error
+    for word in words:
+        assert word.format(port=taken) in error
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that somebody listens on."""
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a file system of its own, too small for a checkpoint."""
+    folder = tmp_path / "outputs"
+    folder.mkdir()
+    argv = ["mount", "-t", "tmpfs", "-o", "size=300k", "air-test", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(argv, check=False).returncode:
+        pytest.skip("this user may not mount a small file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("left_kib", [0, 200])
+def test_a_full_disk_is_one_line_and_exit_code_2(
+    left_kib: int, full: Path, small: Path, tmp_path: Path
+) -> None:
+    with (full / "ballast").open("wb", buffering=0) as ballast:
+        ballast.write(b"x" * ((300 - left_kib) << 10))
+    done = command("rl", f"@{run_toml(tmp_path, small, 'subprocess')}", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr[-2000:]
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1, done.stderr[-2000:]
+    assert re.search("disk full|disk is full|No space left", lines[0])
+    assert str(full) in lines[0]
+    assert "Traceback" not in done.stderr
+
+
+@contextmanager
+def started(file: Path) -> Iterator[ForkedCommand]:
+    """`rl` with the first step under way; its output goes into the file `out` beside the run's."""
+    argv = ["rl", f"@{file}", "--max-steps", "500"]
+    metrics = file.parent / "outputs" / "r" / "metrics.jsonl"
+    output = file.parent / "out"
+    with (
+        output.open("wb") as log,
+        of_this_run().spawn(argv, cwd=file.parent, env=os.environ, streams=[log, log]) as process,
+    ):
+        deadline = time.monotonic() + 300
+        while not metrics.is_file():
+            assert process.poll() is None, output.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield process
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(
+    runtime: str, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = tmp_path / "outputs" / "r" / "checkpoints"
+    with started(run_toml(tmp_path, small, runtime)) as process:
+        while not list(checkpoints.glob("step_*")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        assert main(["rl", f"@{tmp_path / 'run.toml'}", "--resume"]) == 2
+        assert "another run is under way in this folder" in capsys.readouterr().err
+        process.send_signal(signal.SIGINT)
+        assert process.wait(120) == 130, (tmp_path / "out").read_text()
+    out = (tmp_path / "out").read_text()
+    assert "--resume" in out
+    assert "Traceback" not in out
+    assert list(checkpoints.glob("step_*"))
+    assert not (checkpoints.parent / ".lock").exists()
+    assert not boxes_of(process.pid)
+
+
+@pytest.mark.docker
+def test_sigkill_leaves_no_running_box(small: Path, tmp_path: Path) -> None:
+    with started(run_toml(tmp_path, small, "docker")) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+    time.sleep(5)  # none for a moment is not none: the engine may be starting one
+    assert not boxes_of(process.pid)
+
+
+def boxes_of(pid: int) -> list[str]:
+    """The running containers that a process of ours owns."""
+    from air.errors import MissingError
+    from air.sandbox.docker import engine
+
+    try:
+        boxes = engine.boxes()
+    except MissingError:
+        return []
+    mine = [box for box in boxes if box["Labels"]["air.owner"].split(":")[-2] == str(pid)]
+    return [box["Id"] for box in mine if box["State"] == "running"]

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from air.cli.main import main
+from air.errors import MissingError, UsageError
+from air.train.config.model_options import AdamWConfig, SFTConfig, SFTDataConfig, SFTValConfig
+from air.train.model import policy
+from air.train.model.policy import Policy
+from air.train.model.sft import Example, evaluate, read_examples, tokenize, train_sft
+from air.train.serving.sampler import SamplingParams
+from tests.unit.train.conftest import conversation, generate
+
+
+def test_exactly_what_would_be_sampled_is_trained(small: Policy) -> None:
+    example = tokenize(small.renderer(), small.tokenizer, conversation(1))
+    trained = [t for t, m in zip(example.token_ids, example.mask, strict=True) if m]
+    depth = conversation(1)[1]["content"][-2]
+    assert small.tokenizer.decode(trained) == (
+        f"```run\ntrain --depth {depth}\n```<|im_end|>validate<|im_end|>"
+    )
+    assert len(example.mask) == len(example.token_ids)
+
+
+def test_tokens_are_those_of_the_rollout(small: Policy) -> None:
+    renderer, encode = small.renderer(), small.tokenizer.encode
+    messages = conversation(2)
+    stop = renderer.get_stop_token_ids()[0]
+    prompt = renderer.render_ids(messages[:2], add_generation_prompt=True)
+    reply = [*encode(messages[2]["content"]), stop]
+    second = renderer.bridge_to_next_turn(prompt, reply, messages[3:4]).token_ids
+    expected = [*second, *encode(messages[4]["content"]), stop]
+    example = tokenize(renderer, small.tokenizer, messages)
+    assert example.token_ids == expected
+    # What follows the last reply is not part of a demonstration.
+    longer = [*messages, {"role": "user", "content": "bye"}]
+    assert tokenize(renderer, small.tokenizer, longer) == example
+
+
+def test_the_policy_learns(
+    warm: Policy, small: Policy, warm_metrics: list[dict[str, float]]
+) -> None:
+    renderer = warm.renderer()
+    unseen = [tokenize(renderer, warm.tokenizer, conversation(n)) for n in range(500, 510)]
+    assert evaluate(warm, unseen) < 0.3 < evaluate(small, unseen)
+    assert [m["step"] for m in warm_metrics] == list(range(1, 61))
+    assert warm_metrics[0]["lr"] < warm_metrics[10]["lr"] > warm_metrics[-1]["lr"]
+    prompt = renderer.render_ids(conversation(0)[:2], add_generation_prompt=True)
+    params = SamplingParams(temperature=0, max_tokens=60, stop_token_ids=warm.eos_ids)
+    [reply] = generate(warm, [prompt], [params])
+    text = warm.tokenizer.decode(reply.token_ids)
+    assert re.fullmatch(r"```run\ntrain --depth [123]\n```<\|im_end\|>", text)
+
+
+def test_held_out_loss_and_cut_examples(small: Policy) -> None:
+    seen: list[dict[str, float]] = []
+    config = SFTConfig(
+        max_steps=3,
+        data=SFTDataConfig(batch_size=2, seq_len=40),
+        optim=AdamWConfig(lr=1e-3),
+        val=SFTValConfig(interval=2, eval_on_start=True, data=SFTDataConfig(seq_len=100)),
+    )
+    found = train_sft(
+        small,
+        [conversation(n) for n in range(5)],
+        config,
+        seen.append,
+        held_out=[conversation(9)],
+        micro_batch_tokens=64,
+    )
+    assert ["val_loss" in m for m in seen] == [False, True, True]
+    assert found["val_loss"] < found["val_loss_before"]
+    assert (found["examples"], found["truncated"], found["step"]) == (5, 5, 3)
+
+
+def test_a_seed_decides_the_order(folder: Path) -> None:
+
+    def losses(seed: int) -> list[float]:
+        seen: list[dict[str, float]] = []
+        config = SFTConfig(max_steps=3, data=SFTDataConfig(batch_size=1, seq_len=120, seed=seed))
+        train_sft(policy.load(folder), [conversation(n) for n in range(6)], config, seen.append)
+        return [m["loss"] for m in seen]
+
+    assert losses(1) == losses(1) != losses(2)
+
+
+def test_cut() -> None:
+    example = Example([1, 2, 3], [False, True, True])
+    assert example.cut(2) == Example([1, 2], [False, True])
+
+
+def test_reading(tmp_path: Path) -> None:
+    path = tmp_path / "demos.jsonl"
+    path.write_text(json.dumps({"messages": conversation(0), "task": "x"}) + "\n\n")
+    assert read_examples(path) == [conversation(0)]
+    with pytest.raises(MissingError, match=r"data\.name"):
+        read_examples(tmp_path / "none.jsonl")
+
+
+def test_separators_of_unicode_end_no_line(tmp_path: Path) -> None:
+    """`to_sft` writes them as they are."""
+    talk = [{"role": "assistant", "content": "one\u2028two\u2029\u0085three"}]
+    path = tmp_path / "demos.jsonl"
+    path.write_text(json.dumps({"messages": talk}, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert read_examples(path) == [talk]
+
+
+@pytest.mark.parametrize(
+    "text", ["{\n", "{", '{"messages": [{"role": "assistant", "content": "x"}]}\n{"messages"']
+)
+def test_a_line_that_is_not_json_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "demos.jsonl"
+    path.write_text(json.dumps({"messages": conversation(0)}) + "\n\n" + text)
+    with pytest.raises(UsageError, match=r"demos\.jsonl:[34]: not JSON"):
+        read_examples(path)
+
+
+@pytest.mark.parametrize("line", ["[]", "{}", '{"messages": [{"role": "user", "content": "x"}]}'])
+def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "demos.jsonl"
+    path.write_text(json.dumps({"messages": conversation(0)}) + "\n" + line + "\n")
+    with pytest.raises(UsageError, match=r"demos\.jsonl:2: not a demonstration"):
+        read_examples(path)
+
+
+def test_no_demonstrations(small: Policy) -> None:
+    with pytest.raises(UsageError, match="no demonstrations"):
+        train_sft(small, [], SFTConfig(max_steps=1))
+
+
+def test_the_command_trains_by_a_run_file(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demos = tmp_path / "demos.jsonl"
+    talks = [json.dumps({"messages": conversation(n)}) + "\n" for n in range(2)]
+    demos.write_text("".join(talks))
+    file = tmp_path / "sft.toml"
+    file.write_text(
+        f'max_steps = 2\noutput_dir = "{tmp_path}"\n[model]\nname = "{folder}"\n'
+        f'[data]\nname = "{demos}"\nbatch_size = 1\nseq_len = 120\n[embedded]\nthreads = 1\n'
+    )
+    assert main(["sft", "@", str(file)]) == 0
+    assert "2 demonstrations, 2 steps" in capsys.readouterr().out
+    rows = [
+        json.loads(row) for row in (tmp_path / "sft" / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert [row["step"] for row in rows] == [1, 2]
+    before, after = (policy.load(one).model.state_dict() for one in (folder, tmp_path / "sft"))
+    assert any(not before[name].equal(after[name]) for name in before)
+    assert main(["sft", "@", str(file)]) == 2
+    assert "the folder has a policy already" in capsys.readouterr().err
