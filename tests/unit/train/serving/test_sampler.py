@@ -8,7 +8,8 @@ import torch
 
 from air.train.algorithms.loss import token_logprobs
 from air.train.model.policy import Policy
-from air.train.serving.sampler import Row, Sampler, SamplingParams, generate, sample
+from air.train.serving.sampler import Row, Sampler, SamplingParams, sample
+from tests.unit.train.conftest import generate
 
 
 def prompts(policy: Policy, count: int) -> list[list[int]]:
