@@ -60,5 +60,5 @@ def test_a_test_leaves_nothing_running_and_a_background_run_obeys_ctrl_c(tmp_pat
         capture_output=True,
         text=True,
     )
-    assert done.stdout.count("the test left running: cat -") == 4, done.stdout
+    assert done.stdout.splitlines().count("the test left running: cat -") == 4, done.stdout
     assert "2 failed, 5 passed, 4 errors" in done.stdout, done.stdout

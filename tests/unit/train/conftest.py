@@ -36,13 +36,23 @@ def conversation(number: int) -> list[dict[str, Any]]:
 
 
 def generate(
-    policy: Policy, prompts: Sequence[list[int]], params: Sequence[SamplingParams]
+    policy: Policy,
+    prompts: Sequence[list[int]],
+    params: SamplingParams | Sequence[SamplingParams],
+    *,
+    max_batch: int = 32,
+    max_model_len: int | None = None,
 ) -> list[Completion]:
-    """Samples one reply to each prompt, all at once."""
-    rows = [Row(prompt, one) for prompt, one in zip(prompts, params, strict=True)]
-    sampler = Sampler(policy, max_batch=len(rows), max_model_len=policy.max_length)
-    sampler.add(rows)
-    while sampler.rows:
+    """Samples one reply to each prompt, at most `max_batch` at once."""
+    each = [params] * len(prompts) if isinstance(params, SamplingParams) else params
+    rows = [Row(prompt, one) for prompt, one in zip(prompts, each, strict=True)]
+    limit = max_model_len or policy.max_length
+    sampler = Sampler(policy, max_batch=max_batch, max_model_len=limit)
+    waiting = list(rows)
+    while waiting or sampler.rows:
+        joining, waiting = waiting[: sampler.room], waiting[sampler.room :]
+        if joining:
+            sampler.add(joining)
         sampler.step()
     return [row.completion() for row in rows]
 
