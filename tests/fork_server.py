@@ -300,6 +300,7 @@ def _play(request: dict[str, object], out: int, err: int, given: int | None = No
     assert isinstance(argv, list)
     os.environ.clear()
     os.environ.update(env)
+    tempfile.tempdir = None  # what the server's libraries asked for while they were imported
     os.chdir(str(request["cwd"]))
     sys.argv = argv
     if encoding := env.get("PYTHONIOENCODING"):
