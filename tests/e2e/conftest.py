@@ -84,6 +84,23 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared(tmp_path_factory, "small", lambda folder: warm(folder, talks)) / "warm"
 
 
+@pytest.fixture(scope="session")
+def trained(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which `rl` trained the run `outputs/r` for two steps, in process boxes; see `train`."""
+    return shared(tmp_path_factory, "trained", lambda folder: train(folder, small, "subprocess"))
+
+
+def train(folder: Path, model: Path, runtime: str) -> None:
+    """Trains the run `outputs/r` in this folder, and writes what it printed into the file `said`.
+
+    In a process of its own: renderers keeps a lock for the first event loop that it meets."""
+    from tests.e2e.commands.test_commands import command
+
+    ran = command("rl", "@", run_toml(folder, model, runtime), cwd=folder)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    (folder / "said").write_text(ran.stdout)
+
+
 def warm(folder: Path, talks: Sequence[list[dict[str, str]]]) -> Path:
     """Builds a policy of 0.1 M weights and warm-starts it on these conversations."""
 
@@ -94,7 +111,7 @@ def warm(folder: Path, talks: Sequence[list[dict[str, str]]]) -> Path:
     config = SFTConfig.model_validate(
         {
             "max_steps": 90,
-            "data": {"batch_size": 6, "seq_len": 640},
+            "data": {"batch_size": 2, "seq_len": 640},
             "optim": {"lr": 1e-2, "weight_decay": 0.0},
         }
     )

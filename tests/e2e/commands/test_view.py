@@ -26,7 +26,7 @@ import pytest
 
 from air.testing import replies
 from tests.e2e.commands.test_commands import command
-from tests.e2e.conftest import attempt, played_by, research, run_toml
+from tests.e2e.conftest import attempt, played_by, research
 from tests.unit.view import hostile
 
 CHROMIUM = next(
@@ -61,11 +61,10 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: 
 
 
 @pytest.fixture(scope="module")
-def outputs(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def outputs(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`outputs/` with the trained run `r` and one whose agent is hostile."""
     folder = tmp_path_factory.mktemp("view")
-    ran = command("rl", "@", run_toml(folder, small, "subprocess"), cwd=folder)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    shutil.copytree(trained / "outputs" / RUN, folder / "outputs" / RUN)
     hostile.run(folder / "outputs")
     with ThreadPoolExecutor(1) as thread:  # Playwright keeps an event loop running in this one
         where = folder / "outputs" / "scripted" / "trajectories"
@@ -127,23 +126,35 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture
-def page(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """A tab that may ask nothing of any other host, and in which nothing may go wrong."""
-    wrong: list[str] = []
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Iterator[Page]:
+    """The one tab that all tests use: a new one would load and compile the viewer's scripts anew."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000})
-    tab = context.new_page()
-    tab.set_default_timeout(30_000)
+    page = context.new_page()
+    page.set_default_timeout(30_000)
     expect.set_options(timeout=30_000)
-    tab.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-    tab.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
-    tab.on(
-        "request",
-        lambda asked: wrong.append(f"request: {asked.url}") if outside(asked.url) else None,
-    )
+    yield page
+    context.close()
+
+
+@pytest.fixture
+def page(tab: Page, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """The tab, empty, which may ask nothing of any other host, and in which nothing may go wrong."""
+    wrong: list[str] = []
+    listeners: dict[Any, Any] = {
+        "pageerror": lambda error: wrong.append(f"error: {error}"),
+        "dialog": lambda dialog: wrong.append(f"dialog: {dialog.message}"),
+        "request": lambda asked: (
+            wrong.append(f"request: {asked.url}") if outside(asked.url) else None
+        ),
+    }
+    for event, listener in listeners.items():
+        tab.on(event, listener)
     yield tab
     tab.screenshot(path=tmp_path / f"{request.node.name}.png")
-    context.close()
+    tab.goto("about:blank")
+    for event, listener in listeners.items():
+        tab.remove_listener(event, listener)
     assert not wrong
 
 

@@ -22,7 +22,7 @@ from air.train.config.run_config import RunConfig
 from air.train.loop.evaluate import served
 from air.train.model import policy as policies
 from tests.e2e.commands.test_commands import bad, command
-from tests.e2e.conftest import research, run_toml
+from tests.e2e.conftest import research, run_toml, train
 from tests.fork_server import ForkedCommand, of_this_run
 
 
@@ -89,12 +89,21 @@ def check_tokens(policy: policies.Policy, trace: Any) -> tuple[Any, list[float]]
     return branch, logprobs
 
 
-def test_a_run_trains_and_leaves_what_it_should(runtime: str, small: Path, tmp_path: Path) -> None:
-    # A process of its own: renderers keeps a lock for the first event loop that it meets.
-    ran = command("rl", "@", run_toml(tmp_path, small, runtime), cwd=tmp_path)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    folder = tmp_path / "outputs" / "r"
-    first, second = rows(tmp_path)
+def test_a_run_trains_and_leaves_what_it_should(trained: Path, tmp_path: Path) -> None:
+    check_run(trained, tmp_path)
+
+
+@pytest.mark.docker
+def test_a_run_in_containers_does_the_same(small: Path, tmp_path: Path) -> None:
+    train(tmp_path, small, "docker")
+    check_run(tmp_path, tmp_path)
+
+
+def check_run(where: Path, cwd: Path) -> None:
+    """What `train` left in the folder `where`."""
+    said = (where / "said").read_text()
+    folder = where / "outputs" / "r"
+    first, second = rows(where)
     assert (first["step"], second["step"]) == (1, 2)
     assert first["episodes"] == 8
     assert first["failed_episodes"] == 0
@@ -107,12 +116,12 @@ def test_a_run_trains_and_leaves_what_it_should(runtime: str, small: Path, tmp_p
     resolved = overrides.build(RunConfig, overrides.read_files([f"@{folder / 'config.json'}"]))
     assert resolved.max_steps == 2
     assert (folder / "log.txt").is_file()
-    assert "step 2" in ran.stdout
-    assert "titanic" in ran.stdout
-    assert f"air eval {folder / 'checkpoints' / 'step_2'}" in ran.stdout
+    assert "step 2" in said
+    assert "titanic" in said
+    assert f"air eval {folder / 'checkpoints' / 'step_2'}" in said
     shown = sum(value for name, value in first.items() if name.startswith("reward/"))
     assert first["reward"] == pytest.approx(shown)
-    reported = command("air", "report", folder, "--json", cwd=tmp_path)
+    reported = command("air", "report", folder, "--json", cwd=cwd)
     (run,) = json.loads(reported.stdout)["runs"]
     assert run["episodes"] == {"well": 16, "failed": 0, "unfinished": 0}
     assert (run["steps"], run["reward_last_quarter"]) == (2, second["reward"])
