@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from air.actions.base import Action, Ending, FormatError, Standing
 
-_BLOCK = re.compile(r"^```(?:bash|sh|shell)?[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+_OPENING = re.compile(r"```(?:bash|sh|shell)?[ \t]*")
+_CLOSING = re.compile(r"```[ \t]*")
 _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
 
@@ -27,11 +28,11 @@ class Fenced:
     retries: int | None = None
 
     def parse(self, reply: str) -> Action:
-        blocks = _BLOCK.findall(reply)
-        if len(blocks) != 1 or reply.count("```") != 2:
-            fault = "no complete block" if not blocks else "more than one block"
+        block = _first_block(reply)
+        if block is None or reply.count("```") != 2:
+            fault = "no complete block" if block is None else "more than one block"
             raise FormatError(f"Format error: {fault} found. Reply with exactly one ```bash block.")
-        lines = blocks[0].strip("\n").split("\n")
+        lines = block.strip("\n").split("\n")
         ending = _ENDINGS.get(lines[-1].strip())
         script = "\n".join(lines[:-1] if ending else lines).strip("\n")
         if not script.strip() and ending is None:
@@ -51,3 +52,12 @@ class Fenced:
 
     def footer(self, standing: Standing) -> str:
         return "" if standing.left is None else f"\n[{standing.left} turns left]"
+
+
+def _first_block(reply: str) -> str | None:
+    """Returns the text in the first fenced block of a reply, or None if no block is complete."""
+    lines = reply.split("\n")
+    first = next((n for n, line in enumerate(lines) if _OPENING.fullmatch(line)), len(lines))
+    rest = range(first + 1, len(lines))
+    last = next((n for n in rest if _CLOSING.fullmatch(lines[n])), None)
+    return None if last is None else "\n".join(lines[first + 1 : last])

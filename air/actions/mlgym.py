@@ -8,10 +8,10 @@ the block is ignored. If the command contains a line of backticks, longer ones m
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from air.actions import words
 from air.actions.base import Action, Ending, FormatError, Standing, ToolCall
 
 _FENCE = re.compile(r"^ {0,3}(`{3,})([^`]*)$")
@@ -104,7 +104,7 @@ class MLGym:
         first = next((n for n, line in enumerate(lines) if not _is_idle(line)), None)
         if first is None:
             raise FormatError("Format error: the block is empty. Put one command in it.")
-        word = lines[first].split()[0]
+        word = lines[first].split(maxsplit=1)[0]
         if word in SIGNATURES or word in _ENDINGS:
             return _command(word, lines[first:])
         script = "\n".join(lines).strip("\n")
@@ -153,9 +153,8 @@ def _block(reply: str) -> list[str]:
     lines = blocks[0]
     while lines and not lines[-1].strip():
         lines.pop()
-    while lines and not lines[0].strip():
-        lines.pop(0)
-    return lines
+    first = next((n for n, line in enumerate(lines) if line.strip()), 0)
+    return lines[first:]
 
 
 def _is_idle(line: str) -> bool:
@@ -166,10 +165,10 @@ def _is_idle(line: str) -> bool:
 def _tool_at(line: str) -> str | None:
     """Returns the first word of a line if this word is a tool's name, `validate` or `submit`, else None."""
     try:
-        words = shlex.split(line)
+        first = next(iter(words.split(line)), "")
     except ValueError:
         return None
-    return words[0] if words and (words[0] in SIGNATURES or words[0] in _ENDINGS) else None
+    return first if first in SIGNATURES or first in _ENDINGS else None
 
 
 def _command(name: str, lines: list[str]) -> Action:
@@ -197,7 +196,7 @@ def _command(name: str, lines: list[str]) -> Action:
 def _words(head: str) -> tuple[str, ...]:
     """Returns the words after the tool's name in a command's first line, unquoted as in a shell."""
     try:
-        return tuple(shlex.split(head)[1:])
+        return tuple(words.split(head)[1:])
     except ValueError as error:
         raise FormatError(f"Format error: {error} in `{head:.200}`.") from None
 
@@ -207,10 +206,10 @@ def _verbatim(text: str) -> tuple[str, ...]:
     text = text.strip()
     if text[:1] in ("'", '"'):
         try:
-            words = shlex.split(text)
+            parts = words.split(text)
         except ValueError:
-            words = []
-        text = words[0] if len(words) == 1 else text
+            parts = []
+        text = parts[0] if len(parts) == 1 else text
     return (text,) if text.strip() else ()
 
 
