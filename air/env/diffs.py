@@ -11,6 +11,7 @@ import difflib
 import io
 import re
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from air.errors import BoxFileError
@@ -24,11 +25,14 @@ DIFF_CHARS = 16_000
 PART_CHARS = 4_000
 """The upper limit on the characters that one file adds to a step's diff; further lines are left out."""
 MOST_LINES = 10_000
-"""The most lines of a file that is compared, because the time grows with the square of the number of lines. A
-changed file with more lines is only named."""
-STEP_LINES = 20_000
+"""The most lines of a file of which a diff is made. A changed file with more lines is only named."""
+COMPARED_LINES = 2_000
+"""The most lines of a file that are compared, because the time grows with the square of their number. The
+lines that are equal at the start and at the end of both contents need no comparison. A changed file with more
+lines is only named."""
+STEP_LINES = 4_000
 """The most lines that are compared after one step in all changed files together. Each file counts with its
-old or its new number of lines, whichever is larger."""
+old or its new number of lines, whichever is larger, without the equal lines at the start and the end."""
 MOST_READ = 100
 """The upper limit on the number of changed files whose content is read after one step."""
 MOST_LISTED = 200
@@ -36,6 +40,9 @@ MOST_LISTED = 200
 _LIST_BYTES = 4_000_000
 _ODD_IN_NAMES = re.compile(r'[\x00-\x1f\x7f"\\]')
 _ESCAPED = {c: rf"\{e}" for c, e in zip('\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)}
+_LINE_NUMBER = re.compile(r"([-+])(\d+)")
+_CONTEXT = 3
+"""The number of equal lines that a diff shows around a change."""
 _SECONDS = 20.0
 _FIND = ("find", ".", "-xdev", "-type", "f", "-printf", r"%s %T@ %C@ %i %P\0")
 
@@ -75,12 +82,13 @@ class Differ:
         files = await self._list()
         if isinstance(files, str):
             return Diff(problem=files, seconds=round(time.monotonic() - began, 4))
-        touched = sorted(
-            path for path in {*files, *self._index} if files.get(path) != self._index.get(path)
-        )
+        touched = await asyncio.to_thread(_touched, self._index, files)
         parts: list[str] = []
         changes: list[FileChange] = []
         for number, path in enumerate(touched):
+            if len(changes) > MOST_LISTED:  # the contents of the others are forgotten
+                self._texts.pop(path, None)
+                continue
             change, text = await self._change(path, files.get(path), read=number < MOST_READ)
             if change is not None:
                 changes.append(change)
@@ -117,23 +125,11 @@ class Differ:
         before, after = _text(old or b""), _text(new or b"")
         if before is None or after is None:
             return FileChange(path=path, status=status, bytes=size, note="binary"), ""
-        most = max(before.count("\n"), after.count("\n"))
-        compared = most if before and after else 0  # a new or removed file costs no comparison
-        if most > MOST_LINES or compared > self._lines_left:
+        both = _Both.of(before, after)
+        if both.most > MOST_LINES or both.compared > min(COMPARED_LINES, self._lines_left):
             return FileChange(path=path, status=status, bytes=size, note="too many lines"), ""
-        self._lines_left -= compared
-        lines = await asyncio.to_thread(_unified, path, before, after, status)
-        whole = "".join(lines)
-        text = _bounded(whole, PART_CHARS)
-        change = FileChange(
-            path=path,
-            status=status,
-            bytes=size,
-            added=sum(line.startswith("+") for line in lines[2:]),
-            removed=sum(line.startswith("-") for line in lines[2:]),
-            note="cut" if len(text) < len(whole) else "",
-        )
-        return change, text
+        self._lines_left -= both.compared
+        return await asyncio.to_thread(_summary, path, both, status, size)
 
     async def _list(self) -> dict[str, _File] | str:
         """Returns the workspace's regular files by path, or an error message if they cannot be listed."""
@@ -142,13 +138,7 @@ class Differ:
             return "the workspace holds too many files"
         if not result.began or (not result.ok and not result.stdout):
             return f"find: {result.text.strip()[-200:] or f'exit {result.code}'}"
-        files = {}
-        for entry in result.stdout.decode("utf-8", "replace").split("\0"):
-            size, _, rest = entry.partition(" ")
-            stamp = rest.split(" ", 3)
-            if len(stamp) == 4 and size.isdigit():
-                files[stamp[3]] = _File(int(size), " ".join(stamp[:3]))
-        return files
+        return await asyncio.to_thread(_listed, result.stdout)
 
     async def _read(self, path: str, file: _File) -> bytes | None:
         if file.size > FILE_BYTES:
@@ -180,14 +170,86 @@ def _quoted(name: str) -> str:
     return name if text == name else f'"{text}"'
 
 
-def _unified(path: str, before: str, after: str, status: str) -> list[str]:
-    # Lines end only at a newline; `str.splitlines` would also split at other characters.
-    old, new = (list(io.StringIO(text, newline="\n")) for text in (before, after))
+@dataclass(frozen=True)
+class _Both:
+    """The lines of a file before and after a step."""
+
+    old: list[str]
+    new: list[str]
+    start: int
+    """How many lines at the start of both are equal."""
+    end: int
+    """How many of the other lines are equal at the end of both."""
+
+    @classmethod
+    def of(cls, before: str, after: str) -> _Both:
+        """Splits both texts into lines. Lines end only at a newline; `str.splitlines` would also split at
+        other characters."""
+        old, new = (list(io.StringIO(text, newline="\n")) for text in (before, after))
+        most = min(len(old), len(new))
+        start = next((n for n in range(most) if old[n] != new[n]), most)
+        most -= start
+        end = next((n for n in range(most) if old[-1 - n] != new[-1 - n]), most)
+        return cls(old, new, start, end)
+
+    @property
+    def most(self) -> int:
+        return max(len(self.old), len(self.new))
+
+    @property
+    def compared(self) -> int:
+        """How many lines must be compared to find the differences."""
+        old, new = (len(lines) - self.start - self.end for lines in (self.old, self.new))
+        return max(old, new) if old and new else 0  # only added, or only removed
+
+    def unified(self, old_name: str, new_name: str) -> Iterator[str]:
+        """Yields the lines of the unified diff."""
+        skipped, left_out = max(0, self.start - _CONTEXT), max(0, self.end - _CONTEXT)
+        old, new = (lines[skipped : len(lines) - left_out] for lines in (self.old, self.new))
+        for line in difflib.unified_diff(old, new, old_name, new_name, n=_CONTEXT):
+            if line.startswith("@@"):  # other lines start with a space, + or -
+                line = _LINE_NUMBER.sub(lambda at: f"{at[1]}{int(at[2]) + skipped}", line)
+            yield line
+
+
+def _summary(path: str, both: _Both, status: str, size: int) -> tuple[FileChange, str]:
+    """Returns the summary of a file's change, and its diff with at most `PART_CHARS` characters."""
+    lines = _unified(path, both, status)
+    whole = "".join(lines)
+    text = _bounded(whole, PART_CHARS)
+    change = FileChange(
+        path=path,
+        status=status,
+        bytes=size,
+        added=sum(line.startswith("+") for line in lines[2:]),
+        removed=sum(line.startswith("-") for line in lines[2:]),
+        note="cut" if len(text) < len(whole) else "",
+    )
+    return change, text
+
+
+def _unified(path: str, both: _Both, status: str) -> list[str]:
     names = (
         "/dev/null" if status == "added" else _quoted(f"a/{path}"),
         "/dev/null" if status == "removed" else _quoted(f"b/{path}"),
     )
     lines = []
-    for line in difflib.unified_diff(old, new, *names):
+    for line in both.unified(*names):
         lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
     return lines
+
+
+def _touched(was: Mapping[str, _File], now: Mapping[str, _File]) -> list[str]:
+    """Returns the paths of all files that were added, removed or perhaps changed, in order."""
+    return sorted(path for path in {*was, *now} if now.get(path) != was.get(path))
+
+
+def _listed(output: bytes) -> dict[str, _File]:
+    """Parses the output of `_FIND`."""
+    files = {}
+    for entry in output.decode("utf-8", "replace").split("\0"):
+        size, _, rest = entry.partition(" ")
+        stamp = rest.split(" ", 3)
+        if len(stamp) == 4 and size.isdigit():
+            files[stamp[3]] = _File(int(size), " ".join(stamp[:3]))
+    return files

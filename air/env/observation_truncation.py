@@ -25,10 +25,10 @@ class TokenCounter(Protocol):
 
 class _ByBytes:
     def count(self, text: str) -> int:
-        return -(-len(text.encode()) // BYTES_PER_TOKEN)
+        return -(-len(_bytes(text)) // BYTES_PER_TOKEN)
 
     def cap(self, text: str, limit: int) -> tuple[str, bool]:
-        data, room = text.encode(), limit * BYTES_PER_TOKEN
+        data, room = _bytes(text), limit * BYTES_PER_TOKEN
         if len(data) <= room:
             return text, False
         head, tail = data[: room // 2], data[len(data) - (room - room // 2) :]
@@ -45,7 +45,7 @@ class _ByTokenizer:
 
     def cap(self, text: str, limit: int) -> tuple[str, bool]:
         # A text has no more tokens than bytes, so most need no encoding.
-        if len(text.encode()) <= limit:
+        if len(_bytes(text)) <= limit:
             return text, False
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         if len(ids) <= limit:
@@ -53,6 +53,12 @@ class _ByTokenizer:
         head, tail = ids[: limit // 2], ids[len(ids) - (limit - limit // 2) :]
         decode = self._tokenizer.decode
         return _joined(decode(head), len(ids) - limit, decode(tail)), True
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(
+        "utf-8", "replace"
+    )  # a text can hold lone surrogates, which UTF-8 cannot encode
 
 
 def _joined(head: str, cut: int, tail: str) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from air.errors import ArtefactError, BoxFileError
@@ -24,13 +26,15 @@ class Artefact:
     files: Mapping[str, bytes]
     """The contents of each file, by its path relative to the agent's workspace."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """SHA-256 of the files' names and bytes, in hex; artefacts with equal digests get equal scores."""
+        """SHA-256 of the files' names and bytes, in hex; artefacts with equal digests get equal scores. It is
+        computed once, by `collect` in a thread."""
         digest = hashlib.sha256()
         for name, data in sorted(self.files.items()):
-            encoded = name.encode()
-            digest.update(b"%d %s %d\n" % (len(encoded), encoded, len(data)) + data)
+            encoded = os.fsencode(name)
+            digest.update(b"%d %s %d\n" % (len(encoded), encoded, len(data)))
+            digest.update(data)
         return digest.hexdigest()
 
 
@@ -54,7 +58,9 @@ async def collect(task: TaskSpec, box: Box) -> Artefact:
             ) from error
         left -= sum(map(len, contents.values()))
         files |= contents
-    return Artefact(files)
+    artefact = Artefact(files)
+    await asyncio.to_thread(getattr, artefact, "digest")
+    return artefact
 
 
 async def _folder(name: str, box: Box, limit: int) -> dict[str, bytes]:

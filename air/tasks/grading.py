@@ -205,7 +205,7 @@ async def _read(task: TaskSpec, box: Box, result: ExecResult) -> _Outcome:
         raise GradingError(f"{where}: exit {result.code}: {last}")
     try:
         report = json.loads(await box.read(_RESULT, max_bytes=1_000_000))
-    except (BoxFileError, ValueError) as error:
+    except (BoxFileError, ValueError, RecursionError) as error:
         raise GradingError(f"{where}: exit {result.code}, but no result: {error}") from error
     if not isinstance(report, dict):
         raise GradingError(f"{where}: the result is no JSON object")

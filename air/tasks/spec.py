@@ -294,8 +294,9 @@ class TaskSpec(RewardScale):
 
 def usable(score: object) -> bool:
     """Whether a metric's value can be used as a score, because it is a finite number."""
-    return (
-        isinstance(score, int | float)
-        and not isinstance(score, bool)
-        and math.isfinite(float(score))
-    )
+    if not isinstance(score, int | float) or isinstance(score, bool):
+        return False
+    try:
+        return math.isfinite(float(score))
+    except OverflowError:  # an integer of hundreds of digits
+        return False

@@ -98,8 +98,9 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
                 return
             messages.append({"role": "assistant", "content": reply.text})
             messages.append({"role": "user", "content": shown})
-            freed = self._leave_out(messages, tokens)
-            if self._overflows(model, reply, tokens.count(shown) - freed):
+            freed = await asyncio.to_thread(self._leave_out, messages, tokens)
+            added = await asyncio.to_thread(tokens.count, shown)
+            if self._overflows(model, reply, added - freed):
                 episode.counters.context_ends += 1
                 episode.why_ended = "context"
                 return
@@ -166,7 +167,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             await episode.record_step(reply.text, None, None, "", left=left, problem="length")
             return ""
         try:
-            action = action_format.parse(reply.text)
+            action = await asyncio.to_thread(action_format.parse, reply.text)
         except FormatError as error:
             self._count_format_error(episode, action_format)
             shown = str(error) + action_format.footer(episode.world.standing(left))
@@ -174,7 +175,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             return shown
         episode.malformed_in_a_row = 0
         step = await episode.world.step(action)
-        shown, cut = tokens.cap(step.observation.text, self.config.max_observation_tokens)
+        limit = self.config.max_observation_tokens
+        shown, cut = await asyncio.to_thread(tokens.cap, step.observation.text, limit)
         shown += action_format.footer(episode.world.standing(left))
         episode.counters.cut_observations += cut or step.observation.truncated
         await episode.record_step(reply.text, action, step, shown, left=left)

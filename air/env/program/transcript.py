@@ -66,7 +66,7 @@ def action(message: Any) -> str | None:
 def _command(name: str, arguments: str) -> str:
     try:
         values = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         values = None
     command = values.get("command") if isinstance(values, dict) else None
     return command if isinstance(command, str) else f"{name} {arguments}"

@@ -25,15 +25,17 @@ class Demultiplexer:
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """Parses the next bytes of the stream; returns pairs: STDOUT or STDERR, and bytes written to it."""
         parts: list[tuple[int, bytes]] = []
-        while data:
+        at = 0
+        while at < len(data):
             if self._missing:
-                part, data = data[: self._missing], data[self._missing :]
+                part = data[at : at + self._missing]
+                at += len(part)
                 self._missing -= len(part)
                 parts.append((self._stream, part))
                 continue
-            size = _HEADER_BYTES - len(self._header)
-            self._header += data[:size]
-            data = data[size:]
+            header = data[at : at + _HEADER_BYTES - len(self._header)]
+            at += len(header)
+            self._header += header
             if len(self._header) == _HEADER_BYTES:
                 self._stream = self._header[0]
                 self._missing = int.from_bytes(self._header[4:], "big")

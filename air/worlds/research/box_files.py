@@ -6,6 +6,7 @@ them.
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 import stat
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from air.errors import BoxFileError
 from air.sandbox.contract.box import Box, ExecResult
 from air.worlds.base import Refusal
-from air.worlds.research.file_window import split
+from air.worlds.research.lines import Lines
 
 FILE_BYTES = 16_000_000
 """The largest file, in bytes, that the tools open."""
@@ -29,14 +30,9 @@ class TextFile:
 
     path: str
     """The absolute path without symbolic links, as commands in the box see it."""
-    text: str
+    lines: Lines
     exact: bool
-    """Whether the file is valid UTF-8. If not, invalid bytes appear as U+FFFD in `text`."""
-
-    @property
-    def lines(self) -> list[str]:
-        """The lines of the file, without line ends."""
-        return split(self.text)
+    """Whether the file is valid UTF-8. If not, invalid bytes appear as U+FFFD in `lines`."""
 
 
 class BoxFiles:
@@ -88,12 +84,7 @@ class BoxFiles:
             data = await self._box.read(path, max_bytes=FILE_BYTES)
         except BoxFileError as error:
             raise Refusal(f"Cannot open: {error}") from error
-        if b"\0" in data:
-            raise Refusal(f"{path} is no text file.")
-        try:
-            return TextFile(path, data.decode(), exact=True)
-        except UnicodeDecodeError:
-            return TextFile(path, data.decode("utf-8", "replace"), exact=False)
+        return await asyncio.to_thread(_decoded, path, data)
 
     async def write(self, path: str, text: str) -> None:
         """Writes a text file as UTF-8 at a path from `resolve`, and keeps an existing file's permissions.
@@ -108,10 +99,19 @@ class BoxFiles:
             if not mode & 0o222 or not writable.ok:
                 raise Refusal(f"{path} is read-only.")
         try:
-            data = text.encode()
+            data = await asyncio.to_thread(text.encode)
         except UnicodeEncodeError:
             raise Refusal("The text holds characters that no file can hold.") from None
         try:
             await self._box.write(path, data, mode=0o644 if mode is None else mode & 0o777)
         except BoxFileError as error:
             raise Refusal(f"Cannot write: {error}") from error
+
+
+def _decoded(path: str, data: bytes) -> TextFile:
+    if b"\0" in data:
+        raise Refusal(f"{path} is no text file.")
+    try:
+        return TextFile(path, Lines(data.decode()), exact=True)
+    except UnicodeDecodeError:
+        return TextFile(path, Lines(data.decode("utf-8", "replace")), exact=False)

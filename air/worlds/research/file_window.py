@@ -12,17 +12,6 @@ PATH_CHARS = 200
 """The largest number of characters of a path that a prompt shows; a longer path loses its beginning."""
 
 
-def split(text: str) -> list[str]:
-    """Returns the lines of a text without their line ends; only a line feed ends a line."""
-    lines = text.split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
-
-
-def join(lines: Sequence[str]) -> str:
-    """Returns the text that consists of these lines, each ended by a line feed."""
-    return "".join(line + "\n" for line in lines)
-
-
 def around(line: int, total: int, window: int) -> int:
     """Returns the window's first line that shows `line` (from 1) of `total` a little below the top."""
     return clamp(line - window // 6, total, window)
@@ -33,10 +22,9 @@ def clamp(first: int, total: int, window: int) -> int:
     return max(1, min(first, total - window + 1))
 
 
-def numbered(lines: Sequence[str], first: int, last: int) -> str:
-    """Returns the lines `first` to `last` (from 1, both included) with their numbers as one text."""
-    numbers = range(first, min(last, len(lines)) + 1)
-    return "\n".join(f"{n}:{shortened(lines[n - 1])}" for n in numbers)
+def numbered(lines: Sequence[str], first: int) -> str:
+    """Returns lines with their numbers as one text; `first` is the number of the first line."""
+    return "\n".join(f"{n}:{shortened(line)}" for n, line in enumerate(lines, start=first))
 
 
 def shortened(line: str) -> str:
@@ -61,3 +49,8 @@ def bounded(text: str) -> tuple[str, bool]:
     head, tail = data[: SHOWN_BYTES // 2], data[-SHOWN_BYTES // 2 :]
     mark = f"\n[… {over} bytes cut …]\n"
     return head.decode("utf-8", "ignore") + mark + tail.decode("utf-8", "ignore"), True
+
+
+def whole_number(word: str) -> int | None:
+    """Returns `word` as a number from 0 to 999,999,999, or None if it is none."""
+    return int(word) if word.isascii() and word.isdigit() and len(word) < 10 else None

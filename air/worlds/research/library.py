@@ -6,12 +6,14 @@ program `pdftotext`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from air.sandbox.contract.box import Box, ExecResult
 from air.worlds.base import Refusal
+from air.worlds.research.file_window import whole_number
 
 SEARCH_URL = "https://api.semanticscholar.org/graph/v1/paper/search"
 MOST_PAPERS = 20
@@ -59,16 +61,16 @@ class Library:
 
         Raises Refusal if the search host is not allowed or does not answer, or `count` is not 1 to 20.
         """
-        if not count.isascii() or not count.isdigit() or not 1 <= int(count[:4]) <= MOST_PAPERS:
+        number = whole_number(count)
+        if number is None or not 1 <= number <= MOST_PAPERS:
             raise Refusal(f"{count:.40} is no number from 1 to {MOST_PAPERS}.")
-        fields = {"query": query, "limit": count, "fields": "title,year,abstract,url"}
+        fields = {"query": query, "limit": number, "fields": "title,year,abstract,url"}
         result = await self._fetch(
             f"{self._search_url}?{urlencode(fields, errors='replace')}", "text"
         )
         try:
-            papers = json.loads(result.stdout)["data"]
-            rows = [_paper(n, paper) for n, paper in enumerate(papers, start=1)]
-        except (ValueError, KeyError, TypeError, AttributeError):
+            rows = await asyncio.to_thread(_rows, result.stdout, number)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise Refusal("The search gave an answer that cannot be read.") from None
         return "\n\n".join(rows) or "Nothing was found."
 
@@ -97,6 +99,11 @@ def _is_on(url: str, hosts: tuple[str, ...]) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and parts.hostname in hosts
+
+
+def _rows(answer: bytes, most: int) -> list[str]:
+    papers = json.loads(answer)["data"][:most]
+    return [_paper(n, paper) for n, paper in enumerate(papers, start=1)]
 
 
 def _paper(number: int, paper: Any) -> str:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from air.errors import InfrastructureError
 
 MAX_BYTES = 500_000
 """The largest size, in bytes, of the texts before and after an edit together; larger ones are not linted."""
+MOST = 10
+"""The most errors of one kind that the linter reports; of the others, only the number is known."""
 SECONDS = 30.0
-_BROKEN = {"E902", "E999"}
 _PROGRAM = Path(__file__).with_name("lint_rules.py")
 
 
@@ -35,12 +36,29 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Findings:
+    """The errors of one kind that the linter found in a text."""
+
+    first: tuple[Finding, ...] = ()
+    """The first errors, at most `MOST`."""
+    count: int = 0
+    """The number of all errors."""
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def __str__(self) -> str:
+        more = self.count - len(self.first)
+        return "\n".join([*map(str, self.first), *([f"and {more} more"] if more else [])])
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The linter's result for one edit."""
 
-    new: tuple[Finding, ...] = ()
+    new: Findings = Findings()
     """The errors that the edit adds; the edit is refused if there are any."""
-    rest: tuple[Finding, ...] = ()
+    rest: Findings = Findings()
     """The other errors in the text after the edit; the edit is not refused because of these."""
     given_up: str = ""
     """The reason why the text was not linted; empty if the text was linted."""
@@ -52,32 +70,27 @@ async def judge(before: str, after: str) -> Verdict:
     If the text before does not parse, no error counts as added, so that the agent can repair it step by step.
     Raises InfrastructureError if the linter program failed.
     """
-    if len(before.encode("utf-8", "replace")) + len(after.encode("utf-8", "replace")) > MAX_BYTES:
+    if _exceed(before, after):
         return Verdict(given_up=f"before and after have more than {MAX_BYTES} bytes")
-    answer = await _ask([before, after])
+    answer = await _ask(before, after)
     if isinstance(answer, str):
         return Verdict(given_up=answer)
-    was, now = answer
-    if any(one.code in _BROKEN for one in was):
-        return Verdict(rest=tuple(now))
-    new = _beyond(was, now)
-    return Verdict(new=tuple(new), rest=tuple(one for one in now if one not in new))
+    return Verdict(new=_findings(answer["new"]), rest=_findings(answer["rest"]))
 
 
-def _beyond(was: list[Finding], now: list[Finding]) -> list[Finding]:
-    """Returns the errors that `was` contains fewer times, by code and message: an edit moves lines."""
-    left = Counter((one.code, one.message) for one in was)
-    new = []
-    for one in now:
-        if left[one.code, one.message] > 0:
-            left[one.code, one.message] -= 1
-        else:
-            new.append(one)
-    return new
+def _exceed(*texts: str) -> bool:
+    """Whether the texts have more than `MAX_BYTES` together; only small texts are encoded to find out."""
+    if sum(map(len, texts)) > MAX_BYTES:
+        return True
+    return sum(len(text.encode("utf-8", "replace")) for text in texts) > MAX_BYTES
 
 
-async def _ask(texts: list[str]) -> list[list[Finding]] | str:
-    """Lints in a separate process. Returns each text's errors, or the reason why they were not linted."""
+def _findings(answer: dict[str, Any]) -> Findings:
+    return Findings(tuple(Finding(*one) for one in answer["first"]), answer["count"])
+
+
+async def _ask(before: str, after: str) -> dict[str, Any] | str:
+    """Lints in a separate process. Returns its answer, or the reason why it did not lint."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", str(_PROGRAM)),
         stdin=asyncio.subprocess.PIPE,
@@ -86,7 +99,7 @@ async def _ask(texts: list[str]) -> list[list[Finding]] | str:
         cwd="/",
         env={},
     )
-    request = json.dumps({"texts": texts}).encode()
+    request = json.dumps({"before": before, "after": after, "most": MOST}).encode()
     try:
         out, err = await asyncio.wait_for(process.communicate(request), SECONDS)
     except TimeoutError:
@@ -100,7 +113,5 @@ async def _ask(texts: list[str]) -> list[list[Finding]] | str:
     if status:
         last = (err.decode("utf-8", "replace").strip().splitlines() or ["no output"])[-1]
         raise InfrastructureError(f"the linter failed: {last}")
-    answer = json.loads(out)
-    if "given_up" in answer:
-        return str(answer["given_up"])
-    return [[Finding(*one) for one in found] for found in answer["found"]]
+    answer: dict[str, Any] = json.loads(out)
+    return str(answer["given_up"]) if "given_up" in answer else answer

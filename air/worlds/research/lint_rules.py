@@ -1,7 +1,9 @@
 """The program that lints Python texts, in a separate process because a text may crash Python's parser.
 
-It reads `{"texts": [...]}` from standard input and writes `{"found": [[[code, line, message], ...], ...]}`,
-or `{"given_up": reason}` if a text is too large or too deeply nested. It never executes a text.
+It reads `{"before": text, "after": text, "most": number}` from standard input. It writes `{"new": errors,
+"rest": errors}`: the errors in `after` that `before` has not, and the others. Each has the form `{"first":
+[[code, line, message], ...], "count": number}`, with at most `most` errors. If a text is too large or too
+deeply nested, it writes `{"given_up": reason}` instead. It never executes a text.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import json
 import resource
 import sys
 import warnings
+from collections import Counter
 from typing import Any
 
 import pycodestyle
@@ -20,6 +23,9 @@ from pyflakes import checker, messages
 Found = tuple[str, int, str]
 MEMORY_BYTES = 1 << 30
 CPU_SECONDS = 30
+MESSAGE_CHARS = 300
+"""The most characters of an error's message that are reported."""
+_BROKEN = {"E902", "E999"}
 _NAMES = {
     messages.UndefinedName: "F821",
     messages.UndefinedExport: "F822",
@@ -29,7 +35,7 @@ _INDENTATION = ("E111", "E112", "E113")
 _TOKENS = "E901 TokenError: "
 
 
-class _Report(pycodestyle.BaseReport):  # type: ignore[misc]  # it ships no types
+class _Collector(pycodestyle.BaseReport):  # type: ignore[misc]  # it ships no types
     """A pycodestyle report that collects only errors of indentation and of tokens."""
 
     def __init__(self, options: Any) -> None:
@@ -65,7 +71,7 @@ def lint(text: str) -> list[Found]:
 
 
 def _indentation(text: str) -> list[Found]:
-    guide = pycodestyle.StyleGuide(select=[*_INDENTATION, "E901"], reporter=_Report)
+    guide = pycodestyle.StyleGuide(select=[*_INDENTATION, "E901"], reporter=_Collector)
     lines = io.StringIO(text, newline="").readlines()
     style = pycodestyle.Checker(lines=lines, options=guide.options)
     style.check_all()
@@ -73,15 +79,41 @@ def _indentation(text: str) -> list[Found]:
     return found
 
 
+def judge(before: str, after: str) -> tuple[list[Found], list[Found]]:
+    """Returns the errors in `after` that `before` contains fewer times, and the other errors in `after`.
+
+    Errors are compared by code and message, because an edit moves lines. If `before` does not parse, no error
+    is new.
+    """
+    was, now = lint(before), lint(after)
+    if any(code in _BROKEN for code, _, _ in was):
+        return [], now
+    left = Counter((code, message) for code, _, message in was)
+    new: list[Found] = []
+    rest: list[Found] = []
+    for one in now:
+        code, _, message = one
+        left[code, message] -= 1
+        (new if left[code, message] < 0 else rest).append(one)
+    return new, rest
+
+
+def _report(errors: list[Found], most: int) -> dict[str, Any]:
+    first = [(code, line, message[:MESSAGE_CHARS]) for code, line, message in errors[:most]]
+    return {"first": first, "count": len(errors)}
+
+
 def main() -> None:
-    """Reads texts from standard input, lints them, and writes the errors to standard output, as JSON."""
+    """Reads a request from standard input, lints its texts, and writes the answer to standard output, as
+    JSON."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     warnings.simplefilter("ignore")
     pycodestyle.USER_CONFIG = None  # ignore the settings of the user
-    request = json.load(sys.stdin)
+    request, answer = json.load(sys.stdin), dict[str, Any]()
     try:
-        answer: dict[str, Any] = {"found": [lint(text) for text in request["texts"]]}
+        new, rest = judge(request["before"], request["after"])
+        answer = {"new": _report(new, request["most"]), "rest": _report(rest, request["most"])}
     except (RecursionError, MemoryError) as error:
         answer = {"given_up": f"it is too much for the parser ({type(error).__name__})"}
     json.dump(answer, sys.stdout)

@@ -38,9 +38,12 @@ class Memory:
         """Returns a text with at most `SHOWN` notes that share words with `query`, best first.
 
         A word that few notes contain counts more. Of two equally good notes, the later note comes first.
+        Raises Refusal if the query exceeds `NOTE_BYTES`.
         """
         if not self._notes:
             return "There are no notes."
+        if len(query.encode("utf-8", "replace")) > NOTE_BYTES:
+            raise Refusal(f"the query has more than {NOTE_BYTES} bytes")
         words = [set(_WORD.findall(note.lower())) for note in self._notes]
         counts = Counter(word for one in words for word in one)
         query_words = set(_WORD.findall(query.lower()))

@@ -35,9 +35,9 @@ async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
 
 def in_file(file: TextFile, text: str) -> str:
     """Returns the numbered lines that contain `text`; raises Refusal if there are more than 100."""
-    hits = [(n, line) for n, line in enumerate(file.lines, start=1) if text in line]
+    hits = file.lines.having(text, MOST + 1)
     if len(hits) > MOST:
-        raise Refusal(f"{len(hits)} lines of {file.path} hold {text!r}. Narrow it down.")
+        raise Refusal(f"More than {MOST} lines of {file.path} hold {text!r}. Narrow it down.")
     if not hits:
         return f"No line of {file.path} holds {text!r}."
     rows = [f"{n}:{shortened(line)}" for n, line in hits]

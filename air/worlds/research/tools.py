@@ -6,6 +6,7 @@ directory and the notes last for the episode. A mistake of the agent becomes an 
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -17,13 +18,13 @@ from air.sandbox.contract.shell import Shell
 from air.worlds.base import Observation, Refusal
 from air.worlds.research import lint, search
 from air.worlds.research.box_files import BoxFiles, TextFile
-from air.worlds.research.file_window import around, bounded, clamp, join, numbered, one_line
+from air.worlds.research.file_window import around, bounded, clamp, numbered, one_line, whole_number
 from air.worlds.research.library import SEARCH_URL, Library, offered
+from air.worlds.research.lines import Lines
 from air.worlds.research.memory import Memory
 
 MARGIN = 5
 """Number of lines that the answer to an edit shows above and below the edited lines."""
-MOST_FINDINGS = 10
 
 
 @dataclass(frozen=True)
@@ -133,11 +134,11 @@ class Tools:
         file = await self._files.read(path)
         line = _line(call.args[1], file) if len(call.args) > 1 else 1
         self._view = View(path)
-        return self._show(self._view, file, line)
+        return await self._show(self._view, file, line)
 
     async def _goto(self, call: ToolCall) -> str:
         view, file = await self._opened()
-        return self._show(view, file, _line(call.args[0], file))
+        return await self._show(view, file, _line(call.args[0], file))
 
     async def _scroll(self, call: ToolCall) -> str:
         view, file = await self._opened()
@@ -148,21 +149,22 @@ class Tools:
         if first == clamp(view.first, total, window):
             end = "end" if call.name == "scroll_down" else "beginning"
             raise Refusal(f"The {end} of {view.path} is in view already.")
-        return self._shown(view, file, first)
+        return await self._shown(view, file, first)
 
-    def _show(self, view: View, file: TextFile, line: int) -> str:
-        return self._shown(view, file, around(line, len(file.lines), self.settings.window))
+    async def _show(self, view: View, file: TextFile, line: int) -> str:
+        first = around(line, len(file.lines), self.settings.window)
+        return await self._shown(view, file, first)
 
-    def _shown(self, view: View, file: TextFile, first: int) -> str:
+    async def _shown(self, view: View, file: TextFile, first: int) -> str:
         """Moves the view of the open file to line `first`, and returns a text with the lines in view."""
-        lines = file.lines
-        view.first, view.total = first, len(lines)
-        if not lines:
+        total = len(file.lines)
+        view.first, view.total = first, total
+        if not total:
             return f"{view.path} is empty."
-        last = min(first + self.settings.window - 1, len(lines))
+        last = min(first + self.settings.window - 1, total)
         parts = [f"[{first - 1} lines above]"] if first > 1 else []
-        parts.append(numbered(lines, first, last))
-        parts += [f"[{len(lines) - last} lines below]"] if last < len(lines) else []
+        parts.append(await asyncio.to_thread(_part, file.lines, first, last))
+        parts += [f"[{total - last} lines below]"] if last < total else []
         return "\n".join(parts)
 
     async def _opened(self) -> tuple[View, TextFile]:
@@ -203,25 +205,22 @@ class Tools:
         if not file.exact:
             raise Refusal(f"{file.path} is not UTF-8 text: it can be shown, but not edited.")
         old = file.lines
-        new = [*old[: first - 1], *body, *old[last:]]
-        text = join(new)
-        if last < len(old) and not file.text.endswith("\n"):
-            text = text.removesuffix("\n")  # the last line still has no line end
+        new = await asyncio.to_thread(old.replaced, first, last, body)
         end = first + len(body) - 1
         verdict = lint.Verdict()
         if file.path.endswith(".py"):
-            verdict = await lint.judge(file.text, text)
+            verdict = await lint.judge(old.text, new.text)
         if verdict.new:
             raise Refusal(
-                f"Not edited. It would bring:\n{_findings(verdict.new)}\n"
-                f"With the edit:\n{_near(new, first, end)}\n"
-                f"As it is:\n{_near(old, first, last)}"
+                f"Not edited. It would bring:\n{verdict.new}\n"
+                f"With the edit:\n{await _near(new, first, end)}\n"
+                f"As it is:\n{await _near(old, first, last)}"
             )
-        await self._files.write(file.path, text)
+        await self._files.write(file.path, new.text)
         view.first, view.total = around(first, len(new), self.settings.window), len(new)
-        parts = [f"Edited {file.path}, {len(new)} lines now.", _near(new, first, end)]
+        parts = [f"Edited {file.path}, {len(new)} lines now.", await _near(new, first, end)]
         if verdict.rest:
-            parts.append(f"Errors in it, not brought by this edit:\n{_findings(verdict.rest)}")
+            parts.append(f"Errors in it, not brought by this edit:\n{verdict.rest}")
         if verdict.given_up:
             parts.append(f"[not linted: {verdict.given_up}]")
         return "\n".join(part for part in parts if part)
@@ -235,9 +234,10 @@ class Tools:
     async def _search_file(self, call: ToolCall) -> str:
         text = _wanted(call)
         if len(call.args) == 1:
-            return search.in_file((await self._opened())[1], text)
-        path = await self._files.resolve(call.args[1], self.shell.cwd)
-        return search.in_file(await self._files.read(path), text)
+            _, file = await self._opened()
+        else:
+            file = await self._files.read(await self._files.resolve(call.args[1], self.shell.cwd))
+        return await asyncio.to_thread(search.in_file, file, text)
 
     async def _find_file(self, call: ToolCall) -> str:
         folder = await self._folder(call)
@@ -250,7 +250,7 @@ class Tools:
 
     async def _remember(self, call: ToolCall) -> str:
         if call.name == "memory_read":
-            return self._memory.read(call.args[0])
+            return await asyncio.to_thread(self._memory.read, call.args[0])
         return f"Noted as {self._memory.write(call.args[0])}."
 
     async def _look_up(self, call: ToolCall) -> str:
@@ -274,9 +274,9 @@ def _wanted(call: ToolCall) -> str:
 def _line(word: str, file: TextFile) -> int:
     """Returns `word` as a line number; raises Refusal if the file has no such line."""
     total = max(1, len(file.lines))
-    if not word.isascii() or not word.isdigit() or not 1 <= int(word[:10]) <= total:
+    if (number := whole_number(word)) is None or not 1 <= number <= total:
         raise Refusal(f"{word:.40} is no line of {file.path}, which has {total} lines.")
-    return int(word)
+    return number
 
 
 def _range(word: str, file: TextFile) -> tuple[int, int]:
@@ -289,11 +289,9 @@ def _range(word: str, file: TextFile) -> tuple[int, int]:
     return lines
 
 
-def _near(lines: list[str], first: int, last: int) -> str:
-    return numbered(lines, max(1, first - MARGIN), last + MARGIN)
+async def _near(lines: Lines, first: int, last: int) -> str:
+    return await asyncio.to_thread(_part, lines, max(1, first - MARGIN), last + MARGIN)
 
 
-def _findings(found: tuple[lint.Finding, ...]) -> str:
-    shown = [str(one) for one in found[:MOST_FINDINGS]]
-    more = [f"and {len(found) - len(shown)} more"] if len(found) > len(shown) else []
-    return "\n".join([*shown, *more])
+def _part(lines: Lines, first: int, last: int) -> str:
+    return numbered(lines.between(first, last), first)

@@ -127,14 +127,16 @@ async def test_lines_end_at_newlines_alone(box: Box) -> None:
 async def test_a_step_compares_so_many_lines(box: Box) -> None:
     differ = Differ(box)
     await differ.start()
-    diff = await after(box, differ, "for n in 1 2 3; do seq 9000 > f$n; done")
-    assert [(c.added, c.note) for c in diff.files] == [(9000, "cut")] * 3  # nothing to compare with
+    diff = await after(box, differ, "for n in 1 2 3; do seq 9000 > f$n; done; seq 9000 > g")
+    assert [(c.added, c.note) for c in diff.files] == [(9000, "cut")] * 4  # nothing to compare with
     for _ in range(2):  # it is a step's budget
-        diff = await after(box, differ, "sed -i 5s/$/x/ f1 f2 f3")
+        edit = "sed -i -e 5s/$/x/ -e 1996s/$/x/ f1 f2 f3; sed -i -e 5s/$/x/ -e 2006s/$/x/ g"
+        diff = await after(box, differ, edit)
         assert [(c.path, c.added, c.note) for c in diff.files] == [
-            ("f1", 1, ""),
-            ("f2", 1, ""),
+            ("f1", 2, ""),
+            ("f2", 2, ""),
             ("f3", 0, "too many lines"),
+            ("g", 0, "too many lines"),
         ]
 
 

@@ -26,3 +26,8 @@ def test_cutting_inside_a_character_gives_valid_text() -> None:
     text, cut = counter_for(None).cap("é" * 500, 21)
     assert cut
     assert set(text.replace("\n[… 313 tokens cut …]\n", "")) == {"é"}
+
+
+def test_text_that_utf8_cannot_encode_is_counted() -> None:
+    assert counter_for(None).count("\ud800") == 1
+    assert counter_for(None).cap("\ud800" * 9, 1) == ("?\n[… 2 tokens cut …]\n??", True)

@@ -82,3 +82,11 @@ async def test_a_folder_with_something_else_in_it_is_refused(
     await run(box, script)
     with pytest.raises(ArtefactError, match="model/"):
         await collect(task, box)
+
+
+async def test_names_that_are_no_text_have_a_digest(make_task: MakeTask, box: Box) -> None:
+    task = make_task().model_copy(update={"artefact": "model/"})
+    await run(box, r"mkdir model; printf 1 > $'model/\xff\n'; printf 2 > model/y")
+    artefact = await collect(task, box)
+    assert sorted(artefact.files) == ["model/y", "model/\udcff\n"]
+    assert len(artefact.digest) == 64

@@ -14,7 +14,7 @@ async def new(before: str, after: str) -> list[str]:
     """The codes that an edit brings, with their lines."""
     verdict = await judge(before, after)
     assert not verdict.given_up
-    return [f"{one.code}:{one.line}" for one in verdict.new]
+    return [f"{one.code}:{one.line}" for one in verdict.new.first]
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ async def test_only_what_was_not_there_before_counts(
 
 async def test_what_is_left_is_known() -> None:
     verdict = await judge("print(y)\n", "print(y)\nprint(z)\n")
-    assert [str(one) for one in verdict.new] == ["line 2: F821 undefined name 'z'"]
-    assert [str(one) for one in verdict.rest] == ["line 1: F821 undefined name 'y'"]
+    assert [str(one) for one in verdict.new.first] == ["line 2: F821 undefined name 'z'"]
+    assert [str(one) for one in verdict.rest.first] == ["line 1: F821 undefined name 'y'"]
 
 
 @pytest.mark.parametrize(

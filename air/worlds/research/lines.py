@@ -1,0 +1,76 @@
+"""The lines of a text, found without splitting the whole text.
+
+A list of the lines of a file of 16 MB can have 16 million entries, and Python makes it without letting
+another thread run. `Lines` counts the line feeds of each piece of the text instead, and splits only what is
+asked for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+
+_PIECE = 1 << 14
+"""The number of characters in one piece of the text."""
+
+
+class Lines:
+    """The lines of `text`, numbered from 1, without their line ends. Only a line feed ends a line."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        counts = (text.count("\n", at, at + _PIECE) for at in range(0, len(text), _PIECE))
+        self._feeds = list(accumulate(counts))
+        """For each piece, the number of line feeds up to its end."""
+
+    def __len__(self) -> int:
+        whole = self._feeds[-1] if self._feeds else 0
+        return whole + (not self.text.endswith("\n") and self.text != "")
+
+    def start(self, number: int) -> int:
+        """Returns the position in the text where line `number` starts; behind the last line, the text's
+        end."""
+        feeds = number - 1
+        if feeds == 0:
+            return 0
+        piece = bisect_left(self._feeds, feeds)
+        if piece == len(self._feeds):
+            return len(self.text)
+        at = piece * _PIECE - 1
+        for _ in range(feeds - (self._feeds[piece - 1] if piece else 0)):
+            at = self.text.index("\n", at + 1)
+        return at + 1
+
+    def between(self, first: int, last: int) -> list[str]:
+        """Returns the lines `first` to `last`, both included, without those that the text does not have."""
+        if first > last:
+            return []
+        part = self.text[self.start(first) : self.start(last + 1)]
+        return part.removesuffix("\n").split("\n") if part else []
+
+    def replaced(self, first: int, last: int, body: Sequence[str]) -> Lines:
+        """Returns the lines with `body` in place of the lines `first` to `last`.
+
+        If `last` is `first - 1`, inserts before `first`. Every line of the result ends with a line feed,
+        except that a last line without one, which stays in its place, still has none.
+        """
+        head, tail = self.text[: self.start(first)], self.text[self.start(last + 1) :]
+        if head and not head.endswith("\n"):
+            head += "\n"
+        return Lines(head + "".join(line + "\n" for line in body) + tail)
+
+    def having(self, text: str, most: int) -> list[tuple[int, str]]:
+        """Returns the first lines that contain `text`, at most `most`, each with its number."""
+        found: list[tuple[int, str]] = []
+        if "\n" in text:
+            return found
+        number, counted = 1, 0
+        at = self.text.find(text)
+        while at >= 0 and len(found) < most:
+            number, counted = number + self.text.count("\n", counted, at), at
+            end = self.text.find("\n", at)
+            end = len(self.text) if end < 0 else end
+            found.append((number, self.text[self.text.rfind("\n", 0, at) + 1 : end]))
+            at = self.text.find(text, end)
+        return found
