@@ -47,13 +47,15 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def write_whole(target: Path, data: bytes) -> None:
-    """Writes a file, with its folder, so that other processes never see a half-written file `target`."""
+def write_whole(target: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Writes a file, with its folder, so that other processes never see a half-written file `target`.
+    `mode` is its permissions before the umask."""
     target.parent.mkdir(parents=True, exist_ok=True)
     new = target.with_name(
         f".new-{os.urandom(8).hex()}"
     )  # `tempfile` would let only its user read it
     try:
+        new.touch(mode)
         new.write_bytes(data)
         new.replace(target)
     except BaseException:  # cancellation too: no half-written file is left

@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import math
+import os
 import shutil
 import statistics
 import time
@@ -25,6 +26,7 @@ from rich.table import Table
 
 from air import paths
 from air.cli.runs import demos, sft
+from air.tasks.splits import PUBLIC, VARIABLE
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
 from air.train.config.sft_config import SFTRunConfig
@@ -57,6 +59,7 @@ def main() -> int:
     args, rest = parser.parse_known_args()
     if args.out.exists() and any(args.out.iterdir()) and not (args.out / "results.json").exists():
         parser.error(f"{args.out} has content that is not this program's; name another --out")
+    os.environ.setdefault(VARIABLE, PUBLIC)  # so that results of several machines can be compared
     shutil.rmtree(args.out, ignore_errors=True)
     args.out.mkdir(parents=True)
     (args.out / "results.json").write_text("[]")

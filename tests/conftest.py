@@ -23,6 +23,7 @@ from tests.fork_server import FOLDER_ENV, RUN_ENV, of_this_run
 from tests.processes import grace_seconds as grace_seconds
 from tests.processes import nothing_left_running as nothing_left_running
 
+SPLIT_ENV = "AIR_SPLIT_SEED"
 REQUIRED = os.environ.get("AIR_REQUIRE_DOCKER") == "1"
 NAMED = {
     "mlgym": ("AIR_MLGYM_ROOT", "checkout of MLGym"),
@@ -64,8 +65,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Skipped tests are listed one by one, not folded into a count. Ctrl-C means the same in the background:
+    """Tests play on the public split, for which scores are recorded, unless they ask for another.
+    Skipped tests are listed one by one, not folded into a count. Ctrl-C means the same in the background:
     a shell lets a background job ignore SIGINT, and whatever the tests start would inherit that."""
+    os.environ[SPLIT_ENV] = "public"
     if (
         signal.getsignal(signal.SIGINT) == signal.SIG_IGN
         and threading.current_thread() is threading.main_thread()

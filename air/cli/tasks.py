@@ -151,6 +151,7 @@ async def _check(args: argparse.Namespace) -> int:
     from air.sandbox.pool.box_pool import Pool
     from air.tasks.check import check, out_of_order
     from air.tasks.grading import Grader
+    from air.tasks.splits import numbered
 
     if bool(args.ids) == args.all:
         raise ConfigError("name tasks, or give --all", where="air tasks check")
@@ -160,7 +161,8 @@ async def _check(args: argparse.Namespace) -> int:
     specs = [tasks.load(name, args.root, mlgym_root=args.mlgym_root) for name in ids]
     if args.all:
         specs = _without_missing(specs, args.provider)
-    split_seed = tasks.data.SPLIT_SEED if args.split_seed is None else args.split_seed
+    if args.split_seed is not None:
+        specs = [spec.on(numbered(args.split_seed)) for spec in specs]
     rows: list[tuple[str, ...]] = []
     complaints: list[str] = []
     agents_gpus, graders_gpus = await asyncio.to_thread(_gpus, args.gpus, specs)
@@ -168,8 +170,8 @@ async def _check(args: argparse.Namespace) -> int:
         Pool(args.at_once, gpus=agents_gpus) as boxes,
         Pool(args.at_once, gpus=graders_gpus, nested=True) as graders,
     ):
-        grader = Grader(graders, args.provider, split_seed=split_seed)
-        plays = [check(s, boxes, grader, args.provider, split_seed=split_seed) for s in specs]
+        grader = Grader(graders, args.provider)
+        plays = [check(s, boxes, grader, args.provider) for s in specs]
         for spec, solvers in zip(specs, await together(plays, args.at_once), strict=True):
             rows += [_row(spec, row) for row in solvers]
             complaints += [f"{r.task}, {r.solver}: {r.problem}" for r in solvers if r.problem]
@@ -213,11 +215,10 @@ async def _record(args: argparse.Namespace) -> int:
     from air.tasks.grading import Grader
     from air.tasks.record_scores import record
 
-    seed = tasks.data.SPLIT_SEED
     async with Pool(1, warm=0) as boxes, Pool(1, nested=True) as graders:
-        grader = Grader(graders, args.provider, split_seed=seed)
+        grader = Grader(graders, args.provider)
         for spec in [tasks.load(name, args.root) for name in args.ids]:
-            rows = await check(spec, boxes, grader, args.provider, split_seed=seed, recording=True)
+            rows = await check(spec, boxes, grader, args.provider, recording=True)
             record(spec, rows)
             for row in rows:
                 print(f"{row.task}, {row.solver}: val {row.val}, test {row.test}")

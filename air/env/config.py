@@ -119,6 +119,10 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """How the reward of an episode is assigned to traces (records of verifiers, each of which becomes one
     training sample). `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each
     part of the episode up to a `validate`, with the reward that arose in that part (see `air.env.credit`)."""
+    split_seed: str | None = Field(None, min_length=1)
+    """The secret text from which the splits of the tasks' data follow (see `air.tasks.splits`). `public`: the
+    public split, on which the recorded scores of tasks hold. None: `AIR_SPLIT_SEED`, or else a secret of this
+    installation. All machines of a run need the same secret. Trajectories only contain its fingerprint."""
     image: str | None = None
     """The container image of agents' boxes (graders use the task's). `air-harness` serves harnesses whose
     agent is a program in the box (`bash`, `mini_swe_agent`). None: each task's own image."""

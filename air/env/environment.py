@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 import verifiers.v1 as vf
 
 from air import actions, tasks
+from air.aio import together
 from air.env import recording
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.env.credit import split
@@ -26,11 +27,12 @@ from air.sandbox.docker import images
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.gpu_leases import GpuPool, divided
 from air.sandbox.pool.gpus import plan
+from air.tasks import measured_scale, splits
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.trajectories import Recorder
 from air.worlds.research.tools import Tools
-from air.worlds.research.world import ResearchWorld
+from air.worlds.research.world import ResearchWorld, describe
 
 
 class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
@@ -47,14 +49,16 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._kept = recording.store(config)
 
     async def start(self) -> None:
-        """Checks Docker, images and GPUs; prepares the tasks' data; then opens the pools of boxes.
+        """Checks Docker, images and GPUs; prepares the tasks' data; then opens the pools of boxes. On a new
+        secret split, it also measures the tasks' baselines and targets.
 
         Grader boxes have their own pool, because an agent keeps its box while it waits for a grade. Raises
         MissingError if Docker or an image is not available. Raises ConfigError if there are too few GPUs, or
         if the agent is a program whose box would have no isolation.
         """
         config = self.config
-        specs = [self._spec(name) for name in config.taskset.tasks]
+        chosen = await asyncio.to_thread(splits.chosen, config.split_seed)
+        specs = [self._load(name) for name in config.taskset.tasks]
         gpus, graders_gpus = await asyncio.to_thread(_gpus, config, specs)
         if config.provider == "docker":
             for image in sorted({spec.image for spec in specs} | {*filter(None, [config.image])}):
@@ -62,7 +66,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         elif self._harness() is None:
             await asyncio.to_thread(_check_namespaces)
         for spec in specs:
-            await asyncio.to_thread(tasks.data.prepare, spec)
+            await asyncio.to_thread(tasks.data.prepare, spec.on(chosen.of(spec.id)))
         self._agents = await self._stack.enter_async_context(
             Pool(config.max_boxes, warm=config.warm_boxes, gpus=gpus)
         )
@@ -75,6 +79,13 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             )
         )
         self._grader = Grader(graders, config.provider)
+        measuring = [
+            measured_scale.on_split(
+                spec, chosen.of(spec.id), self._agents, self._grader, config.provider
+            )
+            for spec in specs
+        ]
+        self._specs = {spec.id: spec for spec in await together(measuring, config.grader_boxes)}
         for spec in specs:
             self._agents.prepare(self._box_spec(spec))
 
@@ -103,7 +114,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     async def _play(self, task: vf.Task, agents: vf.Agents) -> vf.Trace:
         assert isinstance(task, ResearchTask)
-        spec = self._spec(task.data.task_id)
+        spec = self.spec(task.data.task_id)
+        if not spec.split.public:  # the prompt names the baseline, which belongs to a split
+            data = task.data.model_copy(update={"prompt": describe(spec)})
+            task = type(task)(data, task.config)
         start = time.monotonic()
         async with self.lease(spec) as box:
             world = self.world(spec, box)
@@ -156,13 +170,15 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             keep=None if self._kept is None else self._kept.keep,
         )
 
-    def _spec(self, task_id: str) -> TaskSpec:
-        if task_id not in self._specs:
-            config = self.config.taskset
-            self._specs[task_id] = tasks.load(
-                task_id, config.task_roots, mlgym_root=config.mlgym_root
-            )
+    def spec(self, task_id: str) -> TaskSpec:
+        """Returns one of the settings' tasks, on this run's split and with that split's scale of rewards."""
+        if self._agents is None:
+            raise RuntimeError("the environment is not serving: enter `env.serving()` first")
         return self._specs[task_id]
+
+    def _load(self, task_id: str) -> TaskSpec:
+        config = self.config.taskset
+        return tasks.load(task_id, config.task_roots, mlgym_root=config.mlgym_root)
 
     def _box_spec(self, spec: TaskSpec) -> BoxSpec:
         box_spec = spec.box_spec(self.config.provider)

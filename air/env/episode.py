@@ -244,6 +244,7 @@ class Episode:
             "episode": self.id,
             "task": self.world.task.id,
             "direction": self.world.task.direction,
+            "baseline": self.world.task.baseline,
             "why_ended": self.why_ended,
             "isolation": self.world.box.isolation,
             "phis": [v.phi for v in self.world.validations],

@@ -55,8 +55,9 @@ def versions() -> dict[str, str]:
 
 
 def config_hash(config: ResearchEnvConfig) -> str:
-    """Returns the SHA-256, in hex, of all settings in `config` except `record_dir`."""
-    data = config.model_dump_json(exclude={"record_dir"})
+    """Returns the SHA-256, in hex, of all settings in `config` except `record_dir` and the secret
+    `split_seed`."""
+    data = config.model_dump_json(exclude={"record_dir", "split_seed"})
     return hashlib.sha256(data.encode()).hexdigest()
 
 
@@ -72,6 +73,7 @@ def started(episode: Episode) -> dict[str, Any]:
         "episode": episode.id,
         "metric": task.metric,
         "direction": task.direction,
+        "split": task.split.name,
         "baseline": task.baseline,
         "scale": task.reward_scale().model_dump(mode="json"),
         "pay": pay | {"episode_seconds": config.episode_seconds(task)},

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from air import actions, tasks
+from air import actions
 from air.env import recording
 from air.env.chat.harness import AirHarness, Reply
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
@@ -37,6 +37,7 @@ from air.rewards.terms import RewardSettings
 from air.sandbox.contract.box import ExecResult
 from air.sandbox.contract.kinds import OF_ISOLATION
 from air.sandbox.contract.shell import Shell
+from air.tasks import splits
 from air.tasks.spec import TaskSpec
 from air.trajectories import Step, TokenRef, Trajectory
 from air.worlds.research.world import ResearchWorld, describe
@@ -72,6 +73,7 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
             "max_turns": start.max_turns,
         },
         "image": start.image or None,
+        "split_seed": splits.recorded(start.split, trajectory.path).secret,
         **pay,
     }
 
@@ -131,8 +133,11 @@ class ManualEpisode:
         settings = self._harness.config
         with boundary(ConfigError, "env.agent.harness.tokenizer", ImportError, OSError, ValueError):
             self._tokens = await asyncio.to_thread(counter_for, settings.tokenizer)
-        task = await asyncio.to_thread(self._task)
+        task = await asyncio.to_thread(
+            self._recorded_task
+        )  # before a box starts: it can be missing
         await self._stack.enter_async_context(self._serving())
+        task = task or self._env.spec(self.config.taskset.tasks[0])
         self._boxes = await self._stack.enter_async_context(AsyncExitStack())
         box = await self._boxes.enter_async_context(self._env.lease(task))
         world, play = self._env.world(task, box), None
@@ -157,11 +162,11 @@ class ManualEpisode:
         finally:
             await self._env.stop()
 
-    def _task(self) -> TaskSpec:
-        taskset = self.config.taskset
+    def _recorded_task(self) -> TaskSpec | None:
+        """Returns the task of `origin`; None without one."""
         if self._origin is None:
-            return tasks.load(taskset.tasks[0], taskset.task_roots, mlgym_root=taskset.mlgym_root)
-        trajectory = self._origin[0]
+            return None
+        taskset, trajectory = self.config.taskset, self._origin[0]
         assert trajectory.start is not None
         options = ReplayOptions(task_roots=tuple(taskset.task_roots), mlgym_root=taskset.mlgym_root)
         return load_task(trajectory.start, trajectory.path, options)

@@ -15,6 +15,7 @@ from air.env.config import AirHarnessConfig
 from air.errors import ConfigError
 from air.replay.options import ReplayOptions
 from air.rewards.terms import RewardSettings
+from air.tasks import splits
 from air.tasks.spec import RewardScale, TaskSpec
 from air.trajectories import Start
 
@@ -27,9 +28,10 @@ class Pay(RewardSettings, BaseConfig):
 
 
 def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
-    """Finds the task of a recorded episode on this machine.
+    """Finds the task of a recorded episode on this machine, and puts it on the recorded split of its data.
 
-    Raises MissingError if it is not here, and ConfigError if its files changed without `changed_task`.
+    Raises MissingError if it is not here, and ConfigError if its files changed without `changed_task`, or if
+    the secret of the split is not here.
     """
     roots = (*options.task_roots, *map(Path, start.task_roots))
     mlgym = options.mlgym_root or (Path(start.mlgym_root) if start.mlgym_root else None)
@@ -40,7 +42,11 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
             where=str(path),
             remedy="restore its former files, or compare anyway with --changed-task",
         )
-    return task
+    split = splits.recorded(start.split, path).of(task.id)
+    if split.public:
+        return task
+    scale, _ = reward(start, task, {}, path)  # the baseline and the target of that split
+    return task.on(split, scale)
 
 
 def format_of(start: Start, path: Path) -> ActionFormat:

@@ -19,13 +19,13 @@ _PROTECT_SECONDS = 30.0
 __all__ = ["TaskSpec", "available", "data", "load", "stage"]
 
 
-async def stage(task: TaskSpec, box: Box, *, split_seed: int = data.SPLIT_SEED) -> None:
+async def stage(task: TaskSpec, box: Box) -> None:
     """Copies starter files and the agent's data into a fresh box, and write-protects the protected files.
 
     Raises MissingError if a file or package from which the data is made is missing, InfrastructureError if
     the data cannot be prepared or protected, and BoxDiedError if the box no longer exists.
     """
-    prepared = await asyncio.to_thread(data.prepare, task, split_seed)
+    prepared = await asyncio.to_thread(data.prepare, task)
     await box.put(prepared.agent)
     if prepared.protected:
         files = ["-type", "f", "-exec", "chmod", "a-w", "{}", "+"]

@@ -1,7 +1,7 @@
 """Runs a task's reference solutions (solvers) in boxes and compares their scores with the recorded ones.
 
 `solvers.toml` in the task's folder (for MLGym's tasks, a file that ships with air) lists them from the
-baseline to a good one. Scores are compared only for the usual seed (`air.tasks.data.SPLIT_SEED`).
+baseline to a good one. Scores are compared only on the public split (`air.tasks.splits`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from air.config import BaseConfig, read_toml, validate
 from air.errors import ArtefactError, ConfigError
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.box_pool import Pool
-from air.tasks import data, stage
+from air.tasks import stage
 from air.tasks.artefact import collect
 from air.tasks.grading import Grader
 from air.tasks.spec import Provider, TaskSpec
@@ -101,7 +101,6 @@ async def check(
     grader: Grader,
     provider: Provider,
     *,
-    split_seed: int,
     recording: bool = False,
 ) -> list[Checked]:
     """Runs every reference solution of a task in a new box; returns one result for each, in order.
@@ -112,19 +111,17 @@ async def check(
     rows = []
     for solver in read_solvers(task, recording=recording):
         async with boxes.lease(task.box_spec(provider)) as box:
-            rows.append(await play_solver(task, solver, box, grader, split_seed))
+            rows.append(await play_solver(task, solver, box, grader))
     return rows
 
 
-async def play_solver(
-    task: TaskSpec, solver: Solver, box: Box, grader: Grader, split_seed: int
-) -> Checked:
+async def play_solver(task: TaskSpec, solver: Solver, box: Box, grader: Grader) -> Checked:
     """Stages the task, runs one reference solution in the empty box, and grades its artefact.
 
     If the script fails or the artefact cannot be graded, the result's `problem` says why. Raises UsageError
     if the task's data cannot be prepared, and InfrastructureError if the box or the grader failed.
     """
-    await stage(task, box, split_seed=split_seed)
+    await stage(task, box)
     result = await box.exec(solver.script, timeout=task.limits.exec_seconds)
     if not result.ok:
         lines = result.text.strip().splitlines() or ["no output"]
@@ -144,7 +141,7 @@ async def play_solver(
         test=test.score,
         exec_seconds=result.seconds,
         grade_seconds=val.seconds,
-        problem="; ".join(problems) if split_seed == data.SPLIT_SEED else "",
+        problem="; ".join(problems) if task.split.public else "",
     )
 
 

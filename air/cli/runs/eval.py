@@ -55,10 +55,11 @@ def run(args: argparse.Namespace) -> int:
     from air.train.loop.progress import WIDE
 
     names = args.tasks or _without_gpu(tasks.available())
-    baselines = {name: tasks.load(name, mlgym_root=args.mlgym_root).baseline for name in names}
+    for name in names:  # an unknown task is reported before a model is loaded
+        tasks.load(name, mlgym_root=args.mlgym_root)
     rollouts = asyncio.run(_play(args, names))
     console = Console(width=WIDE)
-    console.print(_table(table_rows(rollouts, baselines)))
+    console.print(_table(table_rows(rollouts)))
     failed = [r for r in rollouts if not r.ok]
     for error in sorted({r.error for r in failed}):
         console.print(f"failed: {error}", highlight=False, soft_wrap=True)

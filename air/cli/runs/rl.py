@@ -126,7 +126,6 @@ def train(config: RunConfig) -> int:
     from air.train.loop.progress import Progress, further, last_table
     from air.train.loop.run import EmbeddedRun
 
-    baselines = _baselines(config)
     console = Console()
     early = MemoryHandler(1000)  # keeps log lines until the run has a folder
     logging.getLogger().addHandler(early)
@@ -141,7 +140,7 @@ def train(config: RunConfig) -> int:
         except (KeyboardInterrupt, asyncio.CancelledError):
             progress.say(f"interrupted; the finished steps are kept; {engine.how_to_resume}")
             return 130
-    rows = summary(outcome.rows, baselines)
+    rows = summary(outcome.rows)
     last_table(console, rows)
     ours = set(tasks.available())
     shipped = [row["task"] for row in rows if row["task"] in ours]
@@ -154,20 +153,6 @@ async def _cancellable(engine: EmbeddedRun) -> Outcome:
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     return await engine.run()
-
-
-def _baselines(config: RunConfig) -> dict[str, float]:
-    """Returns the baseline score of each task that the settings name."""
-    from air import tasks
-    from air.env.config import ResearchEnvConfig
-
-    envs = [source.env for source in config.orchestrator.train.source]
-    return {
-        name: tasks.load(name, env.taskset.task_roots, mlgym_root=env.taskset.mlgym_root).baseline
-        for env in envs
-        if isinstance(env, ResearchEnvConfig)
-        for name in env.taskset.tasks
-    }
 
 
 def _log_to(path: Path, early: MemoryHandler) -> None:

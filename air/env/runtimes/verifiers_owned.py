@@ -33,7 +33,7 @@ from air.sandbox.pool.box_pool import Pool
 from air.sandbox.wire import file_transfer
 from air.sandbox.wire.guest_box import base_env
 from air.sandbox.wire.port_relay import Handler
-from air.tasks import check, data
+from air.tasks import check
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.trajectories import Recorder
@@ -191,9 +191,7 @@ class UnplayedEpisode(Episode):
         async with self.graders:
             for solver in dict.fromkeys((recorded[0], recorded[-1])):
                 await world.box.exec("find . -mindepth 1 -delete", timeout=_COPY_SECONDS)
-                row = await check.play_solver(
-                    world.task, solver, world.box, world.grader, data.SPLIT_SEED
-                )
+                row = await check.play_solver(world.task, solver, world.box, world.grader)
                 rows.append(row)
                 scores = f"{world.task.metric} val={row.val} test={row.test}"
                 LOG.info(

@@ -85,16 +85,16 @@ def endpoint(
     )
 
 
-def table_rows(rollouts: Sequence[Rollout], baselines: dict[str, float]) -> list[dict[str, Any]]:
-    """Returns one row for each task: numbers of episodes and failures, baseline, scores and mean metrics.
-    `baselines` holds each task's baseline score by its id."""
+def table_rows(rollouts: Sequence[Rollout]) -> list[dict[str, Any]]:
+    """Returns one row for each task: numbers of episodes and failures, baseline, scores and mean metrics."""
     rows = []
     for task, played in metrics.by_task(rollouts).items():
         good = [r for r in played if r.ok]
         scores = [s for r in good if (s := r.metric("score")) is not None]
         lower = bool(good) and good[0].info.get("direction") == "lower"
         row = {"task": task, "episodes": len(played), "failed": len(played) - len(good)}
-        row |= {"baseline": baselines.get(task), "score": metrics.mean(scores)}
+        row["baseline"] = good[0].info.get("baseline") if good else None
+        row["score"] = metrics.mean(scores)
         row["best"] = (min if lower else max)(scores) if scores else None
         row["test"] = metrics.mean(r.metric("test_score") for r in good)
         rows.append(row | metrics.of_rollouts(good))

@@ -111,15 +111,17 @@ def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
     return tasks
 
 
-def summary(rows: Sequence[dict[str, Any]], baselines: dict[str, float]) -> list[dict[str, Any]]:
+def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns one row for each task, which compares the first quarter of a run's steps with the last quarter.
-    A row has the task's baseline (from `baselines`, by task id) and, for each quarter, the mean and best
-    score and the mean reward. `rows` are the lines of `metrics.jsonl`."""
+    A row has the task's baseline and, for each quarter, the mean and best score and the mean reward. `rows`
+    are the lines of `metrics.jsonl`."""
     quarter = max(1, len(rows) // 4)
     parts = {"first": rows[:quarter], "last": rows[-quarter:]}
     table = []
     for task in sorted({t for row in rows for t in row["tasks"]}):
-        entry: dict[str, Any] = {"task": task, "baseline": baselines.get(task)}
+        told = [row["tasks"][task].get("baseline") for row in rows if task in row["tasks"]]
+        baseline = next((one for one in told if one is not None), None)
+        entry: dict[str, Any] = {"task": task, "baseline": baseline}
         for part, steps in parts.items():
             cells = [row["tasks"][task] for row in steps if task in row["tasks"]]
             scores = [score for cell in cells for score in cell["scores"]]
@@ -135,6 +137,7 @@ def _scores(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     good = [r for r in rollouts if r.ok]
     return {
         "direction": good[0].info.get("direction", "higher") if good else "higher",
+        "baseline": good[0].info.get("baseline") if good else None,
         "scores": [s for r in good if (s := r.metric("score")) is not None],
         "test_scores": [s for r in good if (s := r.metric("test_score")) is not None],
         "reward": mean(r.reward for r in good),

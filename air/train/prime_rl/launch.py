@@ -25,6 +25,7 @@ from types import FrameType
 from air.env.failure_breaker import fresh, opened
 from air.errors import ConfigError, MissingError
 from air.sandbox.pool import gpus
+from air.tasks import splits
 from air.train.config.overrides import Sources
 from air.train.prime_rl import gpu_placement, run_file_view, schema, throughput
 from air.train.prime_rl import throughput_inputs as load
@@ -155,10 +156,11 @@ def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[s
 
 def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
     """Resets the file `breaker`, and returns this process's environment variables with other values for PATH,
-    the visible GPUs and the breaker's file (see `air.env.failure_breaker`)."""
+    the visible GPUs, the breaker's file (see `air.env.failure_breaker`) and the secret of the splits."""
     env = dict(os.environ)
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env |= fresh(breaker)
+    env[splits.VARIABLE] = splits.chosen(None).secret  # workers can have other cache folders
     if plan.gpus is not None and plan.real:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu.index) for gpu in plan.gpus.visible)
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order in which NVML counts

@@ -10,7 +10,6 @@ import pytest
 from air import tasks
 from air.cli.main import main
 from air.sandbox.pool.box_pool import Pool
-from air.tasks import data
 from air.tasks.check import play_solver, read_solvers
 from air.tasks.grading import Grader
 from air.tasks.missing import missing
@@ -35,7 +34,7 @@ async def test_recorded_scores_are_measured_again(name: str) -> None:
         grader = Grader(graders, "docker")
         for solver in (first, last):
             async with boxes.lease(task.box_spec("docker")) as box:
-                result = await play_solver(task, solver, box, grader, data.SPLIT_SEED)
+                result = await play_solver(task, solver, box, grader)
             assert result.problem == "", solver.name
 
 

@@ -12,6 +12,7 @@ from air import tasks
 from air.errors import InfrastructureError, MissingError
 from air.tasks.data import prepare
 from air.tasks.files import folder_hash
+from air.tasks.splits import numbered
 from tests.unit.tasks.conftest import DATA, MakeTask
 
 pytestmark = pytest.mark.slow
@@ -53,7 +54,7 @@ def test_the_same_seed_gives_the_same_bytes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = tasks.load(name)
-    first, other = prepare(task), prepare(task, 5)
+    first, other = prepare(task), prepare(task.on(numbered(5)))
     monkeypatch.setenv("AIR_CACHE", str(tmp_path / "second"))
     second = prepare(task)
     assert second.agent != first.agent

@@ -13,6 +13,7 @@ from air.errors import ArtefactError, GradingError
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.artefact import Artefact
 from air.tasks.grading import Grader
+from air.tasks.splits import numbered
 from tests.unit.tasks.conftest import SCORE, MakeTask
 
 TWO = Artefact({"answer.txt": b"2"})
@@ -55,8 +56,7 @@ async def test_whatever_decides_a_grade_tells_grades_apart(
     ):
         grade = await grader.grade(other, artefact, split=split, seed=seed)  # type: ignore[arg-type]
         assert not grade.remembered
-    reseeded = Grader(pool, "process", split_seed=5)
-    assert not (await reseeded.grade(task, TWO, split="val")).remembered
+    assert not (await grader.grade(task.on(numbered(5)), TWO, split="val")).remembered
 
 
 async def test_the_grader_has_the_answers_and_the_arguments(

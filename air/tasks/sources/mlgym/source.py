@@ -69,7 +69,7 @@ class CheckoutSource:
                 copy_file(file, workspace / DATA / name)
         if self.table is not None:
             (workspace / DATA).mkdir(parents=True)
-            state = split.STATE if split_seed == usual_seed else split_seed
+            state = split.STATE if split_seed == usual_seed else divmod(split_seed, 2**32)
             split.house_prices(self.table, workspace / DATA, state)
         for name, file in list(_below(workspace / DATA)):
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.shown):

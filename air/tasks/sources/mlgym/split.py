@@ -41,6 +41,7 @@ _MISSING = frozenset(
     )
 )
 ItemT = TypeVar("ItemT")
+State = int | tuple[int, ...]
 
 
 def original(data_path: Path) -> Path:
@@ -48,11 +49,12 @@ def original(data_path: Path) -> Path:
     return data_path.parent / _ORIGINAL
 
 
-def house_prices(table: Path, dest: Path, state: int = STATE) -> None:
+def house_prices(table: Path, dest: Path, state: State = STATE) -> None:
     """Splits the rows of the CSV file `table` into files in the folder `dest`.
 
     They are `train.csv`, `validation.csv`, `test.csv` (without prices) and `answer.csv` (the prices of the
-    test rows). `state` is the random state with which the rows are drawn.
+    test rows). `state` is numpy's random state (seed) with which the rows are drawn: one number below 2³² or
+    several.
     """
     with table.open(newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file)
@@ -67,7 +69,7 @@ def house_prices(table: Path, dest: Path, state: int = STATE) -> None:
     _write(dest / "answer.csv", [_ID, _LABEL], [[row[key], row[label]] for row in test])
 
 
-def _cut(items: Sequence[ItemT], share: float, state: int) -> tuple[list[ItemT], list[ItemT]]:
+def _cut(items: Sequence[ItemT], share: float, state: State) -> tuple[list[ItemT], list[ItemT]]:
     """Draws a share of `items`; returns (other items, drawn items) in scikit-learn's order."""
     import numpy
 

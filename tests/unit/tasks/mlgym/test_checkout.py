@@ -11,12 +11,15 @@ import pytest
 from air import tasks
 from air.errors import ConfigError, MissingError
 from air.sandbox.pool.box_pool import Pool
-from air.tasks.data import SPLIT_SEED, prepare
+from air.tasks.data import prepare
 from air.tasks.files import folder_hash, walk
 from air.tasks.sources.mlgym import Checkout, find_checkout
 from air.tasks.sources.mlgym.table import SHIPPED, Entry, read_table
 from air.tasks.spec import TaskSpec
+from air.tasks.splits import numbered
 from tests.unit.tasks.mlgym.tree import BROKEN, SECONDS, make_tree, rows
+
+OTHER = numbered(2**62 + 1)
 
 
 @pytest.fixture
@@ -178,7 +181,7 @@ def test_whatever_decides_a_score_is_in_the_hash(root: Path) -> None:
 
 def test_data_that_mlgym_splits_with_a_script_is_split_here(root: Path) -> None:
     task = load(root, "houses")
-    prepared, other = prepare(task), prepare(task, SPLIT_SEED + 1)
+    prepared, other = prepare(task), prepare(task.on(OTHER))
     counts = {p.stem: len(rows(p)) for p in (prepared.agent / "data").iterdir()}
     assert counts == {"train": 70, "validation": 10, "test": 21}
     assert "SalePrice" not in rows(prepared.agent / "data/test.csv")[0]
@@ -186,7 +189,7 @@ def test_data_that_mlgym_splits_with_a_script_is_split_here(root: Path) -> None:
     assert len(rows(prepared.grader / answers)) == 21
     assert (prepared.grader / answers).read_text() != (other.grader / answers).read_text()
     shutil.copytree(prepared.grader / "mlgym/data", root / "data/houses/data")
-    own = prepare(load(root, "houses"), SPLIT_SEED + 1)  # the user ran MLGym's script: it holds
+    own = prepare(load(root, "houses").on(OTHER))  # the user ran MLGym's script: it holds
     assert (own.grader / answers).read_text() == (prepared.grader / answers).read_text()
 
 

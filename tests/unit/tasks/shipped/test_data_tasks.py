@@ -12,6 +12,7 @@ from air import tasks
 from air.tasks.check import read_solvers
 from air.tasks.data import prepare
 from air.tasks.spec import TaskSpec
+from air.tasks.splits import numbered
 from tests.unit.tasks.shipped.programs import (
     BAD_CONFIGS,
     config_error,
@@ -142,7 +143,7 @@ def test_another_seed_is_another_split_and_the_same_seed_the_same(
 ) -> None:
     task = tasks.load(name)
     first = prepare(task).digest
-    assert prepare(task, 7).digest != first
+    assert prepare(task.on(numbered(7))).digest != first
     monkeypatch.setenv("AIR_CACHE", str(tmp_path))
     assert prepare(task).digest == first
 
@@ -209,7 +210,7 @@ def test_forecasts_are_scaled_by_the_change_over_a_year_of_their_own_series(tmp_
 
 @pytest.mark.parametrize("seed", [1912, 7])
 def test_nothing_after_the_cut_is_shown_of_any_series(seed: int) -> None:
-    data = prepare(tasks.load("forecasting"), seed).agent / "data"
+    data = prepare(tasks.load("forecasting").on(numbered(seed))).agent / "data"
     rows = [row.split(",") for row in (data / "train.csv").read_text().splitlines()[1:]]
     times: dict[str, list[int]] = {}
     for series, t, month, _ in rows:
@@ -241,7 +242,7 @@ def test_users_and_movies_are_numbered_anew() -> None:
     tables = []
     for seed in (1912, 7):
         text = (
-            prepare(tasks.load("recommendation"), seed).agent / "data" / "movies.csv"
+            prepare(tasks.load("recommendation").on(numbered(seed))).agent / "data" / "movies.csv"
         ).read_text()
         tables.append([row.partition(",")[2] for row in text.splitlines()[1:]])
     assert sorted(tables[0]) == sorted(tables[1])

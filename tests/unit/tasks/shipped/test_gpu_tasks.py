@@ -22,6 +22,7 @@ import pytest
 from air import tasks
 from air.tasks.data import PreparedData, prepare
 from air.tasks.spec import TaskSpec
+from air.tasks.splits import numbered
 
 pytestmark = pytest.mark.slow
 
@@ -127,7 +128,7 @@ def test_images_and_answers_belong_together(name: str, small: dict[str, TaskSpec
 def test_the_split_seed_draws_another_validation_set(
     name: str, small: dict[str, TaskSpec], monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    first, other = prepare(small[name]), prepare(small[name], 5)
+    first, other = prepare(small[name]), prepare(small[name].on(numbered(5)))
     assert first.digest != other.digest
     shutil.rmtree(cache / "data")
     assert prepare(small[name]).digest == first.digest
@@ -194,7 +195,7 @@ def test_longer_contexts_take_fewer_bits(small: dict[str, TaskSpec], tmp_path: P
 
 
 def test_hidden_passages_are_not_in_the_training_text(small: dict[str, TaskSpec]) -> None:
-    prepared, other = prepare(small[MODEL]), prepare(small[MODEL], 5)
+    prepared, other = prepare(small[MODEL]), prepare(small[MODEL].on(numbered(5)))
     train = (prepared.agent / "data" / "train.txt").read_text()
     hidden = [json.loads((prepared.grader / f"data/{s}.json").read_text()) for s in ("val", "test")]
     assert [len(part) for part in hidden] == [16, 16]

@@ -13,6 +13,7 @@ import pytest
 
 from air import tasks
 from air.tasks.data import prepare
+from air.tasks.splits import numbered
 
 pytestmark = pytest.mark.slow
 
@@ -199,7 +200,7 @@ def test_a_model_that_is_not_there_is_told_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [1912, 7])
 def test_no_hidden_paragraph_begins_or_ends_like_another(seed: int) -> None:
-    prepared = prepare(tasks.load("languageModel"), seed)
+    prepared = prepare(tasks.load("languageModel").on(numbered(seed)))
     files = [
         prepared.agent / "data" / "train.txt",
         *(prepared.grader / "data" / f"{split}.txt" for split in ("val", "test")),

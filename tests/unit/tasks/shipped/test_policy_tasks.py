@@ -16,6 +16,7 @@ from air.tasks.check import read_solvers
 from air.tasks.data import prepare
 from air.tasks.files import folder_hash
 from air.tasks.spec import TaskSpec
+from air.tasks.splits import numbered
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +104,7 @@ def test_hidden_episodes_stay_with_the_grader_and_follow_the_split_seed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = tasks.load(name)
-    first, other = prepare(task), prepare(task, 5)
+    first, other = prepare(task), prepare(task.on(numbered(5)))
     hidden = json.loads((first.grader / "data" / HIDDEN[name]).read_text())
     seeds = {seed for split in ("val", "test") for seed in hidden[split]}
     assert len(seeds) == len(hidden["val"]) + len(hidden["test"]) >= 40

@@ -1,0 +1,143 @@
+"""Measures the baseline and the target that belong to a secret split, once for each split.
+
+A task declares both for the public split, where the scores of its reference solutions are recorded. On
+another split, the first (the baseline) and the last (the best) of them are played again. The line that maps
+their two recorded scores to the two measured ones then maps the declared baseline and target. So both
+solutions keep their normalised score φ, and φ = 0 still means "as good as the baseline". With `normalise =
+"log-gap"`, logarithms of distances to the optimum take the place of scores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import logging
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from air import paths
+from air.errors import InfrastructureError, UsageError, boundary
+from air.sandbox.pool.box_pool import Pool
+from air.tasks import data
+from air.tasks.check import play_solver, read_solvers
+from air.tasks.grading import Grader
+from air.tasks.spec import Provider, RewardScale, TaskSpec
+from air.tasks.splits import Split
+
+_POLL_SECONDS = 0.1
+_STRETCH = 2.0
+"""Largest factor by which the distance from baseline to target changes: small splits are noisy."""
+_LOG = logging.getLogger(__name__)
+
+
+async def on_split(
+    task: TaskSpec, split: Split, boxes: Pool, grader: Grader, provider: Provider
+) -> TaskSpec:
+    """Returns `task` on the split, with the baseline and the target that were measured there.
+
+    Without recorded solutions both stay as declared, and the log says so. Processes that ask at the same
+    time measure once. Raises UsageError if the task cannot be used, and InfrastructureError if a box, the
+    grader or a reference solution failed.
+    """
+    moved = task.on(split)
+    if split.public:
+        return moved
+    if not task.solvers.is_file():
+        _LOG.warning(
+            "%s has no recorded solutions, so its declared baseline and target are used", task.id
+        )
+        return moved
+    file = _file(moved, provider)
+    if not file.is_file():
+        async with _alone(file.with_suffix(".lock")):
+            if not file.is_file():
+                scale = await _measured(moved, boxes, grader, provider)
+                text = scale.model_dump_json(include={"baseline", "target"})
+                await asyncio.to_thread(paths.write_whole, file, text.encode())
+    with boundary(UsageError, f"{file} (remove it)", OSError, ValueError):
+        scale = RewardScale(**task.reward_scale().model_dump() | json.loads(file.read_bytes()))
+    return task.on(split, scale)
+
+
+def moved_scale(
+    scale: RewardScale, recorded: tuple[float, float], measured: tuple[float, float]
+) -> RewardScale:
+    """Returns the scale on which scores of another split are worth what they are worth on `scale`.
+
+    `recorded` are the scores of the worst and the best reference solution on the split of `scale`, `measured`
+    those on the other split. The distance from baseline to target changes by a factor of two at most.
+    """
+    worst, best = (_place(scale, score) for score in recorded)
+    origin, end = (_place(scale, score) for score in measured)
+    stretch = (end - origin) / (best - worst) if best != worst else 1.0
+    if not math.isfinite(stretch):
+        stretch = 1.0
+    stretch = min(max(stretch, 1 / _STRETCH), _STRETCH)
+    baseline, target = (
+        _score(scale, origin + stretch * (_place(scale, declared) - worst))
+        for declared in (scale.baseline, scale.target)
+    )
+    return RewardScale(**scale.model_dump() | {"baseline": baseline, "target": target})
+
+
+def _place(scale: RewardScale, score: float) -> float:
+    """Returns the place of a score on the axis on which φ is linear."""
+    if scale.normalise != "log-gap" or scale.optimum is None:
+        return score
+    gap = abs(score - scale.optimum)
+    return -math.log10(gap) if gap else math.inf
+
+
+def _score(scale: RewardScale, place: float) -> float:
+    if scale.normalise != "log-gap" or scale.optimum is None:
+        return place
+    side = 1 if scale.baseline > scale.optimum else -1
+    return scale.optimum + side * 10**-place
+
+
+async def _measured(task: TaskSpec, boxes: Pool, grader: Grader, provider: Provider) -> RewardScale:
+    solvers = read_solvers(task)
+    recorded, measured = [], []
+    for solver in (solvers[0], solvers[-1]):
+        async with boxes.lease(task.box_spec(provider)) as box:
+            row = await play_solver(task, solver, box, grader)
+        if row.val is None:
+            raise InfrastructureError(
+                f"task {task.id}: its reference solution {solver.name} failed on the secret split: "
+                f"{row.problem}"
+            )
+        recorded.append(solver.val)
+        measured.append(row.val)
+    return moved_scale(task.reward_scale(), (recorded[0], recorded[1]), (measured[0], measured[1]))
+
+
+def _file(task: TaskSpec, provider: Provider) -> Path:
+    """Returns the file beside the split's data that holds what was measured with these recorded scores."""
+    declared = task.reward_scale().model_dump_json().encode()
+    key = hashlib.sha256(declared + task.solvers.read_bytes()).hexdigest()[:12]
+    prepared = data.folder(task)
+    return prepared.with_name(f"{prepared.name}.{provider}-{key}.json")
+
+
+@asynccontextmanager
+async def _alone(path: Path) -> AsyncIterator[None]:
+    """While the `async with` block runs, no other process and no other coroutine can lock the file `path`."""
+    with boundary(UsageError, f"cannot lock {path}", OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
+    with file:
+        while not _locked(file.fileno()):  # noqa: ASYNC110 — another process can hold the lock
+            await asyncio.sleep(_POLL_SECONDS)
+        yield
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,135 @@
+"""Decides by which seed the data of a task are split, so that no agent can know the hidden part.
+
+The recorded scores of tasks hold for one public seed, which `air tasks check` uses. Episodes use secret
+seeds: each follows from a secret text and the task's id by a keyed hash (HMAC-SHA256). The secret is the
+setting `split_seed`, else `AIR_SPLIT_SEED`, else the installation's own, a file in the cache folder that is
+made once. The word `public` in place of a secret chooses the public seed. Records contain only a secret's
+fingerprint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from air import paths
+from air.errors import ConfigError, boundary
+
+VARIABLE = "AIR_SPLIT_SEED"
+PUBLIC = "public"
+SPLIT_SEED = 1912
+"""The public seed; a task's declared and recorded scores hold only for it."""
+_FILE = "split_secret"
+_SECRET = re.compile(r"[0-9a-f]{64}\n")
+_DATA_BITS, _GRADING_BITS = 63, 31  # 31: numpy's and scikit-learn's older functions take no more
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of one task's data into a shown and a hidden part."""
+
+    name: str
+    """What records call it: `public`, or the fingerprint of the secret from which `seed` follows."""
+    seed: int = field(repr=False)
+    """The seed with which the data are split."""
+
+    @property
+    def public(self) -> bool:
+        """Whether the task's declared and recorded scores hold for this split."""
+        return self.seed == SPLIT_SEED
+
+    def grading_seed(self, number: int) -> int:
+        """Returns the seed of a grader's own random numbers, for the grading with this number (from 0)."""
+        if self.public:
+            return number
+        return _hashed(str(self.seed), f"grading {number}", _GRADING_BITS)
+
+
+PUBLIC_SPLIT = Split(PUBLIC, SPLIT_SEED)
+
+
+def numbered(seed: int) -> Split:
+    """Returns the split with a seed that is no secret, as for `air tasks check --split-seed`."""
+    return PUBLIC_SPLIT if seed == SPLIT_SEED else Split(f"seed {seed}", seed)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The splits of all tasks that follow from one secret text."""
+
+    secret: str = field(repr=False)
+    """The secret; `public` chooses the public seed for every task."""
+
+    @property
+    def name(self) -> str:
+        """`public`, or a fingerprint from which the secret cannot be computed."""
+        if self.secret == PUBLIC:
+            return PUBLIC
+        return f"{_hashed(self.secret, 'fingerprint', 64):016x}"
+
+    def of(self, task_id: str) -> Split:
+        """Returns the split of one task."""
+        if self.secret == PUBLIC:
+            return PUBLIC_SPLIT
+        return Split(self.name, _hashed(self.secret, f"task {task_id}", _DATA_BITS))
+
+
+def chosen(setting: str | None) -> Splits:
+    """Returns the splits of a run: from its setting `split_seed`, `AIR_SPLIT_SEED`, or the installation.
+
+    Raises UsageError if the installation's secret cannot be read or made.
+    """
+    return Splits(setting or os.environ.get(VARIABLE) or _of_installation())
+
+
+def recorded(name: str, where: Path) -> Splits:
+    """Returns the splits that a record calls `name`, if this installation or `AIR_SPLIT_SEED` has the secret.
+
+    Raises ConfigError, which names the record `where`, if neither has it.
+    """
+    known = [Splits(PUBLIC)]
+    if os.environ.get(VARIABLE):
+        known.append(Splits(os.environ[VARIABLE]))
+    if _secret_file().exists():
+        known.append(Splits(_of_installation()))
+    for splits in known:
+        if splits.name == name:
+            return splits
+    raise ConfigError(
+        f"was recorded on the secret split {name}, whose secret is not here, so scores would differ",
+        where=str(where),
+        remedy=f"set {VARIABLE} to the run's `split_seed`, or use the machine (and cache folder) that "
+        "recorded it",
+    )
+
+
+def _of_installation() -> str:
+    """Returns this installation's secret text; the first process that needs it makes it."""
+    file = _secret_file()
+    with boundary(ConfigError, f"the secret of the splits: {file}", OSError, UnicodeDecodeError):
+        if not file.exists():
+            with paths.locked(file.with_name(f"{_FILE}.lock")):
+                if not file.exists():
+                    paths.write_whole(file, f"{secrets.token_hex(32)}\n".encode(), mode=0o600)
+        text = file.read_text(encoding="ascii")
+    if not _SECRET.fullmatch(text):
+        raise ConfigError(
+            "holds no secret of 64 hex digits",
+            where=str(file),
+            remedy="restore it; without it, remove it, and episodes get other splits from now on",
+        )
+    return text.strip()
+
+
+def _secret_file() -> Path:
+    return paths.cache() / _FILE
+
+
+def _hashed(key: str, text: str, bits: int) -> int:
+    digest = hmac.digest(key.encode(), f"air {text}".encode(), hashlib.sha256)
+    return int.from_bytes(digest[:8], "big") >> (64 - bits)
