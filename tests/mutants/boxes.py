@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         "an agent is not root",
         "air/sandbox/docker/container_spec.py",
-        'USER = "1000:1000"',
-        'USER = "0:0"',
+        "return 0 if spec.second_user else INSIDE_UID",
+        "return 0",
         in_docker("nobody-in-it-has-privileges"),
         DOCKER_WORKS,
     ),
@@ -114,8 +114,8 @@ MUTANTS = (
     Mutant(
         "the second user cannot write the workspace",
         "air/sandbox/docker/container_spec.py",
-        'user = 0 if spec.second_user else USER.partition(":")[0]',
-        'user = SECOND_UID if spec.second_user else USER.partition(":")[0]',
+        "user = commands_user(spec)",
+        "user = SECOND_UID if spec.second_user else INSIDE_UID",
         in_docker("a-second-user-is-kept-apart"),
         DOCKER_WORKS,
     ),

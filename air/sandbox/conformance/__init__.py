@@ -7,12 +7,14 @@ less, and fails those in `KNOWN_GAPS`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from air.sandbox import open_box
 from air.sandbox.conformance import (
     attacks,
     commands,
     copies,
+    guest_attacks,
     limits,
     paths,
     ports,
@@ -21,6 +23,7 @@ from air.sandbox.conformance import (
 )
 from air.sandbox.conformance.check import Check, Unmet
 from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.guest import users
 from air.sandbox.process.namespaces import counts_by_namespace
 
 Start = Callable[[BoxSpec], Awaitable[Box]]
@@ -32,6 +35,7 @@ CHECKS: tuple[Check, ...] = (
     *snapshots.CHECKS,
     *sessions.CHECKS,
     *attacks.CHECKS,
+    *guest_attacks.CHECKS,
     *ports.CHECKS,
     *limits.CHECKS,
 )
@@ -42,6 +46,8 @@ LIMITS = frozenset(
         "a-fork-bomb-is-bounded",
         "memory-is-bounded",
         "memory-of-many-processes-is-bounded",
+        "memory-in-small-pieces-does-not-end-the-guest",
+        "no-command-leaves-the-order-of-out-of-memory",
         "cpu-is-bounded",
         "shared-memory-does-not-outlive-its-process",
         "the-kernel-keeps-the-limits",
@@ -53,7 +59,20 @@ LIMITS = frozenset(
 
 A rootless engine does so only with cgroup v2 controllers; see `air.sandbox.docker.limit_check`."""
 
+
+def _may_order() -> bool:
+    """Whether a container engine of this machine can fix the order of out of memory (see `users.KEPT`).
+
+    Root lacks that capability on a machine that is itself a container.
+    """
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    bounding = next(row.split()[1] for row in status.splitlines() if row.startswith("CapBnd"))
+    return bool(int(bounding, 16) >> users.SYS_RESOURCE & 1)
+
+
+_ORDER = "no-command-leaves-the-order-of-out-of-memory"
 _PODMAN = {
+    _ORDER: "only the host's root can fix the order",
     "empty-files-are-bounded": "its tmpfs takes no `nr_inodes`",
     "nobody-makes-namespaces": "its seccomp profile lets any process make a user namespace",
 }
@@ -67,17 +86,27 @@ _UNCOUNTED = {
     "with-no-process-left-files-are-still-served": "before Linux 5.14, `pids` does not hold",
 }
 _ROOTS = {
+    _ORDER: "only the host's root can fix the order, and has no part in the start of a command",
+    "memory-in-small-pieces-does-not-end-the-guest": "no control group: the host's memory would be used up",
     "only-the-named-folders-can-be-written": "/dev/shm can be, and the devices that every user may write",
 }
+_USERS = (
+    "a-second-user-is-kept-apart",
+    "a-second-user-cannot-limit-or-reschedule-the-guest",
+    "the-guest-takes-no-limits-from-commands",
+    "the-guest-cannot-be-rescheduled",
+)
 _TOGETHER = _NO_TOTALS | _ROOTS | ({} if counts_by_namespace() else _UNCOUNTED)
 
 KNOWN_GAPS: dict[str, dict[str, str]] = {
-    "docker": {},
+    "docker": {} if _may_order() else {_ORDER: "the engine lacks the capability SYS_RESOURCE"},
     "podman": _PODMAN,
     "process/root": _TOGETHER,
     "process/user": _TOGETHER
-    | {"a-second-user-is-kept-apart": "a user other than root has only one user for a box"},
+    | dict.fromkeys(_USERS, "a user other than root has only one user for a box"),
     "process/plain": _NO_TOTALS
+    | _ROOTS
+    | dict.fromkeys(_USERS, "commands run as the guest's user")
     | {
         "a-fork-bomb-is-bounded": "`pids` is not enforced: processes of one user are counted together",
         "with-no-process-left-files-are-still-served": "`pids` is not enforced, as above",
@@ -88,6 +117,7 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
         "full-disks-are-bounded-and-said": "folders are the host's; only single files are bounded",
         "a-forks-own-writes-are-bounded": "folders are the host's, as above",
         "shared-memory-does-not-outlive-its-process": "shared memory is the host's",
+        "memory-that-outlives-its-process-is-bounded": "message queues and semaphores are the host's",
         "the-guest-cannot-be-read-or-written": "process 1 is the host's, and its user may be the same",
         "the-guest-cannot-be-killed-stopped-or-traced": "commands run as the guest's user",
         "there-is-no-network": "the network is the host's",

@@ -72,8 +72,9 @@ class BoxSpec(BaseConfig):
     whole network, whatever this field lists."""
     second_user: bool = False
     """Only for boxes in which a grader computes scores. If true, commands run as root with the capabilities
-    SETUID, SETGID and KILL, so that a grader can run an agent's code as the user with the uid
-    `AIR_SECOND_UID` (an environment variable). Never set this field for an agent's own box."""
+    SETUID, SETGID and KILL (and SYS_RESOURCE if the container engine has it), so that a grader can run an
+    agent's code as the user with the uid `AIR_SECOND_UID` (an environment variable). Never set this field for
+    an agent's own box."""
 
     @model_validator(mode="after")
     def _closed_graders(self) -> BoxSpec:

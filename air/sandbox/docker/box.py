@@ -11,13 +11,16 @@ from __future__ import annotations
 from air.errors import BoxDiedError, BoxStartError, ConfigError
 from air.sandbox.contract.box import BoxSpec, Isolation, Snapshot
 from air.sandbox.docker import engine, limit_check, portable_python, snapshot_service
-from air.sandbox.docker.container_spec import Python, container
+from air.sandbox.docker.container_spec import Python, commands_user, container
 from air.sandbox.docker.container_stream import Attached, abandon
 from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.network import egress_proxy
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.wire.connection import opening
 from air.sandbox.wire.guest_box import BOUNDS, START_SECONDS, GuestBox, base_env
+
+_LESSONS = 2
+"""How many failed starts may each show something that the next attempt does differently."""
 
 
 class DockerBox(GuestBox):
@@ -44,15 +47,18 @@ class DockerBox(GuestBox):
             TransientStartError: the start failed for another reason that may be temporary.
             BoxStartError: the start failed, and another attempt would fail too.
         """
+        for _ in range(_LESSONS):
+            python = await portable_python.interpreter_of(spec.image, run)
+            try:
+                return await cls._begin(spec, run, gpus, python)
+            except BoxStartError as error:
+                text = str(error)
+                if not limit_check.learn(text) and not await portable_python.learn(
+                    spec.image, python, text
+                ):
+                    raise
         python = await portable_python.interpreter_of(spec.image, run)
-        try:
-            return await cls._begin(spec, run, gpus, python)
-        except BoxStartError as error:
-            if not await portable_python.learn(spec.image, python, str(error)):
-                raise
-        return await cls._begin(
-            spec, run, gpus, await portable_python.interpreter_of(spec.image, run)
-        )
+        return await cls._begin(spec, run, gpus, python)
 
     @classmethod
     async def _begin(
@@ -81,6 +87,7 @@ class DockerBox(GuestBox):
             "remove": None,
             "bounds": BOUNDS,
             "rlimits": [],
+            "user": commands_user(self.spec),
             "env": (egress_proxy.environment() if self.spec.network else {}) | base_env(self.spec),
         }
         self._connection = await self._attached.start(arguments, opening(config))

@@ -1,8 +1,9 @@
 """Translates a `BoxSpec` into the arguments of the Docker SDK's `create_container`.
 
-The container has no network, capabilities, new privileges, swap or writable root; one user, not root; and
-limits on processes, memory, CPU and writable folders. These lie in memory (tmpfs), so their sizes are added
-to the memory limit: full folders take no memory from the processes.
+The container has no network, new privileges, swap or writable root, and limits on processes, memory, CPU and
+writable folders. These lie in memory (tmpfs), so their sizes are added to the memory limit: full folders take
+no memory from the processes. Its first process starts as root with few capabilities, so that the guest and
+its commands can be two other users (`air.sandbox.guest.users`).
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import docker
 
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxSpec
-from air.sandbox.docker import engine
+from air.sandbox.docker import engine, limit_check
+from air.sandbox.guest.users import INSIDE_UID
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.wire.connection import interpreter
-from air.sandbox.wire.guest_box import SECOND_UID, folders
+from air.sandbox.wire.guest_box import IPC, SECOND_UID, folders
 
 MIB = 1 << 20
 TMP_MB = 64
-USER = "1000:1000"
 _INODES_PER_MIB = 256
 
 
@@ -48,12 +49,11 @@ def container(
         run,
         limits.seconds,
         memory,
-        cap_add=["SETUID", "SETGID", "KILL"] if spec.second_user else None,
+        cap_add=limit_check.capabilities(),
         security_opt=["no-new-privileges"],
         init=False,
         ipc_mode="private",
-        # Otherwise System V shared memory outlives its processes and fills the box's memory for good.
-        sysctls={"kernel.shm_rmid_forced": "1"},
+        sysctls={f"kernel.{name}": value for name, value in IPC.items()},
         pids_limit=limits.pids + 1,
         nano_cpus=int(limits.cpus * 1e9),
         shm_size=limits.shm_mb * MIB,
@@ -66,7 +66,7 @@ def container(
     return arguments | {
         "image": spec.image,
         "hostname": "box",
-        "user": "0:0" if spec.second_user else USER,
+        "user": "0:0",
         "entrypoint": [*python.command, *interpreter("python3")[1:]],
         "working_dir": WORKSPACE,
         "environment": _environment(spec, gpus),
@@ -105,6 +105,11 @@ def sealed(name: str, run: str, seconds: float, memory: int, **host: Any) -> dic
     }
 
 
+def commands_user(spec: BoxSpec) -> int:
+    """Returns the user id of a box's commands, which is also the owner of its writable folders."""
+    return 0 if spec.second_user else INSIDE_UID
+
+
 def inodes(size: int) -> int:
     """Returns the maximum number of files in a writable folder of `size` MiB."""
     return max(1024, size * _INODES_PER_MIB)
@@ -128,7 +133,7 @@ def _devices(gpus: GpuLease) -> list[Any] | None:
 
 def _tmpfs(spec: BoxSpec) -> dict[str, str]:
     disk = spec.limits.disk_mb
-    user = 0 if spec.second_user else USER.partition(":")[0]
+    user = commands_user(spec)
 
     def options(size: int, mode: str) -> str:
         limits = f"size={size}m,nr_inodes={inodes(size)}"
@@ -136,4 +141,7 @@ def _tmpfs(spec: BoxSpec) -> dict[str, str]:
 
     closed = "0700" if spec.second_user else "0755"
     mounts = {WORKSPACE: options(disk, "0755"), "/tmp": options(TMP_MB, "1777")}
+    mounts["/dev/shm"] = options(
+        spec.limits.shm_mb, "1777"
+    )  # else an engine bounds no number of files
     return mounts | {folder: options(disk, closed) for folder in folders(spec)[1:]}

@@ -1,16 +1,45 @@
-"""Warns if the container engine ignores limits of boxes, as without root or a cgroup controller."""
+"""Finds out what the container engine cannot do for boxes: keep limits, or grant a capability."""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from air.sandbox.docker import engine
 
+CAPABILITIES = ("KILL", "SETGID", "SETUID", "SETPCAP")
+"""The capabilities with which a guest starts, as root; an agent's commands have none of them."""
+ORDER = "SYS_RESOURCE"
+"""A further one, if the engine has it: it keeps commands from leaving the order of out of memory."""
 _CHECKED: set[tuple[int, str]] = set()
+_WITHOUT_ORDER: set[str] = set()
+"""The `DOCKER_HOST` of engines that cannot grant `ORDER`, which this process knows from failed starts."""
+_REFUSED = re.compile(r"unable to apply caps|capset|not available in the current environment", re.I)
 _LOG = logging.getLogger(__name__)
+
+
+def capabilities() -> list[str]:
+    """Returns the capabilities to ask the container engine for: those that it is not known to lack."""
+    lacking = os.environ.get("DOCKER_HOST", "") in _WITHOUT_ORDER
+    return [*CAPABILITIES] if lacking else [*CAPABILITIES, ORDER]
+
+
+def learn(failure: str) -> bool:
+    """Returns whether a box that did not start must be started again, with fewer capabilities.
+
+    `failure` is the error's text. An engine in a container may have fewer capabilities than root.
+    """
+    key = os.environ.get("DOCKER_HOST", "")
+    if key in _WITHOUT_ORDER or not _REFUSED.search(failure):
+        return False
+    _WITHOUT_ORDER.add(key)
+    _LOG.info(
+        "the Docker engine lacks %s: commands can end the guest by using up the memory", ORDER
+    )
+    return True
 
 
 def ignored_limits(container: Mapping[str, Any]) -> list[str]:

@@ -31,16 +31,19 @@ def is_podman(version: Mapping[str, Any]) -> bool:
 def adapted(arguments: dict[str, Any]) -> dict[str, Any]:
     """Returns arguments of the Docker SDK's `create_container`, changed so that Podman accepts them."""
     host, user = arguments["host_config"], str(arguments.get("user", "")).partition(":")[0]
-    tmpfs = {folder: _options(options, user) for folder, options in host.get("Tmpfs", {}).items()}
+    folders = {name: text for name, text in host.get("Tmpfs", {}).items() if name != "/dev/shm"}
+    tmpfs = {folder: _options(options, user) for folder, options in folders.items()}
     if host.get("ReadonlyRootfs"):  # Podman would make these writable and unbounded
         tmpfs = dict.fromkeys(("/run", "/var/tmp"), _READ_ONLY) | tmpfs
-    return arguments | {"host_config": host | {"Tmpfs": tmpfs}}
+    added = [*(host.get("CapAdd") or []), *(["CHOWN"] if folders else [])]
+    return arguments | {"host_config": host | {"Tmpfs": tmpfs, "CapAdd": added}}
 
 
 def _options(docker: str, user: str) -> str:
-    """Translates Docker's mount options for a tmpfs into Podman's.
+    """Translates Docker's mount options for a tmpfs into Podman's, which cannot name an owner.
 
-    The option `U` makes the container's user the folder's owner, whom Podman's options cannot name.
+    The option `U` makes the container's user the folder's owner. Another owner gets it from the guest, which
+    has the capability CHOWN at its start.
     """
     options = dict(option.partition("=")[::2] for option in docker.split(","))
     if options.pop("uid", user) == user:

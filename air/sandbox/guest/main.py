@@ -22,6 +22,7 @@ from air.sandbox.guest import frames, running_commands
 from air.sandbox.guest.files import Files, Refused
 from air.sandbox.guest.relay import Relay
 from air.sandbox.guest.spawn import NotStarted, Starter, bound
+from air.sandbox.guest.users import become_guest, give_folders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +51,10 @@ class Guest:
         bound(config.get("bounds", []))
         self.me = os.getpid()
         self.mark = os.urandom(8).hex()
-        self.starter = Starter(config["env"], self.mark, config["rlimits"])
+        self.starter = Starter(config, self.mark)
+        if self.starter.user is not None:
+            give_folders([seen for _, seen in config["roots"]], self.starter.user)
+            become_guest(self.starter.user)
         running_commands.prctl(running_commands.PR_SET_DUMPABLE, 0)
         self.files = Files(config["roots"])
         self.remove: str | None = config["remove"]
@@ -92,7 +96,7 @@ class Guest:
 
     def run(self) -> None:
         """Answers requests until standard input closes or is silent too long, or the time to live is over."""
-        self.send({"op": "ready", "uid": os.getuid(), "shell": self.starter.shell})
+        self.send({"op": "ready", "shell": self.starter.shell})
         self._flush()
         while not self.over:
             for fd, events in self.epoll.poll(self._patience()):

@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 
-from air.sandbox.guest import frames
+from air.sandbox.guest import frames, users
 from air.sandbox.guest import main as guest
 
 TYPE_CHECKING = False
@@ -29,11 +29,9 @@ NEW_USERS, NEW_PROCESSES, NEW_NETWORK = 0x1000_0000, 0x2000_0000, 0x4000_0000
 RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT = 1, 2, 4, 8, 32
 BIND, RECURSIVE, PRIVATE, DETACH = 4096, 16384, 1 << 18, 2
 OPTIONS = {"nosuid": 2, "nodev": 4, "noexec": 8, "noatime": 1024, "nodiratime": 2048}
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
-CAPABILITY_VERSION_3 = 0x2008_0522
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
-INSIDE_UID, SECOND_UID = 1000, 65533
-SETUID_SETGID_KILL = (5, 6, 7)
+SECOND_UID = 65533
 WORKSPACE_FD = 9
 """The launcher's file descriptor of the workspace, through which the host reaches the box's files."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -91,7 +89,7 @@ def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     if os.read(ready, 1):
         base = config["host_ids"]
-        ids = f"0 {base} 65536" if base else f"{INSIDE_UID} 0 1"
+        ids = f"0 {base} 65536" if base else f"{users.INSIDE_UID} 0 1"
         _put(f"/proc/{child}/uid_map", ids)
         _put(f"/proc/{child}/gid_map", ids)
         folder = os.open(f"/proc/{child}/root{config['workspace']}", os.O_RDONLY | os.O_DIRECTORY)
@@ -174,9 +172,9 @@ def _lay_proc(config: dict[str, Any]) -> int:
     _mount("proc", "/proc", "proc", NOSUID | NODEV | NOEXEC)
     sysctls = os.open("/proc/sys", os.O_PATH | os.O_DIRECTORY)
     pages = config["shm_bytes"] // os.sysconf("SC_PAGE_SIZE")
-    for name, value in (("shmall", pages), ("shm_rmid_forced", 1)):
+    for name, value in (("shmall", str(pages)), *config["ipc"]):
         try:
-            _put(f"/proc/sys/kernel/{name}", str(value))
+            _put(f"/proc/sys/kernel/{name}", value)
         except PermissionError:
             if config["host_ids"]:
                 raise
@@ -189,11 +187,11 @@ def _lay_proc(config: dict[str, Any]) -> int:
 
 def _lay_names(home: str) -> None:
     """Replaces /etc/passwd and /etc/group of the host by files that list only the box's own users."""
-    users = (("root", 0, "/"), ("agent", INSIDE_UID, home), ("second", SECOND_UID, "/"))
+    accounts = (("root", 0, "/"), ("agent", users.INSIDE_UID, home), ("second", SECOND_UID, "/"))
     for file, line in (("passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"), ("group", "{0}:x:{1}:\n")):
         if os.path.isfile(f"/etc/{file}"):
             with open(f"/{file}", "w") as names:
-                names.writelines(line.format(*user) for user in users)
+                names.writelines(line.format(*account) for account in accounts)
             _mount(f"/{file}", f"/etc/{file}", flags=BIND)
             os.unlink(f"/{file}")
 
@@ -228,25 +226,23 @@ def _raise_loopback() -> None:
 
 
 def _renounce(config: dict[str, Any], sysctls: int) -> None:
-    """Becomes the box's user, for good and without capabilities (a grader's box keeps three)."""
-    second_user = config["second_user"]
+    """Becomes the box's user, for good and without capabilities; or its root, if it has several users.
+
+    Its root has what the guest needs to become another user than its commands (`users.become_guest`).
+    """
     fd = os.open("user/max_user_namespaces", os.O_WRONLY, dir_fd=sysctls)
     os.write(fd, b"0")  # the creator of a user namespace has every privilege inside it
     os.close(fd)
     os.close(sysctls)
-    numbers = SETUID_SETGID_KILL if second_user else ()
-    for number in range(64):
-        if number not in numbers and _LIBC.prctl(PR_CAPBSET_DROP, number, 0, 0, 0):
-            break  # past the last capability
-    if config["host_ids"]:
+    several = bool(config["host_ids"])
+    capabilities = (users.KILL, users.SETGID, users.SETUID, users.SETPCAP) if several else ()
+    users.limit_capabilities(capabilities)
+    if several:
         os.setgroups([])
-    uid = 0 if second_user else INSIDE_UID
+    uid = 0 if several else users.INSIDE_UID
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    capabilities = sum(1 << number for number in numbers)
-    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    if _LIBC.capset(header, (ctypes.c_uint32 * 6)(capabilities, capabilities, 0, 0, 0, 0)):
-        raise _error("capset")
+    users.keep_capabilities(capabilities)
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user has unset it
     if config["pids"]:

@@ -1,11 +1,10 @@
-"""Starts the commands of a box for the guest, in a container by `posix_spawn`, in half the time of a fork.
+"""Starts the commands of a box for the guest.
 
-In a process box it forks: only that allows limits of their own and a death with the guest. Standard library
-only, Python >= 3.8, no import of `air`.
+It forks, because a command needs a user and limits of its own, and in a process box a death with the guest:
+`posix_spawn` offers none of these. `vfork` would stop the guest until the command executes its program, and
+other commands can prevent that. Standard library only, Python >= 3.8, no import of `air`.
 """
 
-# ruff: noqa: SIM105
-# Neither pathlib nor contextlib is worth its import at every start of a box.
 from __future__ import annotations
 
 import errno
@@ -13,14 +12,8 @@ import mmap
 import os
 import signal
 
-from air.sandbox.guest.running_commands import (
-    MARK,
-    PR_SET_DUMPABLE,
-    PR_SET_PDEATHSIG,
-    SIGNALS,
-    prctl,
-    reason,
-)
+from air.sandbox.guest.running_commands import MARK, PR_SET_PDEATHSIG, SIGNALS, prctl, reason
+from air.sandbox.guest.users import become_command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,22 +37,20 @@ class NotStarted(Exception):
 
 
 class Starter:
-    """Starts the commands of a box, with the variables `env`, marked by `mark`, under the rlimits `limits`.
+    """Starts the commands of a box, marked by `mark`.
 
-    Construct it before the guest makes itself undumpable and can no longer open its own files in /proc.
+    `config` is the guest's configuration: the variables `env` and the rlimits `rlimits` of commands, and
+    their user id `user` (None: the guest's).
     """
 
-    def __init__(self, env: dict[str, str], mark: str, limits: list[tuple[int, int]]) -> None:
-        self.env = dict(os.environ, **env)
+    def __init__(self, config: dict[str, Any], mark: str) -> None:
+        self.env = dict(os.environ, **config["env"])
         self.mark = mark
-        self.limits = limits
+        self.limits: list[tuple[int, int]] = config["rlimits"]
+        self.user: int | None = config.get("user")
         self.shell = shell(self.env.get("PATH", os.defpath))
         self.guest = os.getpid()
-        self.spawns = self.guest == 1 and not limits
         self.stillborn = mmap.mmap(-1, STILLBORN)
-        if self.spawns:
-            self.score = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
-            self.own_score = os.pread(self.score, 20, 0)
 
     def start(self, ident: int, header: dict[str, Any], body: bytes) -> tuple[int, int, int]:
         """Starts the command of the request `ident`; returns its pid and pipes of its output and errors.
@@ -90,8 +81,7 @@ class Starter:
         out, out_end, err, err_end = fds[-4:]
         env = dict(self.env, **header["env"])
         env[MARK] = f"{self.mark}-{ident}"
-        begin = self._spawn if self.spawns else self._fork
-        pid = begin(argv, (source, out_end, err_end), header["cwd"], env, ident % STILLBORN)
+        pid = self._fork(argv, (source, out_end, err_end), header["cwd"], env, ident % STILLBORN)
         fds.remove(out)
         fds.remove(err)
         return pid, out, err
@@ -99,36 +89,6 @@ class Starter:
     def began(self, ident: int) -> bool:
         """Whether the program of the started command `ident` ran at all."""
         return not self.stillborn[ident % STILLBORN]
-
-    def _spawn(
-        self, argv: list[str], streams: tuple[int, ...], cwd: str, env: dict[str, str], _slot: int
-    ) -> int:
-        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(streams)]
-
-        def run(path: str, argv: list[str], env: dict[str, str]) -> int:
-            return os.posix_spawn(
-                path, argv, env, file_actions=actions, setpgroup=0, setsigdef=SIGNALS
-            )
-
-        executing = False
-        os.pwrite(self.score, b"1000", 0)  # out of memory ends commands, never the guest
-        try:
-            os.chdir(cwd)
-            executing = True
-            pid: int = first_found(run, argv, env)
-        except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno in (errno.EAGAIN, errno.ENOMEM):
-                raise  # no further process is possible
-            missing = executing and isinstance(error, FileNotFoundError)
-            raise NotStarted(127 if missing else 126, cannot_run(argv, error)) from error
-        finally:
-            os.pwrite(self.score, self.own_score, 0)
-            os.chdir("/")
-        try:
-            os.setpriority(os.PRIO_PGRP, pid, os.nice(0) + NICER)
-        except (ProcessLookupError, PermissionError):
-            pass  # the command has changed its group or its user, or is nicer already
-        return pid
 
     def _fork(
         self, argv: list[str], streams: tuple[int, ...], cwd: str, env: dict[str, str], slot: int
@@ -145,9 +105,7 @@ class Starter:
                 os.dup2(fd, number)
             for signal_number in SIGNALS:
                 signal.signal(signal_number, signal.SIG_DFL)
-            prctl(PR_SET_DUMPABLE, 1)  # otherwise its own /proc entries would belong to root
-            score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-            os.write(score, b"1000")  # out of memory ends commands, never the guest
+            become_command(self.user)
             if self.limits:
                 bound(self.limits)
             os.nice(NICER)
@@ -195,6 +153,8 @@ def memory_file(data: bytes) -> int:
 
 
 def cannot_run(argv: list[str], error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno in (errno.EAGAIN, errno.ENOMEM):
+        return f"cannot start a command: {reason(error)}"  # its user has too many processes
     return f"cannot run {argv[0] if argv else ''!r}: {reason(error)}"
 
 

@@ -22,6 +22,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.guest import namespaces as guest_namespaces
 from air.sandbox.guest.frames import frame
+from air.sandbox.guest.users import INSIDE_UID
 from air.sandbox.network import egress_proxy
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.process import namespaces as modes
@@ -152,6 +153,13 @@ class ProcessBox(GuestBox):
     def _second_user(self) -> bool:
         return self.spec.second_user and os.geteuid() == 0 and self.mode != "user"
 
+    @property
+    def _commands_user(self) -> int | None:
+        """The user id of commands, inside the box; None if the box has only one user."""
+        if self.mode != "root":
+            return None
+        return 0 if self._second_user else INSIDE_UID
+
     def _config(self) -> dict[str, Any]:
         limits, plain = self.spec.limits, self.mode == "plain"
         rlimits = [
@@ -167,6 +175,7 @@ class ProcessBox(GuestBox):
             "locks": self._gpus.fds,
             "env": self._env(),
             "rlimits": rlimits,
+            "user": self._commands_user,
         }
 
     def _env(self) -> dict[str, str]:

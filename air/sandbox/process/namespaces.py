@@ -26,11 +26,12 @@ from typing import Any, Literal, get_args
 from air.errors import ConfigError
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.guest import namespaces
 from air.sandbox.guest.files import deepest, holds
 from air.sandbox.guest.frames import frame
+from air.sandbox.guest.users import INSIDE_UID
 from air.sandbox.wire import connection
 from air.sandbox.wire.connection import interpreter
+from air.sandbox.wire.guest_box import IPC
 
 Mode = Literal["root", "user", "plain"]
 SETTING, SHOW = "AIR_PROCESS_BOX", "AIR_PROCESS_SHOW"
@@ -201,7 +202,7 @@ def layout(
     """
     limits, root = spec.limits, mode == "root"
     second_user = spec.second_user and root
-    owner = HOST_IDS + (0 if second_user else namespaces.INSIDE_UID) if root else 0
+    owner = HOST_IDS + (0 if second_user else INSIDE_UID) if root else 0
 
     def options(size_mb: int, access: str) -> str:
         inodes = max(1024, size_mb * _INODES_PER_MIB)
@@ -216,14 +217,14 @@ def layout(
         "folder": folder,
         "workspace": where["/workspace"],
         "host_ids": HOST_IDS if root else 0,
-        "second_user": second_user,
         "links": [(path, os.readlink(path)) for path in _SYSTEM if os.path.islink(path)],
         "writable": sorted(writable.items(), key=lambda item: len(item[0])),
         "shown": [(source, path) for path, source in visible.items()],
         "devices": list(devices),
         "trial": [],
         "shm_bytes": limits.shm_mb * MIB,
-        "pids": limits.pids + 1 if counts_by_namespace() else 0,
+        "ipc": list(IPC.items()),
+        "pids": limits.pids + (0 if root else 1) if counts_by_namespace() else 0,
     }
 
 

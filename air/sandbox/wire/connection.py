@@ -29,7 +29,7 @@ host dies while the engine starts the box, the stream might never end, but the b
 READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
 """Seconds between two heartbeats, and how many consecutive ones may stay unanswered."""
-GUEST = ("frames", "running_commands", "spawn", "files", "relay", "main")
+GUEST = ("frames", "running_commands", "users", "spawn", "files", "relay", "main")
 """The names of the guest's modules; each imports only modules before it."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
 _RUN_COMPILED = """

@@ -36,6 +36,9 @@ MOST_FILES = 4096
 BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]
 """Resource limits that the guest in a container sets for itself, and so for every command. The container
 engine does not set them, because Podman before 5.5 drops them."""
+IPC = {"shm_rmid_forced": "1", "msgmni": "32", "sem": "250 32000 100 128"}
+"""Kernel settings of a box. System V objects outlive their processes, so commands could fill the box's memory
+for good: with these, shared memory ends with its processes, and message queues and semaphores are few."""
 SECOND_UID = 65533
 """The user id under which a grader runs the code of an agent, so that this code is not the grader's user."""
 _SYSTEM_FOLDERS = {

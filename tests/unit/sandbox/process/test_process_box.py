@@ -68,7 +68,7 @@ def test_gaps_are_only_about_isolation_and_have_a_reason() -> None:
         assert isolation or provider.endswith("-exec")  # where a shell stands in for the guest
         assert all(len(reason) > 20 for reason in gaps.values())
     sizes = {provider: len(gaps) for provider, gaps in conformance.KNOWN_GAPS.items()}
-    assert sizes["docker"] == 0
+    assert sizes["docker"] <= 1  # the machine decides about one: see `conformance._may_order`
     assert sizes["process/root"] < sizes["process/user"] < sizes["process/plain"]
 
 

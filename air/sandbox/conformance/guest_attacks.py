@@ -1,0 +1,142 @@
+"""Conformance checks that no command can slow, limit or end the guest, the program that runs all commands.
+
+A guest that dies or stops to answer would look like a failure of the infrastructure.
+"""
+
+from __future__ import annotations
+
+from air.sandbox.conformance.check import Checks, expect, line, same
+from air.sandbox.contract.box import SECOND_UID_ENV, Box, ExecResult
+
+CHECKS = Checks()
+_LIMIT = """
+import resource
+for name in ("AS", "STACK", "DATA", "NOFILE", "CPU", "FSIZE", "NPROC", "MEMLOCK", "CORE"):
+    try:
+        resource.prlimit(1, getattr(resource, "RLIMIT_" + name), (0, 0))
+        print(name)
+    except PermissionError:
+        pass
+"""
+_SCHEDULE = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+def attack(name, act):
+    try:
+        act()
+        print(name)
+    except (PermissionError, ProcessLookupError):
+        pass
+def io_priority():
+    number = {"x86_64": 251, "aarch64": 30}.get(os.uname().machine)
+    if number is None or libc.syscall(number, 1, 1, 3 << 13) < 0:
+        raise PermissionError
+attack("idle", lambda: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0)))
+attack("batch", lambda: os.sched_setscheduler(1, os.SCHED_BATCH, os.sched_param(0)))
+attack("nice", lambda: os.setpriority(os.PRIO_PROCESS, 1, 19))
+attack("group", lambda: os.setpriority(os.PRIO_PGRP, os.getpgid(1) or 1, 19))
+attack("cores", lambda: os.sched_setaffinity(1, {min(os.sched_getaffinity(0))}))
+attack("io", io_priority)
+"""
+_AS_SECOND = f"""
+import os, sys
+uid = int(os.environ["{SECOND_UID_ENV}"])
+os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
+exec(sys.argv[1])
+"""
+
+
+async def answers(box: Box) -> None:
+    """Raises `Unmet` unless the box still runs a command and serves a file."""
+    same(await line(box, "echo alive"), "alive")
+    await box.write("/tmp/alive", b"1")
+    same(await box.read("/tmp/alive"), b"1")
+
+
+async def _python(box: Box, code: str) -> ExecResult:
+    return await box.exec(["python3", "-c", code], timeout=60)
+
+
+@CHECKS.add(container=True)
+async def the_guest_takes_no_limits_from_commands(box: Box) -> None:
+    same((await _python(box, _LIMIT)).text, "")
+    await answers(box)
+
+
+@CHECKS.add(container=True)
+async def the_guest_cannot_be_rescheduled(box: Box) -> None:
+    same((await _python(box, _SCHEDULE)).text, "")
+    await box.exec("renice -n 19 -u $(id -u)", timeout=60)
+    policy = "import os; print(os.getpriority(os.PRIO_PROCESS, 1), os.sched_getscheduler(1))"
+    own = "import os; print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0))"
+    guest = (await _python(box, policy)).text.split()
+    command = (await _python(box, own)).text.split()
+    same((int(guest[0]) < int(command[0]), guest[1], command[1]), (True, "0", "0"))
+
+
+@CHECKS.add(container=True, second_user=True)
+async def a_second_user_cannot_limit_or_reschedule_the_guest(box: Box) -> None:
+    for attack in (_LIMIT, _SCHEDULE):
+        same((await box.exec(["python3", "-c", _AS_SECOND, attack], timeout=60)).text, "")
+
+
+@CHECKS.add(container=True, pids=128)
+async def spinning_processes_do_not_keep_the_guest_from_answering(box: Box) -> None:
+    spin = "import os\nfor _ in range(110):\n    if not os.fork():\n        while True: pass\n"
+    result = await _python(box, spin + "print('spinning')")
+    same(result.text, "spinning\n")
+    await answers(box)
+
+
+_FILES = "import os; fd = os.memfd_create('x')\nwhile True: os.write(fd, b'x' * (1 << 20))\n"
+_SMALL = """
+import os, time
+for _ in range(120):
+    if os.fork() == 0:
+        held = b"x" * (2 << 20)
+        time.sleep(60)
+"""
+
+
+async def _use_up_memory(box: Box, before: str = "") -> None:
+    """Uses up the box's memory in files and in many small processes; each first runs the code `before`."""
+    for attack in (_FILES, _SMALL):
+        await _python(box, before + attack)
+        await box.exec("kill -9 -1", timeout=60)
+        await answers(box)
+
+
+@CHECKS.add(container=True, memory_mb=64, disk_mb=16, shm_mb=16)
+async def memory_in_small_pieces_does_not_end_the_guest(box: Box) -> None:
+    await _use_up_memory(box)
+
+
+@CHECKS.add(container=True, memory_mb=64, disk_mb=16, shm_mb=16)
+async def no_command_leaves_the_order_of_out_of_memory(box: Box) -> None:
+    for score in (999, 0, -1000):
+        expect(
+            not (await box.exec(f"echo {score} > /proc/self/oom_score_adj", timeout=60)).ok, score
+        )
+    same(await line(box, "setsid cat /proc/self/oom_score_adj"), "1000")
+    lower = "try: open('/proc/self/oom_score_adj', 'w').write('0')\nexcept OSError: pass\n"
+    await _use_up_memory(box, lower)
+
+
+_QUEUES = """
+import ctypes
+libc, sent = ctypes.CDLL(None, use_errno=True), 0
+text = ctypes.create_string_buffer(8 + 8192)
+text[0] = b"\\1"
+while (queue := libc.msgget(0, 0o600)) >= 0:
+    while libc.msgsnd(queue, text, 8192, 0o4000) == 0: sent += 8192
+sets = 0
+while libc.semget(0, 32000, 0o600) >= 0 or libc.semget(0, 200, 0o600) >= 0: sets += 1
+print(sent, sets)
+"""
+
+
+@CHECKS.add(container=True, memory_mb=64, disk_mb=16, shm_mb=16)
+async def memory_that_outlives_its_process_is_bounded(box: Box) -> None:
+    sent, sets = map(int, (await _python(box, _QUEUES)).text.split())
+    expect(sent <= 8 << 20 and sets <= 256, (sent, sets))
+    await answers(box)
