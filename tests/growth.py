@@ -12,18 +12,21 @@ TIMES = 8
 MOST = 3 * TIMES
 """The largest ratio of the times that counts as linear growth; if a time grows with the square, it is 64."""
 _SECONDS = 0.004
+"""The shortest time that can be measured well."""
+_LARGEST = 1 << 13
 
 
 def growth(make: Callable[[int], T], use: Callable[[T], object]) -> float:
     """Returns the ratio of the times that `use` takes for the inputs `make(8 * n)` and `make(n)`.
 
-    `n` is large enough that the time can be measured. Only this thread's processor time counts, and of
-    several attempts the shortest, so that load changes little.
+    Only this thread's processor time counts, and of several attempts the shortest, so that load changes little.
+    `n` is as large as the measurement needs, but limited: the time to copy megabytes depends on caches. A time
+    below the measurable one counts as that.
     """
     size = 128
-    while (small := _shortest(make(size), use)) < _SECONDS:
+    while (small := _shortest(make(size), use)) < _SECONDS and size < _LARGEST:
         size *= 2
-    return _shortest(make(TIMES * size), use) / small
+    return _shortest(make(TIMES * size), use) / max(small, _SECONDS)
 
 
 def _shortest(argument: T, use: Callable[[T], object]) -> float:
