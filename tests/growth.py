@@ -19,9 +19,9 @@ _LARGEST = 1 << 13
 def growth(make: Callable[[int], T], use: Callable[[T], object]) -> float:
     """Returns the ratio of the times that `use` takes for the inputs `make(8 * n)` and `make(n)`.
 
-    Only this thread's processor time counts, and of several attempts the shortest, so that load changes little.
-    `n` is as large as the measurement needs, but limited: the time to copy megabytes depends on caches. A time
-    below the measurable one counts as that.
+    Only this thread's processor time counts, and of several attempts the shortest, so that load changes
+    little. `n` is as large as the measurement needs, but limited: the time to copy megabytes depends on
+    caches. A time below the measurable one counts as that.
     """
     size = 128
     while (small := _shortest(make(size), use)) < _SECONDS and size < _LARGEST:

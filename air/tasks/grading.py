@@ -1,8 +1,9 @@
 """Grades artefacts in fresh grader boxes and caches the grades, so that equal artefacts are graded once.
 
-A grade depends only on the artefact, the task's files and image, the grader's data, the split, the seed and
-the kind of box. Grades and bad artefacts are cached in memory and under `<cache>/grades`; infrastructure
-failures never are. With `grader.repeats = R`, a grade is the mean over R fixed seeds.
+A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
+software of the grader's box: its image's id, or for a process box this Python and its packages. Grades and
+bad artefacts are cached in memory and under `<cache>/grades`; infrastructure failures never are. With
+`grader.repeats = R`, a grade is the mean over R fixed seeds.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import hashlib
 import json
 import logging
 import math
+import platform
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import metadata
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -23,6 +27,7 @@ from air import paths
 from air.errors import ArtefactError, BoxFileError, GradingError
 from air.sandbox.contract.box import Box, ExecResult
 from air.sandbox.pool.box_pool import Pool
+from air.sandbox.pool.start_retry import retry
 from air.tasks import data
 from air.tasks.artefact import Artefact
 from air.tasks.spec import GRADER_DIR, Provider, TaskSpec, usable
@@ -93,12 +98,16 @@ class _Request:
     split: Split
     seed: int
     provider: Provider
+    image_id: str
+    """The id that the task's image has now; empty for a process box."""
+    software: str
+    """The software of a process box; empty for another box, whose image has all software."""
 
     @cached_property
     def key(self) -> str:
         """SHA-256, in hex, of everything on which the grade depends."""
         parts = [self.artefact.digest, self.task.hash, self.prepared.digest, self.split]
-        parts += [str(self.seed), self.provider, self.task.image]
+        parts += [str(self.seed), self.provider, self.image_id, self.software]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def command(self, box: Box) -> list[str]:
@@ -138,8 +147,18 @@ class Grader:
         prepared = await asyncio.to_thread(data.prepare, task)
         times = task.grader.repeats
         seeds = [task.split.grading_seed(n) for n in range(seed * times, (seed + 1) * times)]
-        requests = [_Request(task, artefact, prepared, split, one, self._provider) for one in seeds]
+        box = (self._provider, *await self._software(task))
+        requests = [_Request(task, artefact, prepared, split, one, *box) for one in seeds]
         return averaged([await self._once(request) for request in requests])
+
+    async def _software(self, task: TaskSpec) -> tuple[str, str]:
+        """Returns the `image_id` and the `software` of a request to grade an artefact of `task` now."""
+        if self._provider != "docker":
+            return "", await asyncio.to_thread(_packages)
+        from air.sandbox.docker import engine
+
+        # It takes milliseconds, and a tag can be given to another image at any time: so no cache.
+        return await retry(lambda: engine.image_id(task.image)), ""
 
     async def _once(self, request: _Request) -> Grade:
         outcome = await asyncio.to_thread(self._store.get, request.key)
@@ -181,9 +200,19 @@ class Grader:
                 await box.write(f"{_ARTEFACT_DIR}/{name}", content)
             result = await box.exec(request.command(box), timeout=task.limits.grade_seconds)
             outcome = await _read(task, box, result)
+            if box.image_digest != request.image_id:  # the tag was given to another image meanwhile
+                outcome = replace(outcome, remember=False)
         if outcome.remember:
             await asyncio.to_thread(self._store.put, request.key, outcome)
         return outcome
+
+
+@cache
+def _packages() -> str:
+    """Returns the version and path of this Python, the platform, and the versions of all packages as one
+    text."""
+    installed = {f"{one.metadata['Name']}=={one.version}" for one in metadata.distributions()}
+    return "\n".join([sys.version, sys.executable, platform.platform(), *sorted(installed)])
 
 
 async def _read(task: TaskSpec, box: Box, result: ExecResult) -> _Outcome:
@@ -225,7 +254,10 @@ def _metrics(metrics: Any, primary: str, where: str) -> dict[str, float]:
 
 
 class _Store:
-    """Caches the results of graders by key: in memory, and in one file each."""
+    """Caches the results of graders by key: in memory, and in one file each.
+
+    They include scores on the test split, so only this user may read the files, whatever the umask is.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -256,7 +288,11 @@ class _Store:
     def put(self, key: str, outcome: _Outcome) -> None:
         self.known[key] = replace(outcome, seconds=0.0)
         entry = {"v": 1, "key": key, "metrics": outcome.metrics, "message": outcome.message}
-        paths.write_whole(self._file(key), json.dumps(entry).encode())
+        file = self._file(key)
+        for folder in (self._folder, file.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+        paths.write_whole(file, json.dumps(entry).encode(), mode=0o600)
 
     def _file(self, key: str) -> Path:
         return self._folder / key[:2] / f"{key}.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -102,6 +103,22 @@ async def test_the_last_waiter_takes_the_run_with_it(
     with pytest.raises(asyncio.CancelledError):
         await only
     assert (await grader.grade(make_task(), TWO, split="val")).score == 2.0
+
+
+async def test_only_this_user_may_read_cached_grades(
+    make_task: MakeTask, pool: Pool, grader: Grader, cache: Path
+) -> None:
+    (cache / "grades").mkdir(parents=True, mode=0o755)
+    before = os.umask(0)
+    try:
+        await grader.grade(make_task(), TWO, split="test")
+    finally:
+        os.umask(before)
+    modes = {
+        path.stat().st_mode & 0o777 for path in (cache / "grades", *(cache / "grades").glob("*"))
+    }
+    assert modes == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in (cache / "grades").rglob("*.json")} == {0o600}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"v": 1}', "\x00" * 64])
