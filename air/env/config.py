@@ -16,6 +16,9 @@ from air.sandbox.contract.kinds import OF_RUNTIME
 from air.tasks.spec import Provider, TaskSpec
 from air.worlds.research.tools import ToolSettings
 
+DEFAULT_VALIDATES = 32
+"""The number of validates of an episode that are scored if neither they nor the turns are limited."""
+
 
 class AirTasksetConfig(vf.TasksetConfig):
     """Settings that choose the tasks of a run: the keys under `[….env.taskset]` in a run file (TOML)."""
@@ -119,6 +122,10 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """How the reward of an episode is assigned to traces (records of verifiers, each of which becomes one
     training sample). `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each
     part of the episode up to a `validate`, with the reward that arose in that part (see `air.env.credit`)."""
+    max_validates: int | None = Field(None, ge=1)
+    """The number of validates of an episode that are scored; the agent gets a fixed text in reply to further
+    ones. `submit` and the end of the episode are always scored. None: as many as `agent.max_turns`, or 32 if
+    turns are not limited."""
     split_seed: str | None = Field(None, min_length=1)
     """The secret text from which the splits of the tasks' data follow (see `air.tasks.splits`). `public`: the
     public split, on which the recorded scores of tasks hold. None: `AIR_SPLIT_SEED`, or else a secret of this
@@ -195,6 +202,12 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
                 "grading, and that time is not counted"
             )
         return self
+
+    @property
+    def validates(self) -> int:
+        """The number of validates of an episode that are scored."""
+        turns: int | None = self.agent.max_turns
+        return self.max_validates or turns or DEFAULT_VALIDATES
 
     def episode_seconds(self, task: TaskSpec) -> float:
         """Returns the time limit of an episode of `task`, in seconds."""

@@ -168,6 +168,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             pay=DeltaReward(spec.reward_scale(), mode=self.config.delta),
             tools=self._tools(spec, box),
             keep=None if self._kept is None else self._kept.keep,
+            max_validates=self.config.validates,
         )
 
     def spec(self, task_id: str) -> TaskSpec:

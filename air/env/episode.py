@@ -211,6 +211,7 @@ class Episode:
         values = {
             "validates": float(len(world.validations)),
             "scored_validates": float(len(scored)),
+            "refused_validates": float(world.refused_validates),
             "submitted": float(world.submitted),
             "valid": float(world.score is not None),
             "turns": float(counters.turns),

@@ -73,6 +73,7 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
             "max_turns": start.max_turns,
         },
         "image": start.image or None,
+        "max_validates": start.max_validates,
         "split_seed": splits.recorded(start.split, trajectory.path).secret,
         **pay,
     }

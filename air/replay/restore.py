@@ -73,7 +73,9 @@ async def begin(
     if action_format.uses_tools:
         tools = Tools(box, harness.tool_settings(task.network))
     pay = DeltaReward(scale, mode=reward.delta)
-    world = ResearchWorld(task=task, box=box, grader=grader, pay=pay, tools=tools)
+    world = ResearchWorld(
+        task=task, box=box, grader=grader, pay=pay, tools=tools, max_validates=start.max_validates
+    )
     await world.reset(start.seed)
     return Play(trajectory, start, world, action_format, harness)
 

@@ -128,6 +128,8 @@ class Start(Line):
     `air.env.config.ResearchEnvConfig` adds."""
     max_turns: int | None = None
     """The largest number of turns that the episode can have; None if there is no limit."""
+    max_validates: int | None = None
+    """The number of validates by the agent that are scored; None: no limit, as in older files."""
     task_roots: tuple[str, ...] = ()
     """Folders in which the task was searched for; empty for the tasks that ship with air."""
     mlgym_root: str | None = None

@@ -27,6 +27,8 @@ from air.worlds.base import Observation, Step, Validation
 from air.worlds.research.tools import Tools
 
 OUTPUT_BYTES = 16_000
+NONE_LEFT = "[not scored] no validate is left in this episode; its end is scored in any case"
+"""What the agent is told when it validates more often than the episode allows."""
 
 
 @dataclass
@@ -67,6 +69,10 @@ class ResearchWorld:
     seed: int = 0
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
+    max_validates: int | None = None
+    """The number of validates by the agent that are scored, not counting `submit`; None: all."""
+    refused_validates: int = 0
+    """The number of validates that were not scored because `max_validates` was reached."""
     submitted: bool = False
     grading: bool = False
     """Whether a grading is in progress: if the time is over meanwhile, the agent is not to blame."""
@@ -115,13 +121,17 @@ class ResearchWorld:
         """Runs the action's tool call or script, then grades the artefact on `validate` or `submit`."""
         answer = None if action.tool is None else await self._use(action.tool)
         result = await self._run(action.script) if action.script else None
-        validation = None
-        if action.ending is not None:
+        validation, told = None, ""
+        if action.ending == "validate" and self._none_left:
+            self.refused_validates += 1
+            told = NONE_LEFT
+        elif action.ending is not None:
             validation = await self.validate()
+            told = self._scored(validation)
             self.submitted = action.ending == "submit"
         return Step(
             observation=Observation(
-                text=self._observe(answer, result, validation),
+                text=self._observe(answer, result, told),
                 truncated=any(one is not None and one.truncated for one in (answer, result)),
             ),
             done=self.submitted,
@@ -202,6 +212,11 @@ class ResearchWorld:
             return None
         return max(scores) if self.task.direction == "higher" else min(scores)
 
+    @property
+    def _none_left(self) -> bool:
+        asked = sum(not one.automatic for one in self.validations)
+        return self.max_validates is not None and asked >= self.max_validates
+
     async def _use(self, call: ToolCall) -> Observation:
         if self.tools is None:
             raise RuntimeError(f"{call.name}: this world was made without tools")
@@ -219,10 +234,8 @@ class ResearchWorld:
         self.times.exec += time.monotonic() - began
         return result
 
-    def _observe(
-        self, answer: Observation | None, result: ExecResult | None, validation: Validation | None
-    ) -> str:
-        """Returns the text that the agent sees after an action: output, exit status and score."""
+    def _observe(self, answer: Observation | None, result: ExecResult | None, told: str) -> str:
+        """Returns the text that the agent sees after an action: output, exit status and score (`told`)."""
         parts = [] if answer is None else [answer.text]
         if result is not None:
             if text := result.text.strip("\n"):
@@ -231,8 +244,8 @@ class ResearchWorld:
                 parts.append(f"[timed out after {self.task.limits.exec_seconds:g} s]")
             elif result.code != 0:
                 parts.append(f"[exit {result.code}]")
-        if validation is not None:
-            parts.append(self._scored(validation))
+        if told:
+            parts.append(told)
         return "\n".join(parts) or "[done]"
 
     def _scored(self, validation: Validation) -> str:

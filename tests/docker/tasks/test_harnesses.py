@@ -234,12 +234,16 @@ def masked(trace: Any, words: str) -> bool:
 
 
 async def test_running_out_of_turns_submits_by_itself(kind: tuple[str, str]) -> None:
-    script = tool_calls(TRY.format(2, 2, "validate"), TRY.format(1, 1, "true"), "true")
+    many = "for n in 1 2 3 4; do validate; done"
+    script = tool_calls(TRY.format(2, 2, many), TRY.format(1, 1, "true"), "true")
     trace = (await one(script, config(kind, turns=2))).traces[0]
     assert trace.ok, trace.errors
     assert trace.info["air"]["why_ended"] == "turns"
     assert trace.metrics["turns"] == 2
-    assert trace.metrics["validates"] == 2
+    assert trace.metrics["validates"] == 3  # as many as turns, and the end's own
+    assert trace.metrics["refused_validates"] == 2
+    shown = "".join(str(message.content) for message in trace.messages)
+    assert shown.count("[accuracy]") == shown.count("no validate is left") == 2
     assert trace.metrics["submitted"] == 0
     assert trace.reward == pytest.approx(trace.info["air"]["phis"][-1])
     assert trace.metrics["test_score"] > 0
