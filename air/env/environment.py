@@ -31,6 +31,7 @@ from air.tasks import measured_scale, splits
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.trajectories import Recorder
+from air.worlds.research.told_scores import step_of
 from air.worlds.research.tools import Tools
 from air.worlds.research.world import ResearchWorld, describe
 
@@ -169,6 +170,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             tools=self._tools(spec, box),
             keep=None if self._kept is None else self._kept.keep,
             max_validates=self.config.validates,
+            told_step=step_of(spec),
         )
 
     def spec(self, task_id: str) -> TaskSpec:

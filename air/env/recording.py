@@ -78,6 +78,7 @@ def started(episode: Episode) -> dict[str, Any]:
         "scale": task.reward_scale().model_dump(mode="json"),
         "pay": pay | {"episode_seconds": config.episode_seconds(task)},
         "max_validates": world.max_validates,
+        "told_step": world.told_step,
         "format": "" if episode.format is None else harness.format,
         "settings": _settings(config, harness),
         "task_roots": [str(root.absolute()) for root in taskset.task_roots],

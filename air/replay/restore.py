@@ -74,7 +74,13 @@ async def begin(
         tools = Tools(box, harness.tool_settings(task.network))
     pay = DeltaReward(scale, mode=reward.delta)
     world = ResearchWorld(
-        task=task, box=box, grader=grader, pay=pay, tools=tools, max_validates=start.max_validates
+        task=task,
+        box=box,
+        grader=grader,
+        pay=pay,
+        tools=tools,
+        told_step=start.told_step,
+        max_validates=start.max_validates,
     )
     await world.reset(start.seed)
     return Play(trajectory, start, world, action_format, harness)

@@ -170,6 +170,9 @@ class TaskSpec(RewardScale):
     """The task's text for the agent: the files, the artefact and the metric."""
     metric: str = Field(min_length=1)
     """Name of the metric that is the task's score; the grader reports it under this name."""
+    told_step: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """The step to which scores are rounded that the agent is told; rewards use exact scores. None: a power of
+    ten, from a hundredth to a tenth of the distance from `baseline` to `target`."""
     artefact: str = Field(min_length=1)
     """The file or folder that is graded, relative to the workspace; a folder ends in `/`."""
     more_artefacts: tuple[str, ...] = ()

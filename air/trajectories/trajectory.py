@@ -130,6 +130,8 @@ class Start(Line):
     """The largest number of turns that the episode can have; None if there is no limit."""
     max_validates: int | None = None
     """The number of validates by the agent that are scored; None: no limit, as in older files."""
+    told_step: float = 0.0001
+    """The step to which the scores were rounded that the agent was told."""
     task_roots: tuple[str, ...] = ()
     """Folders in which the task was searched for; empty for the tasks that ship with air."""
     mlgym_root: str | None = None

@@ -24,6 +24,7 @@ from air.tasks.artefact import Artefact, collect
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.worlds.base import Observation, Step, Validation
+from air.worlds.research.told_scores import OLD_STEP, told
 from air.worlds.research.tools import Tools
 
 OUTPUT_BYTES = 16_000
@@ -69,6 +70,8 @@ class ResearchWorld:
     seed: int = 0
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
+    told_step: float = OLD_STEP
+    """The step to which the scores that the agent is told are rounded (see `told_scores`)."""
     max_validates: int | None = None
     """The number of validates by the agent that are scored, not counting `submit`; None: all."""
     refused_validates: int = 0
@@ -121,17 +124,17 @@ class ResearchWorld:
         """Runs the action's tool call or script, then grades the artefact on `validate` or `submit`."""
         answer = None if action.tool is None else await self._use(action.tool)
         result = await self._run(action.script) if action.script else None
-        validation, told = None, ""
+        validation, score = None, ""
         if action.ending == "validate" and self._none_left:
             self.refused_validates += 1
-            told = NONE_LEFT
+            score = NONE_LEFT
         elif action.ending is not None:
             validation = await self.validate()
-            told = self._scored(validation)
+            score = self._scored(validation)
             self.submitted = action.ending == "submit"
         return Step(
             observation=Observation(
-                text=self._observe(answer, result, told),
+                text=self._observe(answer, result, score),
                 truncated=any(one is not None and one.truncated for one in (answer, result)),
             ),
             done=self.submitted,
@@ -234,8 +237,8 @@ class ResearchWorld:
         self.times.exec += time.monotonic() - began
         return result
 
-    def _observe(self, answer: Observation | None, result: ExecResult | None, told: str) -> str:
-        """Returns the text that the agent sees after an action: output, exit status and score (`told`)."""
+    def _observe(self, answer: Observation | None, result: ExecResult | None, score: str) -> str:
+        """Returns the text that the agent sees after an action: output, exit status and score."""
         parts = [] if answer is None else [answer.text]
         if result is not None:
             if text := result.text.strip("\n"):
@@ -244,16 +247,17 @@ class ResearchWorld:
                 parts.append(f"[timed out after {self.task.limits.exec_seconds:g} s]")
             elif result.code != 0:
                 parts.append(f"[exit {result.code}]")
-        if told:
-            parts.append(told)
+        if score:
+            parts.append(score)
         return "\n".join(parts) or "[done]"
 
     def _scored(self, validation: Validation) -> str:
         if validation.score is None:
             return f"[not scored] {validation.problem}"
-        baseline = f", baseline {self.task.baseline:.4f}" if self.tools else ""
-        error = "" if validation.stderr is None else f" ± {validation.stderr:.4f}"
-        score = f"{validation.score:.4f}{error} (best {self.best:.4f}{baseline})"
+        step, best = self.told_step, validation.score if self.best is None else self.best
+        baseline = f", baseline {told(self.task.baseline, step)}" if self.tools else ""
+        error = "" if validation.stderr is None else f" ± {told(validation.stderr, step)}"
+        score = f"{told(validation.score, step)}{error} (best {told(best, step)}{baseline})"
         return f"[{self.task.metric}] {score}"
 
     async def _kept(self, artefact: Artefact) -> tuple[str, str]:

@@ -1,0 +1,36 @@
+"""Rounds the scores that an agent is told, so that they tell little about single hidden rows.
+
+Rewards use exact scores. An agent that was told them could find out the hidden answers by many small changes
+of its artefact.
+"""
+
+from __future__ import annotations
+
+import math
+
+from air.tasks.spec import TaskSpec
+
+OLD_STEP = 0.0001
+"""The step to which scores were rounded before trajectories recorded it."""
+
+
+def step_of(task: TaskSpec) -> float:
+    """Returns the step to which the task's scores are rounded: `told_step`, or else a power of ten.
+
+    The power of ten is a hundredth to a tenth of the distance from the baseline to the target, or with
+    `log-gap` from the target to the optimum if that is smaller.
+    """
+    if task.told_step is not None:
+        return task.told_step
+    width = abs(task.target - task.baseline)
+    if task.normalise == "log-gap" and task.optimum is not None:
+        width = min(width, abs(task.target - task.optimum))
+    return 10.0 ** math.floor(math.log10(width / 10))
+
+
+def told(score: float, step: float) -> str:
+    """Returns a score, rounded to a multiple of `step`, as text."""
+    decimals = max(0, -math.floor(math.log10(step)))
+    if step != 10.0**-decimals:
+        score = round(score / step) * step
+    return f"{score:.{decimals}f}"
