@@ -195,6 +195,15 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
         return self
 
     @model_validator(mode="after")
+    def _check_final(self) -> Self:
+        if self.final == "holdout" and self.credit == "segment":
+            raise ValueError(
+                'final = "holdout" settles the reward at the end of the episode, so earlier segments would '
+                'still be paid for validation scores; use credit = "episode"'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_time(self) -> Self:
         if self.time_penalty and not isinstance(self.agent.harness, AirHarnessConfig | None):
             raise ValueError(

@@ -6,7 +6,7 @@ episode's end. With `credit = "segment"` each segment becomes one trace (one tra
     delta, failed_validates   the segment that the `validate` ends
     format                    the segment of the reply that was not an action
     time                      each segment, for the agent's time in it
-    test_score                the last segment, which made the last artefact
+    test_score, holdout       the last segment, which made the last artefact
     terms of verifiers        the last segment, since a judge of verifiers sees the whole episode
 
 Two validates without a reply between them end the same segment, so that every segment has sampled tokens. The

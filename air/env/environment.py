@@ -17,6 +17,7 @@ from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.env.credit import split
 from air.env.episode import Episode
 from air.env.failure_breaker import Breaker
+from air.env.gap_alarm import GapAlarm
 from air.env.program.gateway import Gateway
 from air.env.runtimes.lent import lend
 from air.env.taskset import ResearchTask
@@ -47,6 +48,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._stack = AsyncExitStack()
         self._grader: Grader | None = None
         self._breaker = Breaker.of_run(config.max_failures)
+        self._gaps = GapAlarm()
         self._kept = recording.store(config)
 
     async def start(self) -> None:
@@ -142,6 +144,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
                 finally:
                     episode.failed = trace is None or not trace.ok
                     await recording.ended(episode, trace)
+            gap = episode.metrics.get("validation_test_gap")
+            if gap is not None and not episode.failed:
+                self._gaps.note(spec.id, gap)
             if episode.failed:  # verifiers asked for no metrics, since there is no reward
                 trace.record_metrics(episode.metrics)
             return trace

@@ -13,6 +13,7 @@ from air.actions import Action, ActionFormat
 from air.env.config import ResearchEnvConfig
 from air.env.credit import Ledger
 from air.env.diffs import Differ
+from air.rewards.normalise import phi_on
 from air.rewards.terms import EpisodeFacts, reward_terms
 from air.trajectories import Call, Diff, Recorder, TokenRef, ToolUse
 from air.worlds.base import Step, Validation
@@ -236,8 +237,16 @@ class Episode:
             "test_score": world.test_score,
             "score_stderr": None if last is None else last.stderr,
             "test_stderr": world.test_stderr,
+            "validation_test_gap": self._gap(),
         }
         return values | {name: value for name, value in optional.items() if value is not None}
+
+    def _gap(self) -> float | None:
+        """Returns φ of the last validate less φ of the test score; None without both scores."""
+        world = self.world
+        if world.score is None or world.test_score is None:
+            return None
+        return phi_on(world.task, world.score) - phi_on(world.task, world.test_score)
 
     def summary(self) -> dict[str, Any]:
         """Returns the episode's scores, reward terms, metrics and payments, for the trace's `info["air"]`."""

@@ -5,6 +5,7 @@
     failed_validates  −validate_penalty · validates whose artefact was missing or malformed
     time              −time_penalty · min(1, seconds / limit)
     test_score        +test_weight · φ(test score); φ's lowest value if there is no score
+    holdout           φ(test score) − φ(baseline) − delta, if `final` is `holdout`
     user's functions  +weight · function(facts), for each entry of `RewardSettings.terms`
 
 The reward is the sum of all terms. A weight of 0 turns a term off; the term is then 0.0, never −0.0.
@@ -44,6 +45,11 @@ class RewardSettings(BaseModel):
     test_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
     """The normalised test score times this factor is added to the reward. If the factor is above 0, the
     training uses the test split, so test scores no longer measure performance on unseen data."""
+    final: Literal["validation", "holdout"] = "validation"
+    """What the episode's artefact is finally paid for. `validation`: its score on the validation split, which
+    validates told to the agent. `holdout`: its score on the test split, which no validate told; at the end,
+    the term `holdout` replaces the sum of the deltas by the change of φ from the baseline to the test score.
+    The training then uses the test split."""
     terms: dict[str, float] = Field(default_factory=dict)
     """Additional reward terms of a user, each as `"module:function" = weight`. The function takes an
     `air.rewards.terms.EpisodeFacts` and returns a number; weight times that number is added to the reward."""
@@ -152,12 +158,26 @@ def final_score(facts: EpisodeFacts, settings: RewardSettings) -> float:
     return settings.test_weight * (scale.phi_clip[0] if score is None else phi_on(scale, score))
 
 
+def holdout(facts: EpisodeFacts, settings: RewardSettings) -> float:
+    """Returns the term `holdout`: φ(test score) − φ(baseline) − Σ deltas at the end, 0 before and without it.
+
+    So the reward is the change of φ on the test split, and the deltas only tell earlier what to expect. An
+    artefact that could not be scored has the lowest φ. Raises ValueError if the test score is not finite.
+    """
+    if settings.final != "holdout" or not facts.finished:
+        return 0.0
+    score, scale = facts.test_score, facts.scale
+    final = scale.phi_clip[0] if score is None else phi_on(scale, score)
+    return final - phi_on(scale, scale.baseline) - sum(facts.deltas)
+
+
 TERMS: Mapping[str, Term] = {
     "delta": delta,
     "format": format_errors,
     "failed_validates": failed_validates,
     "time": time_used,
     "test_score": final_score,
+    "holdout": holdout,
 }
 """Maps the name of each built-in reward term to its function."""
 

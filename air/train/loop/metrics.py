@@ -83,6 +83,7 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
         "turns": mean(r.metric("turns") for r in rollouts),
         "well_formed": 1.0 - errors / turns if turns else None,
         "phi": mean(final_phi(r) for r in rollouts),
+        "validation_test_gap": mean(r.metric("validation_test_gap") for r in rollouts),
     }
     values |= {f"reward/{name}": value for name, value in terms(rollouts).items()}
     for name in ("context_ends", "cut_observations", "cut_replies"):

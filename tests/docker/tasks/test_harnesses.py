@@ -113,7 +113,7 @@ async def test_it_is_paid_as_our_own_harness_is(kind: tuple[str, str], tmp_path:
             assert line.get(key) == own.get(key)
     assert [x["action"] for x in its if x["type"] == "step"] == [TRY.format(*x) for x in tries]
     shown = [x["shown"] for x in its if x["type"] == "step"]
-    assert "[accuracy] 0.7867 (best 0.7867)" in shown[0]
+    assert "[accuracy] 0.79 (best 0.79)" in shown[0]
     assert its[0]["harness"] == kind[0]
     assert "`validate` and `submit` are commands" in its[0]["prompt"]
 

@@ -305,7 +305,7 @@ async def test_an_episode_that_was_cut_off_is_compared_as_far_as_it_goes(episode
 
 OF_VERSION_1 = {
     "start": "episode task task_hash metric direction baseline seed isolation image gpus system prompt "
-    "model",
+    "model told_step",  # which version 1 did not have, for it always told four decimals
     "step": "turn reply action code exec_seconds",
     "validate": "turn score phi delta stderr floor problem metrics artefact seconds remembered automatic",
     "end": "ok why error reward terms metrics branches",

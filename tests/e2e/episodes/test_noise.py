@@ -65,7 +65,7 @@ async def test_moves_within_the_noise_earn_nothing_and_real_ones_do(tmp_path: Pa
     assert lines[1]["floor"] == pytest.approx(3 * math.hypot(errors[0], errors[1]))
     assert trace.metrics["score_stderr"] == errors[-1]
     assert 0.005 < trace.metrics["test_stderr"] < 0.2
-    assert f" ± {errors[0]:.4f} (best " in str(trace.messages[3].content)
+    assert f" ± {errors[0]:.1f} (best " in str(trace.messages[3].content)
 
 
 async def test_where_noise_is_not_measured_the_same_steps_are_paid_by_luck(tmp_path: Path) -> None:

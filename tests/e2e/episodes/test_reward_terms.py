@@ -16,7 +16,7 @@ from air.trajectories import read
 from tests.e2e.conftest import attempt, played_by, research
 from tests.unit.tasks.conftest import DATA, GRADER, SCORE, TOML
 
-TERMS = ["delta", "format", "failed_validates", "time", "test_score"]
+TERMS = ["delta", "format", "failed_validates", "time", "test_score", "holdout"]
 ENDS = [(1, "validate"), (2, "validate"), (3, "submit")]
 MISSING = "Gone.\n```bash\nsleep 0.5; rm -f submission.csv\nvalidate\n```"
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from air import tasks
+from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError
+from air.manual.session import ManualEpisode, recorded_config
 from air.replay.options import ReplayOptions
 from air.replay.regrade import rescore
 from air.replay.replayer import Replayer
@@ -68,3 +70,14 @@ async def test_the_public_seed_tells_nothing_about_an_episodes_split(
         assert (played.differences, played.equal_scores) == ([], 3)
         graded = await rescore(one, replayer.grader_of(one), {}, ReplayOptions())
         assert (graded.differences, graded.reward) == ([], one.end.reward if one.end else None)
+
+    monkeypatch.setenv(VARIABLE, "public")
+    with pytest.raises(ConfigError, match=f"secret split {one.start.split}"):
+        recorded_config(one)
+    monkeypatch.setenv(VARIABLE, SECRET)
+    again = ResearchEnvConfig.model_validate(recorded_config(one))
+    async with ManualEpisode(again, origin=(one, 1)) as session:
+        world = session.episode.world
+        assert (world.task.split.name, world.task.baseline) == (one.start.split, one.start.baseline)
+        lines = await session.act(attempt(4, 2, "submit"))
+    assert [line["score"] for line in lines if line["type"] == "validate"] == scores[SECRET][1:]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import verifiers.v1 as vf
 
+from air.env.config import ResearchEnvConfig
 from air.env.credit import Ledger, split
 from air.errors import InfrastructureError
 from tests.rollouts import WEIGHTS, chain, episode, made, payment, recorded
@@ -254,3 +255,10 @@ def test_the_ledger_notes_what_is_new() -> None:
         payment(5, delta=0.5),
         payment(7),
     ]
+
+
+def test_segments_cannot_be_paid_by_a_holdout() -> None:
+    with pytest.raises(ValueError, match='use credit = "episode"'):
+        ResearchEnvConfig(final="holdout", credit="segment")
+    assert ResearchEnvConfig(final="holdout", max_validates=3).validates == 3
+    assert ResearchEnvConfig().validates == ResearchEnvConfig().agent.max_turns

@@ -42,7 +42,28 @@ def test_the_reward_has_one_term_for_each_name() -> None:
         "failed_validates": -0.125,
         "time": 0.0,
         "test_score": 2.0,
+        "holdout": 0.0,
     }
+
+
+@pytest.mark.parametrize(
+    ("some", "total"),
+    [
+        (
+            {"deltas": (1.5, 0.5), "test_score": 0.6},
+            0.2,
+        ),  # φ = 2 on validation, 0.2 on the test split
+        ({"deltas": (0.5,), "test_score": 1.0}, 1.0),
+        ({"deltas": (0.5,), "test_score": None}, -1.0),  # no artefact at the end: the lowest φ
+        ({"deltas": (0.5,), "test_score": None, "finished": False}, 0.5),
+    ],
+)
+def test_with_a_holdout_the_reward_is_the_change_on_the_test_split(
+    some: dict[str, Any], total: float
+) -> None:
+    paid = reward_terms(facts(**some), RewardSettings(final="holdout"))
+    assert sum(paid.values()) == pytest.approx(total)
+    assert sum(reward_terms(facts(**some), RewardSettings()).values()) == sum(some["deltas"])
 
 
 def test_each_occasion_costs_the_weight() -> None:
@@ -106,7 +127,7 @@ def test_without_weight_a_term_is_nothing() -> None:
     for score in (0.9, None):
         values = reward_terms(facts(test_score=score), RewardSettings())
         values |= reward_terms(done, RewardSettings())
-        assert [str(value) for name, value in values.items() if name != "delta"] == ["0.0"] * 4
+        assert [str(value) for name, value in values.items() if name != "delta"] == ["0.0"] * 5
 
 
 def test_before_its_end_an_episode_has_no_test_score() -> None:
