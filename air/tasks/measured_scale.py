@@ -55,6 +55,7 @@ async def on_split(
     if not file.is_file():
         async with _alone(file.with_suffix(".lock")):
             if not file.is_file():
+                _LOG.info("%s: baseline and target of a new secret split are measured", task.id)
                 scale = await _measured(moved, boxes, grader, provider)
                 text = scale.model_dump_json(include={"baseline", "target"})
                 await asyncio.to_thread(paths.write_whole, file, text.encode())
@@ -108,7 +109,7 @@ async def _measured(task: TaskSpec, boxes: Pool, grader: Grader, provider: Provi
         if row.val is None:
             raise InfrastructureError(
                 f"task {task.id}: its reference solution {solver.name} failed on the secret split: "
-                f"{row.problem}"
+                f'{row.problem} — repair it, or play on the public split: split_seed = "public"'
             )
         recorded.append(solver.val)
         measured.append(row.val)
