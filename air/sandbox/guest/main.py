@@ -76,8 +76,8 @@ class Guest:
         running_commands.prctl(running_commands.PR_SET_CHILD_SUBREAPER, 1)
         if self.me != 1:
             running_commands.prctl(running_commands.PR_SET_PDEATHSIG, signal.SIGTERM)
-        for number in running_commands.SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+        for number in running_commands.SIGNALS:  # not ignored: commands would inherit that
+            signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])  # commands inherit the mask
         if self.me != 1:
             signal.signal(signal.SIGTERM, self._interrupted)

@@ -12,7 +12,7 @@ import mmap
 import os
 import signal
 
-from air.sandbox.guest.running_commands import MARK, PR_SET_PDEATHSIG, SIGNALS, prctl, reason
+from air.sandbox.guest.running_commands import MARK, PR_SET_PDEATHSIG, prctl, reason
 from air.sandbox.guest.users import become_command
 
 TYPE_CHECKING = False
@@ -103,8 +103,6 @@ class Starter:
             os.setsid()
             for number, fd in enumerate(streams):
                 os.dup2(fd, number)
-            for signal_number in SIGNALS:
-                signal.signal(signal_number, signal.SIG_DFL)
             become_command(self.user)
             if self.limits:
                 bound(self.limits)

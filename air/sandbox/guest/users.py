@@ -65,18 +65,17 @@ def become_command(commands: int | None) -> None:
     """Makes this fork of the guest a process of the user `commands`, for good; None: of the guest's user.
 
     If memory runs out, the kernel ends it before the guest. If the guest has the capability SYS_RESOURCE, no
-    command can change that.
+    command can change that. It has the guest's capabilities, so that no command can trace it and read the
+    guest's memory, until it executes a program, which has none.
     """
     if commands:
-        open_files_as(GUEST_UID)
+        os.setresgid(commands, commands, commands)
+        os.setresuid(commands, commands, commands)
     prctl(PR_SET_DUMPABLE, 1)  # otherwise its own /proc entries would belong to root
     score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
     os.write(score, GRADER_SCORE if commands == 0 else COMMAND_SCORE)
     if commands:
-        os.setresgid(commands, commands, commands)
-        os.setresuid(commands, commands, commands)
-        prctl(PR_SET_DUMPABLE, 0)  # it still has the guest's memory, until it executes a program
-        keep_capabilities(())
+        prctl(PR_SET_DUMPABLE, 0)
 
 
 def open_files_as(uid: int) -> None:

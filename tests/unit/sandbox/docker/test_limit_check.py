@@ -1,0 +1,24 @@
+"""Which capabilities a container asks for: not one that the engine has refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from air.sandbox.docker import limit_check
+
+REFUSALS = [
+    "runc create failed: unable to start container process: unable to apply caps: operation not permitted",
+    "crun: capset: Operation not permitted: OCI permission denied",
+    "invalid CapAdd: capability not supported by your kernel or not available in the current "
+    'environment: "CAP_SYS_RESOURCE"',
+]
+
+
+@pytest.mark.parametrize("text", REFUSALS)
+def test_a_refused_capability_is_asked_for_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix:///no-such-engine-{REFUSALS.index(text)}")
+    assert limit_check.capabilities() == [*limit_check.CAPABILITIES, limit_check.ORDER]
+    assert not limit_check.learn('exec: "python3": executable file not found in $PATH')
+    assert limit_check.learn(f"a box of image `air-base` did not start: {text}")
+    assert limit_check.capabilities() == [*limit_check.CAPABILITIES]
+    assert not limit_check.learn(text)  # otherwise a start would be tried for ever
