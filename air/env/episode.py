@@ -35,6 +35,8 @@ class Counters:
     cut_observations: int = 0
     cut_replies: int = 0
     context_ends: int = 0
+    refused_requests: int = 0
+    """Requests of a program in the box that did not continue its conversation with the model."""
     model_seconds: float = 0.0
 
 
@@ -220,6 +222,7 @@ class Episode:
             "cut_observations": float(counters.cut_observations),
             "cut_replies": float(counters.cut_replies),
             "context_ends": float(counters.context_ends),
+            "refused_requests": float(counters.refused_requests),
             "seconds_agent": world.times.agent,
             "seconds_model": counters.model_seconds,
             "seconds_exec": world.times.exec,

@@ -1,18 +1,23 @@
 """The gateway: connects a program that plays the agent in a box to the model and to the grader.
 
 The guest (air's program in every box) relays two loopback ports of the box, so the box needs no network. One
-port leads only to verifiers' model endpoint. The other leads to the gateway, which answers the executables
+port leads only to verifiers' model endpoint, and only requests that continue the conversation of the program
+pass (`air.env.program.conversation`). The other leads to the gateway, which answers the executables
 `validate` and `submit` with the text that air's own harness would show. `submit`, a turn that verifiers
 refuses, or an infrastructure failure ends the program; it is never shown the failure.
 
-Limits: the agent's commands run as the program's user, so they can read the endpoint's secret token (which
-gives no further rights) or kill the program; the episode then ends for the reason `killed` and is graded. The
-task's limit `exec_seconds` has no effect, because the program sets the timeouts of its commands.
+Limits: the agent's commands run as the program's user, so they can kill the program; the episode then ends
+for the reason `killed` and is graded. A program that rewrites its history, such as by compaction, is refused
+the next reply, and the episode ends, too. The task's limit `exec_seconds` has no effect, because the program
+sets the timeouts of its commands.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import re
 import time
 from collections.abc import Coroutine
 from typing import Any, get_args
@@ -23,6 +28,9 @@ from verifiers.v1.runtimes import ProgramResult
 
 from air.actions.base import Action, Ending
 from air.env.episode import EARLY_SECONDS, OVERLONG, Episode
+from air.env.program import http_requests
+from air.env.program.conversation import Conversation
+from air.env.program.http_requests import HttpRequest
 from air.env.program.transcript import Transcript
 from air.errors import ConfigError
 from air.sandbox.contract.box import Box
@@ -39,6 +47,8 @@ FOLDER = "/tmp/air"
 SAY_SECONDS = 10.0
 WATCH_SECONDS = 0.2
 """The seconds between two checks whether verifiers has stopped the episode."""
+_API_KEY = re.compile(r"((?:^|[-_.])api[-_]key=)(.+)", re.DOTALL)
+_PLACEHOLDER = "known-to-the-gateway"
 _SIGNALLED = 128
 _NO_ANSWER = 97
 """The exit code with which the programs of verifiers end if they cannot reach the model."""
@@ -71,7 +81,11 @@ class Gateway:
         self._turns: Transcript | None = None
         self._model: tuple[str, int] | None = None
         self._model_port = 0
+        self._conversation: Conversation | None = None
+        self._requests: set[asyncio.Task[None]] = set()
+        self._secret = ""
         self._one_at_a_time = asyncio.Lock()
+        self._one_request_at_a_time = asyncio.Lock()
         self._asking: asyncio.Task[Any] | None = None
         self._over = False
         self._ended = asyncio.Event()
@@ -89,6 +103,7 @@ class Gateway:
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
         """Starts the episode's clock, and adds a help text about `validate` and `submit` to the prompt."""
         self._trace, self._turns = trace, Transcript(self.episode, trace)
+        self._conversation = Conversation(trace)
         self._began = time.monotonic()
         limit = f" Only the first {self.episode.config.validates} validates are scored."
         prompt = str(trace.task.data.prompt) + COMMANDS_HELP + limit
@@ -109,9 +124,18 @@ class Gateway:
         return parts._replace(netloc=f"127.0.0.1:{self._model_port}").geturl()
 
     def command(self, argv: list[str]) -> list[str]:
-        """Returns a command that runs `argv` with the folder of `validate` and `submit` on its PATH."""
+        """Returns a command that runs `argv` with the folder of `validate` and `submit` on its PATH.
+
+        Other processes can read a command line: so the endpoint's secret in it is replaced, and only the
+        gateway knows it.
+        """
+        argv = [_API_KEY.sub(self._hidden, word) for word in argv]
         script = 'export PATH="$1:$PATH"; shift; exec "$@"'
         return ["sh", "-c", script, "air", self.box.path(FOLDER), *argv]
+
+    def _hidden(self, match: re.Match[str]) -> str:
+        self._secret = match[2]
+        return match[1] + _PLACEHOLDER
 
     async def play(self, program: Coroutine[Any, Any, ProgramResult]) -> ProgramResult:
         """Runs the program that plays the agent, until the program or the episode ends.
@@ -171,7 +195,7 @@ class Gateway:
         return ""
 
     async def _cancel(self, *tasks: asyncio.Future[Any]) -> None:
-        every = [*tasks, *([self._asking] if self._asking else [])]
+        every = [*tasks, *self._requests, *([self._asking] if self._asking else [])]
         for task in every:
             task.cancel()
         await asyncio.wait(every)
@@ -197,8 +221,46 @@ class Gateway:
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _to_model(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._model is not None and not self._over:
-            await port_relay.to(*self._model)(reader, writer)
+        """Answers one HTTP request of a program in the box: passes it on to the model, or refuses it."""
+        try:
+            request = await http_requests.read(reader, writer)
+        except http_requests.RequestError as error:
+            writer.write(http_requests.refusal(str(error)))
+            return
+        if request is None or self._conversation is None:
+            return
+        # It runs to its end even if the program breaks the connection: its reply must be known.
+        task = asyncio.create_task(self._pass_on(self._conversation, request, writer))
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+        await asyncio.shield(task)
+
+    async def _pass_on(
+        self, conversation: Conversation, request: HttpRequest, writer: asyncio.StreamWriter
+    ) -> None:
+        """Passes a request on to the model if it continues the conversation, and answers it."""
+        async with self._one_request_at_a_time:
+            if self._over or self._model is None:
+                return
+            body = await asyncio.to_thread(conversation.read, request)
+            if isinstance(body, str):
+                # Programs ask for the list of models, too: they do without it.
+                self.episode.counters.refused_requests += request.method != "GET"
+                writer.write(http_requests.refusal(body))
+                return
+            turns = conversation.trace.num_turns
+            data = request.anew(json.dumps(body).encode(), _PLACEHOLDER, self._secret)
+            far = await asyncio.open_connection(*self._model, limit=port_relay.PIECE)
+            async with port_relay.closing(far):
+                far[1].write(data)
+                while piece := await far[0].read(port_relay.PIECE):
+                    # If the program has left, verifiers adds the reply all the same.
+                    if not writer.is_closing():
+                        writer.write(piece)
+                        with contextlib.suppress(ConnectionError):
+                            await writer.drain()
+            if conversation.trace.num_turns > turns:
+                conversation.replied(request, body)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers one request of the executable `validate` or `submit` in the box. The response is a line

@@ -86,7 +86,7 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
         "validation_test_gap": mean(r.metric("validation_test_gap") for r in rollouts),
     }
     values |= {f"reward/{name}": value for name, value in terms(rollouts).items()}
-    for name in ("context_ends", "cut_observations", "cut_replies"):
+    for name in ("context_ends", "cut_observations", "cut_replies", "refused_requests"):
         values[name] = sum(r.metric(name) or 0 for r in rollouts)
     return values
 

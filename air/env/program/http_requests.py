@@ -1,0 +1,88 @@
+"""Reads one HTTP request from a program in the box, and writes it anew, so that the server sees what was
+checked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+
+import h11
+
+MOST_BYTES = 8_000_000
+"""The largest body of a request, in bytes."""
+_HEADER_BYTES = 64_000
+_READ_BYTES = 1 << 16
+_PASSED_ON = {
+    *(b"accept", b"authorization", b"content-type", b"host", b"user-agent", b"x-api-key"),
+    *(b"idempotency-key", b"x-stainless-retry-count"),
+}
+"""The headers that reach the server. With others, a program could tell verifiers which replies to train."""
+
+
+class RequestError(Exception):
+    """Exception for bytes that are no HTTP request, or too many."""
+
+
+@dataclass(frozen=True)
+class HttpRequest:
+    """One whole HTTP request."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[bytes, bytes], ...]
+    """The names, in lower case, and the values of the headers."""
+    body: bytes
+
+    def header(self, name: str) -> str:
+        """Returns the value of the first header of this name; an empty string if there is none."""
+        values = (value for key, value in self.headers if key == name.encode())
+        return next(values, b"").decode("ascii", "replace")
+
+    def anew(self, body: bytes, placeholder: str, secret: str) -> bytes:
+        """Returns the bytes of this request with another body, and with `secret` in place of `placeholder`.
+
+        After the answer to it, the server closes the connection.
+        """
+        line = f"{self.method} {self.path} HTTP/1.1".encode("ascii")
+        kept = [(k, v) for k, v in self.headers if k in _PASSED_ON]
+        if secret:
+            kept = [(k, v.replace(placeholder.encode(), secret.encode())) for k, v in kept]
+        kept += [(b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+        return b"\r\n".join([line, *(k + b": " + v for k, v in kept), b"", body])
+
+
+async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest | None:
+    """Reads one request; returns None if the stream ends before. Raises RequestError."""
+    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEADER_BYTES)
+    head: h11.Request | None = None
+    body = bytearray()
+    try:
+        while True:
+            event = connection.next_event()
+            if event is h11.NEED_DATA:
+                if connection.they_are_waiting_for_100_continue:
+                    go_on = h11.InformationalResponse(status_code=100, headers=[])
+                    writer.write(connection.send(go_on) or b"")
+                connection.receive_data(await reader.read(_READ_BYTES))
+            elif isinstance(event, h11.Request):
+                head = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > MOST_BYTES:
+                    raise RequestError(f"the body has more than {MOST_BYTES} bytes")
+            elif isinstance(event, h11.EndOfMessage) and head is not None:
+                method, path = head.method.decode("ascii"), head.target.decode("ascii")
+                return HttpRequest(method, path, tuple(head.headers), bytes(body))
+            else:  # the stream has ended
+                return None
+    except h11.RemoteProtocolError as error:
+        raise RequestError(str(error)) from error
+
+
+def refusal(reason: str, status: int = 400) -> bytes:
+    """Returns the bytes of an answer that refuses a request, in the form of OpenAI's errors."""
+    error = {"message": f"air refuses this request: {reason}", "type": "invalid_request_error"}
+    body = json.dumps({"error": error | {"param": None, "code": "refused"}}).encode()
+    head = f"HTTP/1.1 {status} Refused\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
