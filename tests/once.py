@@ -27,3 +27,11 @@ def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], ob
             make(folder)
             done.touch()
     return folder
+
+
+def cache(factory: pytest.TempPathFactory) -> Path:
+    """A new folder for `AIR_CACHE`. All such folders have one folder of prepared data: each shipped task's is
+    made once in a test run. A changed task's has another name."""
+    folder = factory.mktemp("cache")
+    (folder / "data").symlink_to(shared(factory, "data", lambda _: None))
+    return folder

@@ -12,7 +12,7 @@ import pytest
 from air import train
 from air.cli.main import main
 from air.train.model import policy as policies
-from tests import fork_server
+from tests import fork_server, once
 from tests.once import shared
 
 RUN = "my-run"
@@ -49,7 +49,7 @@ def settings(folder: Path) -> dict[str, object]:
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A cache of the test run's own."""
-    folder = tmp_path_factory.mktemp("cache")
+    folder = once.cache(tmp_path_factory)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIR_CACHE", str(folder))
         yield folder

@@ -16,6 +16,7 @@ from air.train.config.model_options import SFTConfig
 from air.train.config.run_config import EmbeddedConfig
 from air.train.model import policy as policies
 from air.train.model.sft import train_sft
+from tests import once
 from tests.once import shared
 
 SYSTEM = (
@@ -72,7 +73,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache of the test run's own."""
     import os
 
-    folder = tmp_path_factory.mktemp("cache")
+    folder = once.cache(tmp_path_factory)
     os.environ["AIR_CACHE"] = str(folder)
     return folder
 

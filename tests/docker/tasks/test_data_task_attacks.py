@@ -16,6 +16,7 @@ from air.tasks import stage
 from air.tasks.artefact import Artefact, collect
 from air.tasks.data import prepare
 from air.tasks.grading import Grader
+from tests import once
 
 pytestmark = pytest.mark.docker
 
@@ -31,7 +32,7 @@ COLUMNS = {
 @pytest.fixture(scope="module", autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("AIR_CACHE", str(once.cache(tmp_path_factory)))
         yield
 
 

@@ -14,6 +14,7 @@ from air.sandbox.pool.box_pool import Pool
 from air.tasks import stage
 from air.tasks.artefact import Artefact
 from air.tasks.grading import Grader
+from tests import once
 
 pytestmark = pytest.mark.docker
 
@@ -46,7 +47,7 @@ HIDDEN = {
 @pytest.fixture(scope="module", autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("AIR_CACHE", str(once.cache(tmp_path_factory)))
         yield
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +12,16 @@ from air.sandbox.pool.box_pool import Pool
 from air.tasks.check import play_solver, read_solvers
 from air.tasks.grading import Grader
 from air.tasks.missing import missing
+from tests import once
 
 pytestmark = pytest.mark.docker
 
 
 @pytest.fixture(autouse=True)
-def _fresh_grades(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIR_CACHE", str(tmp_path / "cache"))
+def _fresh_grades(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIR_CACHE", str(once.cache(tmp_path_factory)))
 
 
 PLAYABLE = [name for name in tasks.available() if not missing(tasks.load(name))]

@@ -79,7 +79,8 @@ def test_eval_of_an_endpoint_prints_the_scores(tmp_path: Path) -> None:
 
 def test_eval_plays_what_needs_no_gpu_unless_told_otherwise(tmp_path: Path) -> None:
     flags = ["--episodes", "1", "--max-turns", "1", "--runtime", "subprocess"]
-    with ScriptedServer(replies("Done.\n```bash\nsubmit\n```")) as server:
+    # Without an artefact nothing is graded: what each starter scores is another test's.
+    with ScriptedServer(replies("Done.\n```bash\nrm -r -- *\nsubmit\n```")) as server:
         result = command("air", "eval", server.url, *flags, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "left out, since they need a GPU: " in result.stderr

@@ -6,14 +6,22 @@ import json
 import shlex
 from pathlib import Path
 
+import pytest
+
+from tests import once
 from tests.e2e.commands.test_commands import command
 
 SMALL = ["--demos", "4", "--sft-steps", "3", "--max-steps", "1"]
 SMALL += ["--orchestrator.batch-size", "6", "--orchestrator.group-size", "2"]
 
 
-def test_the_whole_way_without_docker(tmp_path: Path) -> None:
-    settings = {"AIR_CACHE": str(tmp_path / "cache"), "DOCKER_HOST": "unix:///nowhere.sock"}
+def test_the_whole_way_without_docker(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    settings = {
+        "AIR_CACHE": str(once.cache(tmp_path_factory)),
+        "DOCKER_HOST": "unix:///nowhere.sock",
+    }
     first = command("air", "quickstart", *SMALL, cwd=tmp_path, **settings)
     assert first.returncode == 0, first.stdout + first.stderr
     assert first.stdout.count("NOT isolated") == 1

@@ -13,6 +13,7 @@ from air.tasks.check import read_solvers
 from air.tasks.data import prepare
 from air.tasks.spec import TaskSpec
 from air.tasks.splits import numbered
+from tests import once
 from tests.unit.tasks.shipped.programs import (
     BAD_CONFIGS,
     config_error,
@@ -35,9 +36,9 @@ NAMES = [*TABLES, "languageModel"]
 
 @pytest.fixture(scope="module", autouse=True)
 def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Data is prepared once for this file."""
+    """Data is prepared once in a test run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("AIR_CACHE", str(once.cache(tmp_path_factory)))
         yield
 
 

@@ -14,6 +14,7 @@ import pytest
 from air import tasks
 from air.tasks.data import prepare
 from air.tasks.splits import numbered
+from tests import once
 
 pytestmark = pytest.mark.slow
 
@@ -22,9 +23,9 @@ UNIFORM = "def predict(text):\n    return [1] * 96\n"
 
 @pytest.fixture(scope="module", autouse=True)
 def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Data is prepared once for this file."""
+    """Data is prepared once in a test run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("AIR_CACHE", str(once.cache(tmp_path_factory)))
         yield
 
 

@@ -17,6 +17,7 @@ from air.tasks.data import prepare
 from air.tasks.files import folder_hash
 from air.tasks.spec import TaskSpec
 from air.tasks.splits import numbered
+from tests import once
 
 pytestmark = pytest.mark.slow
 
@@ -29,9 +30,9 @@ STAY = "def act(observation):\n    return 0\n"
 
 @pytest.fixture(scope="module", autouse=True)
 def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Data is prepared once for this file."""
+    """Data is prepared once in a test run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("AIR_CACHE", str(once.cache(tmp_path_factory)))
         yield
 
 

@@ -14,6 +14,7 @@ from air import tasks
 from air.rewards.normalise import phi_on
 from air.tasks.check import read_solvers
 from air.tasks.data import prepare
+from tests import once
 from tests.unit.tasks.shipped.programs import (
     BAD_CONFIGS,
     config_error,
@@ -29,9 +30,9 @@ COMBINATIONS = [(method, level) for method in (1, 2, 3, 4) for level in (1, 2, 3
 
 @pytest.fixture(scope="module", autouse=True)
 def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Data is prepared once for this file."""
+    """Data is prepared once in a test run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("AIR_CACHE", str(once.cache(tmp_path_factory)))
         yield
 
 
