@@ -51,9 +51,9 @@ def run(grade: Grade) -> int:
 
 
 def described(value: object) -> str:
-    """A wrong answer in a few words. Agent code that saw hidden data chose it, so it is not quoted."""
-    if value is None or isinstance(value, bool) or (type(value) is int and abs(value) < 1000):
-        return repr(value)
+    """The kind of a wrong answer. Agent code that saw hidden data chose it, so it is not quoted."""
+    if value is None:
+        return "None"
     kind = type(value).__name__
     return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 

@@ -1,20 +1,25 @@
-"""Runs agent code for a grader: `runner.py` starts this program as the second user and talks to it.
+"""Runs agent code for a grader: `runner.py` starts this program and talks to it.
 
-The grader trusts nothing that comes from here once agent code has run. Standard input is the control
-socket. It brings two frames, the settings (JSON) and the source; then, for every load, one byte with a
-socket of that load's own attached. Each load is a fork, which runs the source afresh and answers
-requests over its socket; this process only reports the fork's process id and how it ended. A frame is
-one byte that names its kind, four bytes of length, and the data.
+Standard input is the control socket. It brings two frames, the settings (JSON) and the source; then, for
+every load, one byte with a socket of that load's own attached. Each load is a fork, which becomes the
+second user, runs the source afresh and answers requests over its socket. This process stays the grader's
+user, so that agent code can neither trace, signal nor limit it, and never looks at the source. It reports
+the fork's process id and how the fork ended, and removes what the fork left. A frame is one byte that
+names its kind, four bytes of length, and the data.
 """
 
+# ruff: noqa: PTH101, PTH102, PTH104, PTH106, PTH108, PTH109, PTH112, PTH114, PTH118, PTH123, PTH208
+# pathlib is not worth its import at every grade.
 import __future__
 
 import builtins
+import ctypes
 import importlib
 import json
 import math
 import operator
 import os
+import platform
 import random
 import resource
 import signal
@@ -25,6 +30,19 @@ import types
 
 HEAD = struct.Struct(">cI")
 MOST_TEXT = 400
+CALLS = {
+    "x86_64": {"arch": 0xC000003E, "prctl": 157, "run": (59, 322)},
+    "aarch64": {"arch": 0xC00000B7, "prctl": 167, "run": (221, 281)},
+}
+"""By machine: its number in a filter of system calls, and the numbers of prctl, execve and execveat."""
+REFUSED = {
+    "x86_64": (*range(29, 32), *range(64, 72), 101, 220, *range(240, 246), *range(248, 251),
+               310, 311, 319, 447),
+    "aarch64": (117, *range(180, 198), 217, 218, 219, 270, 271, 279, 447),
+}  # fmt: skip
+"""By machine: shared memory, semaphores and queues of System V, POSIX queues, keys of the kernel, memory
+without a name, and the memory of other processes. They outlive a load, or evade its limits."""
+PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, FILTER_MODE = 4, 22, 38, 2
 
 
 class NotJson(Exception):
@@ -71,11 +89,10 @@ def plain(value):
     return value.tolist() if hasattr(value, "tolist") else operator.index(value)
 
 
-def play(link, settings, code, seed):
+def play(link, settings, source, seed):
     """Runs the source, then answers requests until the grader has no more; in a fork of its own."""
     try:
-        if isinstance(code, BaseException):
-            raise code
+        code = compile(source, settings["file"], "exec", dont_inherit=True)
         module = types.ModuleType(settings["file"].partition(".")[0])
         sys.modules[module.__name__] = module
         random.seed(seed)
@@ -129,6 +146,8 @@ def limit(kind, most):
 
 def limit_load(limits, used):
     """Limits one load. Earlier loads have `used` some of the processor time, which all may share."""
+    for kind, most in limits["resources"].items():
+        limit(kind, most)
     if limits["cpu_seconds"] is not None and not limits["cpu_per_load"]:
         left = limits["cpu_seconds"] - used
         if left <= 0:
@@ -137,19 +156,125 @@ def limit_load(limits, used):
     limit("NPROC", limits["processes"])
 
 
-def prepare(limits):
-    """Limits this process and all loads, and lets the kernel kill them before the grader."""
-    for kind, most in limits["resources"].items():
-        limit(kind, most)
+def become(user):
+    """Changes to the second user, if there is one. The kernel then closes this process to its own user."""
+    if user is not None:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+
+
+def refuse_calls(limits):
+    """Refuses system calls that a load could use to outlive or evade its limits; no honest code needs them.
+
+    Without prctl's PR_SET_DUMPABLE it cannot open itself to its user again, and so not change its place
+    in the order in which the kernel kills for want of memory.
+    """
+    machine = platform.machine()
+    if machine not in CALLS:
+        raise RuntimeError(f"no system calls of {machine} are known")
+    calls, refused = CALLS[machine], [*REFUSED[machine]]
+    if limits["processes"] == 0:
+        refused += calls["run"]
+    load, equal, above, give = 0x20, 0x15, 0x35, 0x06  # the instructions of the filter
+    rules = [(equal, 0, 0, number) for number in refused]
+    rules = [(load, 0, 0, 4), (equal, 1, 0, calls["arch"]), (give, 0, 0, 0x50001), (load, 0, 0, 0),
+             (above, 0, 0, 1 << 30), *rules,
+             (equal, 0, 2, calls["prctl"]), (load, 0, 0, 16), (equal, 1, 0, PR_SET_DUMPABLE),
+             (give, 0, 0, 0x7FFF0000), (give, 0, 0, 0x50001)]  # fmt: skip
+    last = len(rules) - 1
+    for at in range(4, last - 4):
+        code, _, no, value = rules[at]
+        rules[at] = (code, last - at - 1, no, value)
+    program = b"".join(struct.pack("=HBBI", *rule) for rule in rules)
+    buffer = ctypes.create_string_buffer(program, len(program))
+    head = struct.pack("@HP", len(rules), ctypes.addressof(buffer))
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_ulong]
+    if prctl(PR_SET_NO_NEW_PRIVS, 1, None, 0, 0) or prctl(PR_SET_SECCOMP, FILTER_MODE, head, 0, 0):
+        raise OSError(ctypes.get_errno(), "the kernel takes no filter of system calls")
+
+
+def killed_first():
+    """Lets the kernel kill this process before the grader, if memory runs out."""
     try:
-        with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 (starts quickly)
+        with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
     except OSError:
         pass  # no such file here, or not this user's: then sizes alone decide
 
 
+def clear(place, settings):
+    """Ends what a load left running and removes its files, as the second user; whether all are gone."""
+    child = os.fork()
+    if not child:
+        try:
+            become(settings["user"])
+            if settings["alone"]:
+                os.kill(-1, signal.SIGKILL)  # all of this user's but this process
+        except ProcessLookupError:
+            pass  # nothing is left
+        try:
+            remove_all(place)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    try:
+        os.rmdir(place)
+    except OSError:
+        return False
+    return True
+
+
+def remove_all(place):
+    """Empties a folder. Folders in it are moved up first: they may be too deep for a path or a recursion."""
+    os.chdir(place)
+    folders = ["."]
+    while folders:
+        folder = folders.pop()
+        for name in os.listdir(folder):
+            path = f"{folder}/{name}"
+            if os.path.isdir(path) and not os.path.islink(path):
+                os.chmod(path, 0o700)
+                folders.append(os.urandom(8).hex())
+                os.rename(path, folders[-1])
+            else:
+                os.unlink(path)
+        if folder != ".":
+            os.rmdir(folder)
+
+
+def shut_in(settings, place, used=0.0):
+    """Makes this process, a fork, one in which agent code may run."""
+    os.chdir(place)
+    os.environ["TMPDIR"] = place
+    killed_first()
+    become(settings["user"])
+    limit_load(settings["limits"], used)
+    refuse_calls(settings["limits"])
+
+
+def tried(settings):
+    """Why a fork cannot be shut in on this machine; empty if it can. No agent code has run yet."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            shut_in(settings, os.getcwd())
+        except BaseException as error:
+            os.write(writing, f"{type(error).__name__}: {error}".encode()[:MOST_TEXT])
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as said:
+        text = said.read()
+    os.waitpid(child, 0)
+    return text
+
+
 def main():
     control = socket.socket(fileno=os.dup(0))
+    sys.path.remove("")  # the working folder
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -157,32 +282,28 @@ def main():
     settings, source = json.loads(receive(control)), receive(control)
     for name in settings["modules"]:
         importlib.import_module(name)  # once, here: a fork has it at no cost
-    prepare(settings["limits"])
-    send(control, b"R")
-    try:
-        code = compile(source, settings["file"], "exec", dont_inherit=True)
-    except (
-        BaseException
-    ) as error:  # of agent code, too: raised again in each load, which reports it
-        code = error
-    loads, used = 0, 0.0
+    send(control, b"R", tried(settings))
+    loads, used, place = 0, 0.0, os.path.join(os.getcwd(), "load")
     while True:
         _, sockets, _, _ = socket.recv_fds(control, 1, 1)
         if not sockets:
             os._exit(0)
+        os.mkdir(place)
+        os.chmod(place, 0o777)
         child = os.fork()
         if not child:
             control.close()  # agent code cannot forge a report
             try:
-                limit_load(settings["limits"], used)
-                play(socket.socket(fileno=sockets[0]), settings, code, settings["seed"] + loads)
+                shut_in(settings, place, used)
+                link = socket.socket(fileno=sockets[0])
+                play(link, settings, source, settings["seed"] + loads)
             finally:
                 os._exit(1)
         os.close(sockets[0])
         send(control, b"P", b"%d" % child)
         _, status, usage = os.wait4(child, 0)
         used = usage.ru_utime + usage.ru_stime + (0 if settings["limits"]["cpu_per_load"] else used)
-        ended = [os.waitstatus_to_exitcode(status), used]
+        ended = [os.waitstatus_to_exitcode(status), used, clear(place, settings)]
         send(control, b"X", json.dumps(ended).encode())
         loads += 1
 

@@ -3,7 +3,8 @@
 Agent code is never imported by a grader. `player.py` runs it, is asked, and answers; what an answer means,
 and whether it is allowed, is for the task's `grade.py` to check. What the code prints goes nowhere.
 Whatever it does (crash, leave, answer out of turn, answer nothing, fill memory, take too long) raises
-`BadArtefact` and never holds the grader up.
+`BadArtefact` and never holds the grader up. A load leaves nothing to the next: no process, file, queue,
+semaphore, shared memory or key.
 """
 
 import builtins
@@ -24,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn
 
-from grading import BadArtefact, read_bytes
+from grading import HERE, BadArtefact, read_bytes
 
 PLAYER = Path(__file__).resolve().parent / "player.py"
 HEAD = struct.Struct(">cI")
@@ -36,6 +37,13 @@ ERRORS = {
     for name, kind in vars(builtins).items()
     if isinstance(kind, type) and issubclass(kind, BaseException)
 }
+USUAL_ERRORS = {
+    *("AssertionError", "AttributeError", "ImportError", "IndexError", "KeyError", "MemoryError"),
+    *("NameError", "OSError", "RecursionError", "TypeError", "ValueError", "ZeroDivisionError"),
+}
+"""Kinds that are named even if the code was shown hidden data: few, so that they tell little of it."""
+SHARED_FOLDERS = ("/tmp", "/dev/shm", "/dev/mqueue", "/var/tmp")
+"""Folders in which every user of a box may write."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -74,6 +82,7 @@ class Limits(NamedTuple):
                 "AS": self.memory_mb and self.memory_mb * mib,
                 "FSIZE": self.file_mb and self.file_mb * mib,
                 "NOFILE": self.open_files,
+                "MSGQUEUE": 0,
                 "CORE": 0,
             },
         }
@@ -88,7 +97,7 @@ class Runner:
     Use it through `with`. `load` runs the file afresh; `call` and `ask` then put questions to that load.
     Every method raises `BadArtefact` for whatever the code does wrong, within the one time limit that
     they share. Once the code has been asked anything, it might hide in an error what it was shown: from
-    then on error texts are fixed, and name only a kind of error that Python knows and a line.
+    then on error texts are fixed, and name nothing but one of a few kinds of errors.
     """
 
     def __init__(
@@ -104,7 +113,8 @@ class Runner:
         Args:
             path: the file of agent code.
             functions: names that it must define.
-            seed: of Python's random numbers in the first load; one more in each next. The code can read it.
+            seed: of Python's random numbers in the first load; one more in each next. The code can read it:
+                nothing hidden may follow from it.
             limits: what the code may use.
             protocol: takes the functions and returns what turns a request into an answer. Its source is
                 sent to the player, so it must use nothing outside of itself. Without it, `call` works.
@@ -113,6 +123,7 @@ class Runner:
         self._file, self._limits = path.name, limits
         source = read_bytes(path, limits.source_bytes)
         self._lines = source.count(b"\n") + 1
+        other = _second_user()
         settings = {
             "file": path.name,
             "functions": functions,
@@ -120,6 +131,8 @@ class Runner:
             "modules": modules,
             "limits": limits.for_player(),
             "protocol": _source_of(protocol) if protocol else ("", ""),
+            "user": other,
+            "alone": other is not None and _own_root() and limits.processes != 0,
         }
         self._hello = _packed(b"S", json.dumps(settings).encode()) + _packed(b"S", source)
         self._json = json.JSONDecoder(parse_constant=self._refuse)
@@ -132,13 +145,15 @@ class Runner:
         self._folder = tempfile.mkdtemp()
         self._control, theirs = socket.socketpair()
         self._data = self._control
+        _shut_out()
         with theirs:
-            Path(self._folder).chmod(0o1777)
+            Path(self._folder).chmod(0o711)  # a load passes through to a folder of its own
             self._process = _start(theirs, self._folder, self._limits)
         self._control.setblocking(False)
         try:
             self._write(self._control, self._hello)
-            self._report(b"R")
+            if refused := self._report(b"R"):
+                raise RuntimeError(f"agent code cannot be shut in: {refused.decode()}")
         except _Gone:
             self.close()
             raise RuntimeError("the player ended before it had run any agent code") from None
@@ -157,19 +172,25 @@ class Runner:
 
     def close(self) -> None:
         """Kills what runs, then waits for it, and removes the temporary folder."""
-        self._kill()
+        if self._child:
+            self._kill()
+            self._deadline = time.monotonic() + REPORT_SECONDS
+            with contextlib.suppress(_Gone, BadArtefact):
+                self._ended()  # the player has removed what the load left
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._data.close()
         self._control.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        with contextlib.suppress(RecursionError):  # too deep: it goes with the box
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def load(self) -> None:
         """Runs the file afresh: in a new process, with new random numbers, knowing of no earlier load."""
         with self._explaining():
             if self._child:
                 self._kill()
-                self._report(b"X")
+                self._ended()
             self._data, theirs = socket.socketpair()
             self._data.setblocking(False)
             with theirs, contextlib.suppress(ConnectionError):  # then the player has ended
@@ -278,10 +299,16 @@ class Runner:
         """Exit status and processor time of a load that is gone; zeros if the player does not say."""
         self._deadline = min(self._deadline, time.monotonic() + REPORT_SECONDS)
         try:
-            code, seconds = json.loads(self._report(b"X"))
+            return self._ended()
         except (_Gone, BadArtefact):
             return 0, 0.0
+
+    def _ended(self) -> tuple[int, float]:
+        """Exit status and processor time of the load that has ended."""
+        code, seconds, clear = json.loads(self._report(b"X"))
         self._child = 0
+        if not clear:
+            raise BadArtefact(f"{self._file} left files that cannot be removed")
         return code, seconds
 
     def _described_error(self, data: bytes) -> str:
@@ -291,9 +318,10 @@ class Runner:
             kind, line, text = str(error["kind"]), error["line"], str(error["text"])
         except (ValueError, TypeError, LookupError, RecursionError):
             kind, line, text = "", None, ""
+        if self._shown:
+            return kind if kind in USUAL_ERRORS else "Exception"
         shown = kind if kind in ERRORS else "Exception"
-        if not self._shown:
-            shown += ": " + " ".join(text.split())[:MOST_TEXT]
+        shown += ": " + " ".join(text.split())[:MOST_TEXT]
         return f"{shown} (line {line})" if line in range(1, self._lines + 1) else shown
 
     def _kill(self) -> None:
@@ -327,27 +355,54 @@ def _waiting(link: socket.socket) -> bool:
     return False
 
 
+def _second_user() -> int | None:
+    """The user as whom agent code runs; None in a box that has no second user."""
+    given = os.environ.get("AIR_SECOND_UID")
+    return int(given) if given else None
+
+
+def _own_root() -> bool:
+    """Whether the box has a root of its own; otherwise, in a plain process box, folders are the host's."""
+    return HERE.parent == Path("/")
+
+
+def _shut_out() -> None:
+    """Closes to the second user what all users share, and lets the kernel kill agent code before this."""
+    if _second_user() is None or not _own_root():
+        return
+    for name in SHARED_FOLDERS:
+        with contextlib.suppress(FileNotFoundError):  # not every box has each
+            if os.access(name, os.W_OK):
+                Path(name).chmod(0o755)
+    Path("/proc/self/oom_score_adj").write_text("500")
+
+
 def _start(control: socket.socket, folder: str, limits: Limits) -> "subprocess.Popen[bytes]":
-    """The player as the second user, if there is one, by an interpreter that this user may run."""
-    other = os.environ.get("AIR_SECOND_UID")
-    who: dict[str, Any] = {}
-    if other:
-        who = {"user": int(other), "group": int(other), "extra_groups": []}
-    env = {"PYTHONHASHSEED": "0", "PATH": os.defpath, "TMPDIR": folder}
+    """The player, which has no more of this process than it needs."""
+    env = {"PYTHONHASHSEED": "0", "PATH": os.defpath}
     if limits.processes is not None:
         env |= dict.fromkeys(THREADS, "1")
-    for python in (sys.executable, os.path.realpath(sys.executable), "/usr/bin/python3"):
-        try:
-            return subprocess.Popen(
-                [python, "-I", "-c", PLAYER.read_text(encoding="utf-8")],
-                stdin=control,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd=folder,
-                env=env,
-                start_new_session=True,
-                **who,
-            )
-        except (PermissionError, FileNotFoundError) as error:
-            refused = error
-    raise RuntimeError(f"no Python that user {other} may run: {refused}")
+    return subprocess.Popen(
+        [
+            _python(),
+            "-s",
+            "-c",
+            PLAYER.read_text(encoding="utf-8"),
+        ],  # -I would ignore PYTHONHASHSEED
+        stdin=control,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=folder,
+        env=env,
+        start_new_session=True,
+    )
+
+
+def _python() -> str:
+    """An interpreter whose library every user may read: ours, or in a plain process box of root's the
+    system's."""
+    needed = [os.path.realpath(sys.executable), os.__file__, sys.executable]
+    folders = {parent for name in needed for parent in Path(name).parents}
+    if _second_user() is None or all(folder.stat().st_mode & 0o001 for folder in folders):
+        return sys.executable
+    return "/usr/bin/python3"

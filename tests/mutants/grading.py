@@ -38,9 +38,9 @@ MUTANTS = (
     ),
     Mutant(
         "code that is graded runs as a second user",
-        "tasks/_shared/runner.py",
-        'who = {"user": int(other), "group": int(other), "extra_groups": []}',
-        "who = {}",
+        "tasks/_shared/player.py",
+        "        os.setresuid(user, user, user)\n",
+        "",
         (
             "tests/docker/tasks/test_grading_attacks.py::test_the_graders_things_are_out_of_reach[opponents]",
             "tests/docker/tasks/test_grading_attacks.py::test_the_graders_things_are_out_of_reach[memory of the grader]",
@@ -92,6 +92,32 @@ MUTANTS = (
         "tests/docker/tasks/test_grading_attacks.py::test_matches_start_afresh_and_luck_is_seeded",
     ),
     Mutant(
+        "graded code uses no system calls that outlive or evade its limits",
+        "tasks/_shared/player.py",
+        '    refuse_calls(settings["limits"])\n',
+        "",
+        ("tests/docker/tasks/test_runner_attacks.py::test_agent_code_is_shut_in",),
+        "tests/docker/tasks/test_grading_attacks.py::test_matches_start_afresh_and_luck_is_seeded",
+    ),
+    Mutant(
+        "graded code writes to no folder that loads share",
+        "tasks/_shared/runner.py",
+        "                Path(name).chmod(0o755)\n",
+        "                pass\n",
+        ("tests/docker/tasks/test_runner_attacks.py::test_agent_code_is_shut_in",),
+        "tests/docker/tasks/test_grading_attacks.py::test_matches_start_afresh_and_luck_is_seeded",
+    ),
+    Mutant(
+        "the luck of graded code says nothing of what is hidden",
+        "tasks/prisonersDilemma/grader/grade.py",
+        '"move", seed=seed)',
+        '"move", seed=hidden)',
+        (
+            "tests/unit/tasks/shipped/test_programs.py::test_the_luck_of_agent_code_says_nothing_of_what_is_hidden[prisonersDilemma]",
+        ),
+        "tests/docker/tasks/test_grading_attacks.py::test_matches_start_afresh_and_luck_is_seeded",
+    ),
+    Mutant(
         "graded code has no hold of the player's own socket",
         "tasks/_shared/player.py",
         "            control.close()  # agent code cannot forge a report\n",
@@ -104,8 +130,8 @@ MUTANTS = (
     Mutant(
         "graded code sees nothing of the grader's environment",
         "tasks/_shared/runner.py",
-        "                env=env,\n",
-        "                env=os.environ | env,\n",
+        "        env=env,\n",
+        "        env=os.environ | env,\n",
         (
             "tests/unit/tasks/test_runner.py::test_nothing_but_the_source_and_what_is_asked_is_in_its_reach",
         ),
@@ -138,8 +164,8 @@ MUTANTS = (
     Mutant(
         "an error of graded code carries no text, once it was shown anything",
         "tasks/_shared/runner.py",
-        "if not self._shown:",
-        "if True:",
+        "if self._shown:",
+        "if False:",
         (
             "tests/unit/tasks/test_runner.py::test_an_error_carries_nothing_of_what_the_code_was_shown",
         ),

@@ -58,7 +58,7 @@ def read(runner: Runner, text: str) -> list[float]:
 def checked(answer: bytes) -> bytes:
     """The answer, if it holds a number for every character."""
     if len(answer) != 8 * SYMBOLS:
-        raise BadArtefact(f"predict returned {len(answer) // 8} weights, expected {SYMBOLS}")
+        raise BadArtefact(f"predict must return {SYMBOLS} weights")
     return answer
 
 
@@ -69,10 +69,10 @@ def probability(weights: "array[float]", which: int) -> float:
         BadArtefact: a weight is negative, too large or no number, or all are 0.
     """
     if not all(0 <= weight <= LARGEST for weight in weights):  # NaN is not either
-        raise BadArtefact(f"predict must return 96 weights from 0 to {LARGEST:g}")
+        raise BadArtefact(f"predict must return {SYMBOLS} weights from 0 to {LARGEST:g}")
     total = fsum(weights)
     if total == 0:
-        raise BadArtefact("predict must return 96 weights with a sum above 0")
+        raise BadArtefact(f"predict must return {SYMBOLS} weights with a sum above 0")
     return (1 - SHARE) * weights[which] / total + SHARE / SYMBOLS
 
 

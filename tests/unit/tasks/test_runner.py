@@ -145,8 +145,8 @@ def one_call(file: Path, limits: Any = PATIENT) -> None:
     [
         ("def f(", r"SyntaxError: .* \(given.py, line 1\)"),
         ("x = 1", "TypeError: it defines no function f"),
-        ("def f(x):\n    return 1 / 0", r"failed: ZeroDivisionError \(line 2\)$"),
-        ("def f(x):\n    raise SystemExit(0)", r"failed: SystemExit \(line 2\)$"),
+        ("def f(x):\n    return 1 / 0", "failed: ZeroDivisionError$"),
+        ("def f(x):\n    raise SystemExit(0)", "failed: Exception$"),
         ("import os\nos._exit(0)", "ended before it was done"),
         ("import os\nos.kill(os.getppid(), 9)\nos._exit(0)", "ended before it was done"),
         ("def f(x):\n    return float('nan')", "returned NaN, which is no number"),
@@ -191,7 +191,7 @@ def test_processor_time_is_that_of_all_loads_or_of_each(tmp_path: Path) -> None:
 
 
 def test_an_error_carries_nothing_of_what_the_code_was_shown(tmp_path: Path) -> None:
-    """Neither in its text, nor in its kind, nor in a frame that the code writes by itself."""
+    """Neither in its text, its kind, its line, nor in a frame that the code writes by itself."""
     sources = (
         "def f(x):\n    raise ValueError(x)\n",
         "def f(x):\n    raise type(x, (KeyError,), {})\n",
@@ -207,7 +207,7 @@ def test_an_error_carries_nothing_of_what_the_code_was_shown(tmp_path: Path) -> 
             with pytest.raises(BadArtefact) as caught:
                 runner.call("secret")
             texts.append(str(caught.value).partition(": ")[2])
-    assert texts == ["ValueError (line 2)", "KeyError (line 2)", "Exception", "ValueError (line 2)"]
+    assert texts == ["ValueError", "KeyError", "Exception", "ValueError"]
 
 
 def test_an_error_before_anything_was_shown_has_its_text(tmp_path: Path) -> None:

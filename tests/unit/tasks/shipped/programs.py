@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from air import paths
-from air.tasks.data import prepare
+from air.tasks.data import SPLIT_SEED, prepare
 from air.tasks.spec import TaskSpec
 
 
@@ -51,10 +51,12 @@ def config_error(task: TaskSpec, place: Path, config: str | None) -> str:
     return result.stderr
 
 
-def grade(task: TaskSpec, place: Path, split: str = "val", seed: int = 0) -> dict[str, Any]:
+def grade(
+    task: TaskSpec, place: Path, split: str = "val", seed: int = 0, *, split_seed: int = SPLIT_SEED
+) -> dict[str, Any]:
     """What the task's grader says of the artefact in `place`: it ends with 0 or 3."""
     out = place / "out.json"
-    script = prepare(task).grader / "grade.py"
+    script = prepare(task, split_seed).grader / "grade.py"
     options = ["--artefact", place, "--split", split, "--seed", seed, "--out", out]
     command = [sys.executable, "-B", script, *options]
     result = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)

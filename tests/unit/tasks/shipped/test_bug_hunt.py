@@ -107,7 +107,7 @@ def test_the_graded_program_is_shown_no_row_that_counts(tmp_path: Path) -> None:
         (ZERO | {"scale": [1] * 5 + [0]}, "a scale of 0"),
         (ZERO | {"scale": [1] * 5 + [1e10]}, r"a number in scale that is not within ±1e\+09"),
         (ZERO | {"scale": [1] * 5 + [-(10**400)]}, "a number in scale that is not within"),
-        (ZERO | {"scale": [1] * 5 + [True]}, "returned True in scale"),
+        (ZERO | {"scale": [1] * 5 + [True]}, "returned a bool in scale"),
         (ZERO | {"scale": [1] * 5 + ["1"]}, "returned a str in scale"),
         (ZERO | {"hidden": [[0] * 7] * 13}, "a hidden that is no list of 12 lists"),
         (ZERO | {"hidden": [[0] * 8] * 12}, "a hidden without 7 numbers"),

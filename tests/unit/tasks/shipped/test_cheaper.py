@@ -60,19 +60,22 @@ def test_programs_worked_out_by_hand(text: str, numbers: list[int], answer: int,
         ("jump out", "there is no label 'out'"),
         ("a:\na:", "line 2: the label a: is there twice"),
         ("halt\n" * 401, "401 instructions, at most 400"),
-        ("add a 1", "line 1: the register a has no value"),
-        ("load a 256", "line 1: there is no such cell"),
-        ("load a -1", "line 1: there is no such cell"),
-        ("store -1 0", "line 1: there is no such cell"),
-        ("set a 2147483649", r"beyond ±2\*\*31"),
-        ("set a 2147483648\nadd a 1", r"line 2: a number beyond ±2\*\*31"),
-        ("set a 65536\nmul a a", r"line 2: a number beyond ±2\*\*31"),
-        ("a:\njump a", "more than 100000 instructions"),
-        ("set i 0\na:\nadd i 1\nless i 60000 a", "more than 100000 instructions"),
-        ("store 0 1", "its answer is wrong for"),
+        ("add a 1", "fails on a hidden input"),
+        ("load a 256", "fails on a hidden input"),
+        ("load a -1", "fails on a hidden input"),
+        ("store -1 0", "fails on a hidden input"),
+        ("set a 2147483649", "fails on a hidden input"),
+        ("set a 2147483648\nadd a 1", "fails on a hidden input"),
+        ("set a 65536\nmul a a", "fails on a hidden input"),
+        ("a:\njump a", "fails on a hidden input"),
+        ("set i 0\na:\nadd i 1\nless i 60000 a", "fails on a hidden input"),
+        ("store 0 1", "its answer is wrong for a hidden input"),
         (ONE_LOOP.replace("set sum 0\nset at 1", "set sum -200\nset at 1"), None),
-        (ONE_LOOP.replace("load best 1", "set best 0"), "its answer is wrong for"),
-        (ONE_LOOP.replace("less n at done", "same n at done"), "its answer is wrong for"),
+        (ONE_LOOP.replace("load best 1", "set best 0"), "its answer is wrong for a hidden input"),
+        (
+            ONE_LOOP.replace("less n at done", "same n at done"),
+            "its answer is wrong for a hidden input",
+        ),
         (b"\xff", "no ASCII"),
         ("#" * 20_001, "larger than 20 kB"),
     ],
@@ -82,6 +85,21 @@ def test_a_program_at_fault_is_told_so(tmp_path: Path, text: str | bytes, said: 
     said = said or "no fault was found"
     found = message(TASK, program(tmp_path, text))
     assert re.search(said, found), found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("add a 1", "line 1: the register a has no value"),
+        ("load a 256", "line 1: there is no such cell"),
+        ("store -1 0", "line 1: there is no such cell"),
+        ("set a 2147483648\nadd a 1", r"line 2: a number beyond ±2\*\*31"),
+        ("a:\njump a", "more than 100000 instructions"),
+    ],
+)
+def test_the_agents_own_machine_says_where_a_program_fails(text: str, said: str) -> None:
+    with pytest.raises(MACHINE.BadProgram, match=said):
+        carry_out(text, [1])
 
 
 def test_the_cost_is_the_mean_over_the_hidden_inputs(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_hidden_passages_are_not_in_the_training_text(small: dict[str, TaskSpec]
 BAD_MODELS = {
     "no load": ("x = 1\n", "defines no function load"),
     "crashes": ("def load(weights):\n    return lambda context: 1 / 0\n", "ZeroDivisionError"),
-    "too few": ("def load(weights):\n    return lambda context: [1.0]\n", "gave 1 numbers"),
+    "too few": ("def load(weights):\n    return lambda context: [1.0]\n", "must give 256 numbers"),
     "nan": ("def load(weights):\n    return lambda c: [float('nan')] * 256\n", "no probabilities"),
     "inf": ("def load(weights):\n    return lambda c: [float('inf')] * 256\n", "no probabilities"),
     "ones": ("def load(weights):\n    return lambda context: [1.0] * 256\n", "no probabilities"),

@@ -128,9 +128,9 @@ def test_solvers_are_recorded_worst_first(name: str) -> None:
 BROKEN = {
     "no act": ("x = 1\n", "defines no function act"),
     "no Python": ("def act(\n", "SyntaxError"),
-    "crashes": ("def act(observation):\n    return 1 / 0\n", "ZeroDivisionError.*line 2"),
-    "too large": ("def act(observation):\n    return 10\n", "returned 10, expected 0 to"),
-    "negative": ("def act(observation):\n    return -1\n", "returned -1, expected 0 to"),
+    "crashes": ("def act(observation):\n    return 1 / 0\n", "failed: ZeroDivisionError$"),
+    "too large": ("def act(observation):\n    return 10\n", "returned an int, expected 0 to"),
+    "negative": ("def act(observation):\n    return -1\n", "returned an int, expected 0 to"),
     "not a number": ("def act(observation):\n    return float('nan')\n", "returned NaN"),
     "a fraction": ("def act(observation):\n    return 0.5\n", "returned a float, expected 0 to"),
     "endless digits": ("def act(observation):\n    return 10 ** 5000\n", "JSON cannot hold"),

@@ -120,3 +120,25 @@ def test_a_policy_has_something_to_learn_and_must_look_at_the_task(tmp_path: Pat
         assert 0.95 <= max(values) <= 1.1, (name, phis)
         best.add(max(phis, key=lambda setting: phis[setting]))
     assert len(best) == len(NAMES)
+
+
+PLAYED = [name for name in tasks.available() if tasks.load(name).trust == "code"]
+
+
+@pytest.mark.parametrize("name", [name for name in PLAYED if not tasks.load(name).data.downloads])
+def test_the_luck_of_agent_code_says_nothing_of_what_is_hidden(name: str, tmp_path: Path) -> None:
+    """Code that is loaded and not asked yet finds the same numbers, and the same hashes of text, in every
+    split of every seed."""
+    task = tasks.load(name)
+    spy = (
+        "import random, sys\nframe, found = sys._getframe(), []\nwhile frame:\n"
+        "    found.append(str(frame.f_locals.get('settings')))\n    frame = frame.f_back\n"
+        "raise ValueError(hash(str((random.getstate(), found))))\n"
+    )
+    (tmp_path / task.artefact).write_text(spy)
+    texts = {
+        grade(task, tmp_path, split, split_seed=seed)["message"]
+        for split, seed in (("val", 1912), ("test", 1912), ("val", 5))
+    }
+    assert len(texts) == 1
+    assert "ValueError: " in texts.pop()

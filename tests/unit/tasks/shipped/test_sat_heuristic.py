@@ -124,9 +124,9 @@ def test_changing_the_rows_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ("0", "returned 0, expected a free variable"),
+        ("0", "returned an int, expected a free variable"),
         ("10**30", "returned an int, expected"),
-        ("True", "returned True"),
+        ("True", "returned a bool"),
         ("1.0 * rows[0][0]", "returned a float"),
         ("[rows[0][0]]", "returned a list"),
         ("float('inf')", "returned Infinity"),
