@@ -21,7 +21,7 @@ from typing import Any
 from air import json_lines, paths
 from air.aio import to_the_end, together
 from air.env.config import ResearchEnvConfig
-from air.errors import InferenceError, InfrastructureError
+from air.errors import InferenceError, InfrastructureError, UsageError
 from air.sandbox.pool.gpus import Gpu
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig, SourceConfig
@@ -282,10 +282,16 @@ class EmbeddedRun:
 
 def _read_rows(path: Path, until: int) -> list[dict[str, Any]]:
     """Deletes the lines after step `until` from a JSON-lines file, because a resumed run plays these steps
-    again; returns the other lines."""
+    again; returns the other lines. Raises UsageError, which names the line, if one has no number `step`."""
     if not path.is_file():
         return []
-    rows = [row for _, row in json_lines.read(path) if row["step"] <= until]
+    rows = []
+    for place, row in json_lines.read(path):
+        step = row.get("step")
+        if not isinstance(step, int | float):
+            raise UsageError("the line has no number `step`", where=place, remedy="delete the line")
+        if step <= until:
+            rows.append(row)
     paths.write_whole(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
     return rows
 
