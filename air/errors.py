@@ -9,6 +9,7 @@ AirError
 │   ├── BoxDiedError         a box ended while it was in use
 │   ├── GradingError         the grader failed, not the artefact
 │   └── InferenceError       the model server did not answer
+├── BoxEndedError            a box ended, and nothing but the commands in it can be the cause
 ├── BoxFileError             a file in a box is absent, of the wrong kind, or in a forbidden place
 └── ArtefactError            the agent's artefact is missing or malformed; shown to the agent
 
@@ -64,12 +65,22 @@ class InferenceError(InfrastructureError):
     """The model server (inference server) could not answer a request."""
 
 
+class BoxEndedError(AirError):
+    """A box ended while it was in use, and nothing shows that its commands did not cause this."""
+
+
 class BoxFileError(AirError):
     """A file in a box is absent, of the wrong kind, too large, or outside the folder in which it must be."""
 
 
 class ArtefactError(AirError):
-    """The agent's artefact (its graded files) is missing or malformed. The agent sees the error's text."""
+    """The agent's artefact (its graded files) is missing or malformed. The agent sees the error's text.
+    `fault` says how the grader failed on the artefact; empty if the grader itself refused it. The agent never
+    sees `fault`."""
+
+    def __init__(self, message: str, *, fault: str = "") -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 @contextmanager

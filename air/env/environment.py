@@ -53,7 +53,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     async def start(self) -> None:
         """Checks Docker, images and GPUs; prepares the tasks' data; then opens the pools of boxes. On a new
-        secret split, it also measures the tasks' baselines and targets.
+        secret split, it also measures the tasks' baselines and targets. Tries every grader.
 
         Grader boxes have their own pool, because an agent keeps its box while it waits for a grade. Raises
         MissingError if Docker or an image is not available. Raises ConfigError if there are too few GPUs, or
@@ -88,7 +88,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             )
             for spec in specs
         ]
-        self._specs = {spec.id: spec for spec in await together(measuring, config.grader_boxes)}
+        specs = await together(measuring, config.grader_boxes)
+        await together([self._grader.check(spec) for spec in specs], config.grader_boxes)
+        self._specs = {spec.id: spec for spec in specs}
         for spec in specs:
             self._agents.prepare(self._box_spec(spec))
 
@@ -101,22 +103,23 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         """Runs one episode, from its first turn to its grades, in a box that no other episode uses.
         Raises InfrastructureError if too many consecutive episodes have failed (see
         `air.env.failure_breaker`)."""
+        assert isinstance(task, ResearchTask)
         await asyncio.to_thread(self._breaker.check)
+        name = task.data.task_id
         try:
             trace = await self._play(task, agents)
         except Exception as error:  # the agent cannot cause an error here
             what = f"{type(error).__name__}: {error}"
-            await asyncio.to_thread(self._breaker.failed, what)
+            await asyncio.to_thread(self._breaker.failed, what, name)
             raise
         if trace.ok:
-            await asyncio.to_thread(self._breaker.ended_well)
+            await asyncio.to_thread(self._breaker.ended_well, name)
         else:
             last = trace.last_error
             what = "no reason given" if last is None else f"{last.type}: {last.message}"
-            await asyncio.to_thread(self._breaker.failed, what)
+            await asyncio.to_thread(self._breaker.failed, what, name)
 
-    async def _play(self, task: vf.Task, agents: vf.Agents) -> vf.Trace:
-        assert isinstance(task, ResearchTask)
+    async def _play(self, task: ResearchTask, agents: vf.Agents) -> vf.Trace:
         spec = self.spec(task.data.task_id)
         if not spec.split.public:  # the prompt names the baseline, which belongs to a split
             data = task.data.model_copy(update={"prompt": describe(spec)})
@@ -142,6 +145,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
                         await gateway.open()
                     trace = await agents.agent.run(task, runtime=lend(box, episode, gateway))
                 finally:
+                    await world.abandon()
                     episode.failed = trace is None or not trace.ok
                     await recording.ended(episode, trace)
             gap = episode.metrics.get("validation_test_gap")
@@ -171,11 +175,14 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             task=spec,
             box=box,
             grader=self._grader,
-            pay=DeltaReward(spec.reward_scale(), mode=self.config.delta),
+            pay=DeltaReward(
+                spec.reward_scale(), mode=self.config.delta, unscored=self.config.unscored
+            ),
             tools=self._tools(spec, box),
             keep=None if self._kept is None else self._kept.keep,
             max_validates=self.config.validates,
             told_step=step_of(spec),
+            outlasts_caller=True,
         )
 
     def spec(self, task_id: str) -> TaskSpec:

@@ -13,6 +13,7 @@ from air.actions import Action, ActionFormat
 from air.env.config import ResearchEnvConfig
 from air.env.credit import Ledger
 from air.env.diffs import Differ
+from air.errors import BoxEndedError
 from air.rewards.normalise import phi_on
 from air.rewards.terms import EpisodeFacts, reward_terms
 from air.trajectories import Call, Diff, Recorder, TokenRef, ToolUse
@@ -67,8 +68,8 @@ class Episode:
     recorded: int = 0
     """The number of gradings that have already been written to the trajectory."""
     why_ended: str = ""
-    """Why the episode ended: `submit`, `turns`, `context`, `length`, `format`, `killed`, or the name of
-    verifiers' stop condition. Empty while the episode runs."""
+    """Why the episode ended: `submit`, `turns`, `context`, `length`, `format`, `killed`, `box` (the agent's
+    commands ended their box), or the name of verifiers' stop condition. Empty while the episode runs."""
 
     def __post_init__(self) -> None:
         self.world.on_validated = lambda: self._note(ends=True)
@@ -150,10 +151,15 @@ class Episode:
         self._note(ends=False)
 
     async def _diff(self) -> Diff | None:
-        if self.differ is None:
+        if self.differ is None or self.world.lost:
             return None
-        with self.world.times.as_recording():
-            return await self.differ.diff()
+        try:
+            with self.world.times.as_recording():
+                async with self.world.box.attributing():
+                    return await self.differ.diff()
+        except BoxEndedError as error:
+            self.world.lost = str(error)
+            return None
 
     def record_validation(self, validation: Validation) -> None:
         """Writes the result of one grading as a line of the trajectory."""
@@ -167,6 +173,7 @@ class Episode:
             stderr=validation.stderr,
             floor=validation.floor,
             problem=validation.problem,
+            fault=validation.fault,
             metrics=validation.metrics,
             artefact=validation.digest,
             kept=validation.kept,
@@ -217,6 +224,8 @@ class Episode:
             "refused_validates": float(world.refused_validates),
             "submitted": float(world.submitted),
             "valid": float(world.score is not None),
+            "artefact_faults": float(sum(bool(v.fault) for v in world.validations)),
+            "lost_boxes": float(bool(world.lost)),
             "turns": float(counters.turns),
             "format_errors": float(counters.format_errors),
             "cut_observations": float(counters.cut_observations),

@@ -1,5 +1,8 @@
 """The failure breaker: stops a run after too many consecutive episodes failed because of the infrastructure.
 
+It also warns if the share of such episodes, which are not trained on, rises for one task: an agent may have
+found a way to escape bad rewards.
+
 A run's workers cannot stop prime-rl, which started them. So they count consecutive failures in one file,
 which `AIR_BREAKER_FILE` names. When the breaker opens, every further episode fails at once with the reason,
 and the program that launched the run ends it. Without the variable, each process counts alone, and no run is
@@ -11,14 +14,20 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
 from air.errors import ConfigError, InfrastructureError, boundary
 
 FILE_ENV = "AIR_BREAKER_FILE"
+WINDOW = 32
+"""The number of a task's latest episodes that are compared with as many before them."""
+FEWEST = 4
+"""The smallest number of failures more than before that is worth a warning."""
+_FAILED, _WELL = "x", "."
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.breaker")
 
@@ -29,6 +38,11 @@ class _Count:
     """The number of consecutive episodes, up to the latest, that failed because of the infrastructure."""
     opened: str = ""
     """Why the breaker opened, so that the run must stop. Empty while the run may continue."""
+    tasks: dict[str, str] = field(default_factory=dict)
+    """Of each task, its last `2 * WINDOW` episodes, as characters: `x` for a failed one, else a dot. Episodes
+    before the first count as dots."""
+    rises: int = 0
+    """How often the failures of one task have become more."""
 
 
 class Breaker:
@@ -51,46 +65,70 @@ class Breaker:
         if reason := self._count().opened:
             raise InfrastructureError(reason)
 
-    def ended_well(self) -> None:
-        """Sets the number of failures to 0, after an episode without one."""
-        self._count("")
+    def ended_well(self, task: str) -> None:
+        """Sets the number of failures to 0, after an episode of `task` without one."""
+        self._count("", task)
 
-    def failed(self, error: str) -> None:
+    def failed(self, error: str, task: str) -> None:
         """Adds 1 to the number of failures, after an infrastructure failure with the text `error`."""
-        self._count(error)
+        self._count(error, task)
 
-    def _count(self, error: str | None = None) -> _Count:
+    def _count(self, error: str | None = None, task: str = "") -> _Count:
         """Updates the number of consecutive failures after an episode; returns the new count.
         `error` is the reason of the failure, "" if there was none, or None to read the count only."""
         if self._file is None:
-            before, self._own = self._own, self._next(self._own, error)
-            self._say(before, self._own)
+            before, self._own = self._own, self._next(self._own, error, task)
+            self._say(before, self._own, task)
             return self._own
         with _open_locked(self._file) as file:
             before = _read(file)
-            after = self._next(before, error)
-            self._say(before, after)
+            after = self._next(before, error, task)
+            self._say(before, after, task)
             if after != before:
                 file.seek(0)
                 file.truncate()
                 json.dump(asdict(after), file)
             return after
 
-    def _say(self, before: _Count, after: _Count) -> None:
+    def _say(self, before: _Count, after: _Count, task: str) -> None:
         if after.opened and not before.opened:
             _LOG.error("%s", after.opened)
+        if after.rises > before.rises:
+            _LOG.warning(
+                "task %s: more of its episodes fail through no fault of the agent than before, and are not "
+                "trained on: find out why, since an agent that could cause this would escape bad rewards",
+                task,
+            )
 
-    def _next(self, count: _Count, error: str | None) -> _Count:
-        if error is None or count.opened or not self._limit:
+    def _next(self, count: _Count, error: str | None, task: str) -> _Count:
+        if error is None:
+            return count
+        outcomes = count.tasks.get(task, _WELL * 2 * WINDOW)[1:] + (_FAILED if error else _WELL)
+        if rises := is_rising(outcomes):
+            outcomes = outcomes[WINDOW:] * 2  # from now on this is how it was before
+        tasks = {**count.tasks, task: outcomes}
+        count = replace(count, tasks=tasks, rises=count.rises + rises)
+        if count.opened or not self._limit:
             return count
         failures = count.failures + 1 if error else 0
         if failures < self._limit:
-            return _Count(failures)
-        return _Count(
-            failures,
-            f"{failures} episodes in a row failed through no fault of the agent, so the run stops; "
+            return replace(count, failures=failures)
+        return replace(
+            count,
+            failures=failures,
+            opened=f"{failures} episodes in a row failed through no fault of the agent, so the run stops; "
             f"the last one: {' '.join(error.split())[:500]}",
         )
+
+
+def is_rising(outcomes: str) -> bool:
+    """Whether the second half of a task's last `2 * WINDOW` episodes has more failures, beyond chance.
+
+    The numbers are compared as two Poisson counts: a difference of three standard deviations.
+    """
+    before = outcomes[:-WINDOW].count(_FAILED)
+    more = outcomes[-WINDOW:].count(_FAILED) - before
+    return more >= max(FEWEST, 3 * math.sqrt(before + 1))
 
 
 def opened(file: Path) -> str:

@@ -13,7 +13,7 @@ from air.env.config import AirTasksetConfig
 from air.env.recording import started
 from air.env.runtimes import verifiers_owned
 from air.env.runtimes.lent import episode_of, gateway_of
-from air.errors import GradingError, UsageError
+from air.errors import UsageError
 from air.tasks.spec import TaskSpec
 from air.worlds.research.world import describe
 
@@ -72,12 +72,10 @@ class ResearchTask(vf.Task[ResearchData]):
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Grades the artefact of the finished episode, and stores the episode's summary in the trace.
-        Raises InfrastructureError if a grading failed, or if the episode's time ran out during a grading."""
+        Raises InfrastructureError if a grading failed."""
         episode = episode_of(runtime)
         if (gateway := gateway_of(runtime)) and gateway.failure:
             raise gateway.failure  # verifiers ignores errors that are raised after it has stopped an episode
-        if episode.world.grading:
-            raise GradingError("the episode's time ran out while a validate was being graded")
         episode.why_ended = episode.why_ended or str(trace.stop_condition)
         await episode.finish()
         trace.info["air"] = episode.summary()

@@ -72,7 +72,8 @@ def reward(
     """
     recorded = start.scale or task.reward_scale().model_dump()
     scale = {**recorded, **{n: v for n, v in changes.items() if n in RewardScale.model_fields}}
-    pay = {**start.pay, **{n: v for n, v in changes.items() if n in Pay.model_fields}}
+    pay = {"unscored": "unchanged"}  # what air did before it recorded this setting
+    pay |= {**start.pay, **{n: v for n, v in changes.items() if n in Pay.model_fields}}
     where = f"the reward of {path}"
     return validate(RewardScale, scale, where=where), validate(Pay, pay, where=where)
 

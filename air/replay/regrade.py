@@ -77,7 +77,8 @@ async def rescore(
     task = load_task(start, trajectory.path, options)
     scale, pay = reward(start, task, changes, trajectory.path)
     result = Rescored(trajectory.path, task.id, end.reward)
-    regraded = await _regrade(trajectory, grader, task, result, DeltaReward(scale, mode=pay.delta))
+    rewards = DeltaReward(scale, mode=pay.delta, unscored=pay.unscored)
+    regraded = await _regrade(trajectory, grader, task, result, rewards)
     count = end.metrics.get
     with boundary(ConfigError, f"{where}: its counts and times", ValueError, OverflowError):
         facts = EpisodeFacts(
@@ -124,7 +125,7 @@ async def _regrade(
             artefact = _artefact(folder, one.kept, one.artefact, where)
             score, stderr = await _grade(grader, task, artefact, "val")
         _compare(result, one.turn, "score", one.score, score)
-        payment = None if score is None else pay(score, stderr)
+        payment = pay.of(score, stderr)
         regraded.scores.append(score)
         regraded.phis.append(None if payment is None else payment.phi)
         result.deltas.append(0.0 if payment is None else payment.delta)

@@ -47,9 +47,8 @@ class Play:
                 await self.world.step(Action(script=action.script, tool=action.tool))
             for validation in self.trajectory.validations_of(step):
                 self.world.validations.append(_as_graded(validation))
-                if validation.score is not None:
-                    with boundary(ConfigError, f"{path}: step {step.turn}", ValueError):
-                        self.world.pay(validation.score, validation.stderr)
+                with boundary(ConfigError, f"{path}: step {step.turn}", ValueError):
+                    self.world.pay.of(validation.score, validation.stderr)
             if action is not None and action.ending == "submit":
                 self.world.submitted = True
 
@@ -72,7 +71,7 @@ async def begin(
     tools = None
     if action_format.uses_tools:
         tools = Tools(box, harness.tool_settings(task.network))
-    pay = DeltaReward(scale, mode=reward.delta)
+    pay = DeltaReward(scale, mode=reward.delta, unscored=reward.unscored)
     world = ResearchWorld(
         task=task,
         box=box,
@@ -132,6 +131,7 @@ def _as_graded(one: Validation) -> worlds.Validation:
         phi=one.phi,
         delta=one.delta,
         problem=one.problem,
+        fault=one.fault,
         stderr=one.stderr,
         floor=one.floor,
         metrics=dict(one.metrics),

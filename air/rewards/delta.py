@@ -5,6 +5,9 @@ The setting `delta` decides with which earlier φ the new φ is compared (s_0 is
     previous   δ_t = φ(s_t) − φ(s_{t−1})
     best       δ_t = max(0, φ(s_t) − max_{k<t} φ(s_k))
 
+A validate without a score (the artefact is missing or malformed, or the box is gone) counts as the lowest φ,
+so that no bad artefact is worth deleting. With `unscored = "unchanged"` it earns nothing instead.
+
 A change below the noise floor earns nothing and leaves the anchor, the φ of the next comparison, as it is. So
 small changes add up, and the deltas always sum to φ(last anchor) − φ(baseline): validating more often earns
 nothing. The noise floor is the larger of the task's `noise_floor` and `noise_sigmas` · √(e_t² + e_anchor²),
@@ -20,6 +23,7 @@ from typing import Literal
 from air.rewards.normalise import Scale, phi_error, phi_on
 
 Mode = Literal["previous", "best"]
+Unscored = Literal["lowest", "unchanged"]
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,14 @@ def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) ->
 
 
 class DeltaReward:
-    """Computes an episode's delta rewards: call it for each validate that has a score, in their order."""
+    """Computes an episode's delta rewards: call it (or `of`) for each validate, in their order."""
 
-    def __init__(self, scale: Scale, *, mode: Mode = "previous") -> None:
+    def __init__(
+        self, scale: Scale, *, mode: Mode = "previous", unscored: Unscored = "lowest"
+    ) -> None:
         self._scale = scale
         self._mode = mode
+        self._unscored = unscored
         self._anchor = phi_on(scale, scale.baseline)
         self._anchor_error = 0.0
 
@@ -65,6 +72,15 @@ class DeltaReward:
         """
         phi = phi_on(self._scale, score)
         error = phi_error(self._scale, score, 0.0 if stderr is None else stderr)
+        return self._pay(phi, error)
+
+    def of(self, score: float | None, stderr: float | None = None) -> Paid | None:
+        """Returns the reward for one validate, which may have no score. None: it is not paid at all."""
+        if score is not None:
+            return self(score, stderr)
+        return None if self._unscored == "unchanged" else self._pay(self._scale.phi_clip[0], 0.0)
+
+    def _pay(self, phi: float, error: float) -> Paid:
         of_the_move = math.hypot(error, self._anchor_error)
         floor = max(self._scale.noise_floor, self._scale.noise_sigmas * of_the_move)
         anchor = self._anchor

@@ -34,6 +34,10 @@ class RewardSettings(BaseModel):
     delta: Literal["previous", "best"] = "previous"
     """The score with which the score of each validate is compared: `previous` is the score of the previous
     validate, `best` is the best score so far."""
+    unscored: Literal["lowest", "unchanged"] = "lowest"
+    """What a validate counts as whose artefact has no score, because it is missing or malformed or makes the
+    grader fail, or because the agent's box is gone: `lowest` is the lowest normalised score, so that no bad
+    artefact is worth deleting. `unchanged` pays nothing, as air did before this setting existed."""
     format_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Subtracted from the reward for every reply that is not an action."""
     validate_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
@@ -82,8 +86,8 @@ class EpisodeFacts:
     scores: tuple[float | None, ...]
     """The score of every validate; None for a validate whose artefact was missing or malformed."""
     phis: tuple[float | None, ...]
-    """The normalised score φ of every validate; None for a validate whose artefact was missing or
-    malformed."""
+    """The normalised score φ of every validate. Without a score it is what `unscored` says: the lowest φ, or
+    None."""
     deltas: tuple[float, ...]
     """The delta reward for every validate; see `air.rewards.delta`."""
     turns: int

@@ -1,5 +1,8 @@
 """Grades artefacts in fresh grader boxes and caches the grades, so that equal artefacts are graded once.
 
+A grader that fails (it dies, hangs, or writes no result) runs once more in a fresh box. If it fails again,
+the artefact is at fault, unless something outside the box ended it or the grader fails on an empty artefact.
+
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
 software of the grader's box: its image's id, or for a process box this Python and its packages. Grades and
 bad artefacts are cached in memory and under `<cache>/grades`; infrastructure failures never are. With
@@ -24,7 +27,7 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from air import paths
-from air.errors import ArtefactError, BoxFileError, GradingError
+from air.errors import ArtefactError, BoxEndedError, BoxFileError, GradingError
 from air.sandbox.contract.box import Box, ExecResult
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.start_retry import retry
@@ -37,6 +40,8 @@ BAD_ARTEFACT = 3
 _ARTEFACT_DIR = "artefact"
 _RESULT = f"{GRADER_DIR}/result.json"
 _MAX_MESSAGE = 500
+NOT_GRADED = "the grader could not grade it"
+"""What the agent is told about an artefact on which the grader failed twice."""
 _log = logging.getLogger(__name__)
 
 
@@ -86,6 +91,8 @@ class _Outcome:
     remember: bool = True
     """Whether the result is allowed to be cached."""
     seconds: float = 0.0
+    fault: str = ""
+    """How the grader failed on the artefact, twice; empty if it did not."""
 
 
 @dataclass(frozen=True)
@@ -142,14 +149,19 @@ class Grader:
         """Grades an artefact `task.grader.repeats` times, one after the other, and returns the mean grade.
 
         `seed` determines the seed of each grading. Raises ArtefactError, with a message for the agent, if the
-        artefact is bad, and InfrastructureError if the grader or its box failed.
+        artefact is bad or makes the grader fail, and InfrastructureError if the artefact is not to blame.
         """
+        requests = await self._requests(task, artefact, split, seed)
+        return averaged([await self._once(request) for request in requests])
+
+    async def _requests(
+        self, task: TaskSpec, artefact: Artefact, split: Split, seed: int
+    ) -> list[_Request]:
         prepared = await asyncio.to_thread(data.prepare, task)
         times = task.grader.repeats
         seeds = [task.split.grading_seed(n) for n in range(seed * times, (seed + 1) * times)]
         box = (self._provider, *await self._software(task))
-        requests = [_Request(task, artefact, prepared, split, one, *box) for one in seeds]
-        return averaged([await self._once(request) for request in requests])
+        return [_Request(task, artefact, prepared, split, one, *box) for one in seeds]
 
     async def _software(self, task: TaskSpec) -> tuple[str, str]:
         """Returns the `image_id` and the `software` of a request to grade an artefact of `task` now."""
@@ -168,7 +180,7 @@ class Grader:
             remembered = request.key in self._running
             outcome = await self._shared(request)
         if outcome.message:
-            raise ArtefactError(outcome.message)
+            raise ArtefactError(outcome.message, fault=outcome.fault)
         return Grade(
             score=outcome.metrics[request.task.metric],
             metrics=dict(outcome.metrics),
@@ -192,19 +204,68 @@ class Grader:
                     run.task.cancel()
                     await asyncio.gather(run.task, return_exceptions=True)
 
+    async def check(self, task: TaskSpec) -> None:
+        """Runs the grader once on an empty artefact, to show that the grader works without an agent's files.
+
+        Raises InfrastructureError if it fails: then nobody can tell whether a later failure is an artefact's.
+        """
+        request = (await self._requests(task, empty_artefact(task), "val", 0))[0]
+        if await asyncio.to_thread(self._store.get, request.key) is None:
+            await self._check(request)
+
+    async def _check(self, request: _Request) -> None:
+        request = replace(request, artefact=empty_artefact(request.task))
+        try:
+            outcome = await self._attempt(request)
+        except (GradingError, BoxEndedError) as error:
+            raise GradingError(
+                f"{error} — on an empty artefact, where it must exit with {BAD_ARTEFACT} and a message, or 0"
+            ) from error
+        if outcome.remember:
+            await asyncio.to_thread(self._store.put, request.key, outcome)
+
     async def _run(self, request: _Request) -> _Outcome:
-        task = request.task
-        async with self._pool.lease(task.grader_spec(self._provider)) as box:
-            await box.put(request.prepared.grader, GRADER_DIR)
-            for name, content in request.artefact.files.items():
-                await box.write(f"{_ARTEFACT_DIR}/{name}", content)
-            result = await box.exec(request.command(box), timeout=task.limits.grade_seconds)
-            outcome = await _read(task, box, result)
-            if box.image_digest != request.image_id:  # the tag was given to another image meanwhile
-                outcome = replace(outcome, remember=False)
+        try:
+            outcome = await self._attempt(request)
+        except (GradingError, BoxEndedError) as error:
+            _log.warning("%s; it is graded once more, in a fresh box", error)
+            return await self._again(request)
         if outcome.remember:
             await asyncio.to_thread(self._store.put, request.key, outcome)
         return outcome
+
+    async def _again(self, request: _Request) -> _Outcome:
+        """Grades an artefact on which the grader has failed once more; a repeat is the artefact's fault."""
+        try:
+            return await self._attempt(request)
+        except (GradingError, BoxEndedError) as error:
+            await self._check(request)
+            fault = " ".join(str(error).split())[:_MAX_MESSAGE]
+            _log.warning("%s; so the artefact %s is at fault", fault, request.artefact.digest[:8])
+            return _Outcome(message=NOT_GRADED, remember=False, fault=fault)
+
+    async def _attempt(self, request: _Request) -> _Outcome:
+        """Runs the grader once. Raises GradingError, or BoxEndedError, if it or its box fails by itself."""
+        task = request.task
+        async with self._pool.lease(task.grader_spec(self._provider)) as box:
+            await box.put(request.prepared.grader, GRADER_DIR)
+            async with box.attributing():
+                for name, content in request.artefact.files.items():
+                    try:
+                        await box.write(f"{_ARTEFACT_DIR}/{name}", content)
+                    except BoxFileError as error:
+                        return _Outcome(message=f"it does not fit into the grader's box: {error}")
+                result = await box.exec(request.command(box), timeout=task.limits.grade_seconds)
+                outcome = await _read(task, box, result)
+            if box.image_digest != request.image_id:  # the tag was given to another image meanwhile
+                outcome = replace(outcome, remember=False)
+            return outcome
+
+
+def empty_artefact(task: TaskSpec) -> Artefact:
+    """Returns an artefact of the task whose files are empty; each folder contains one such file."""
+    names = (f"{name}empty" if name.endswith("/") else name for name in task.artefacts)
+    return Artefact(dict.fromkeys(names, b""))
 
 
 @cache

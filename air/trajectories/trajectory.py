@@ -226,6 +226,8 @@ class Validation(Line):
     """The standard error of the score; None if the artefact was graded only once."""
     problem: str = ""
     """What is wrong with the artefact; empty if it has a score."""
+    fault: str = ""
+    """How the grader failed on the artefact, twice. The agent was not shown it. Empty if it did not fail."""
     metrics: Mapping[str, float] = Field(default_factory=dict)
     """All metrics that the grader reported, by name."""
     artefact: str = ""
@@ -261,8 +263,8 @@ class End(Line):
     ok: bool = False
     """Whether the episode ended without an infrastructure failure; only then does it have a reward."""
     why: str = ""
-    """Why the episode ended: `submit`, `turns`, `context`, `length`, `format`, or one of verifiers' stop
-    conditions."""
+    """Why the episode ended: `submit`, `turns`, `context`, `length`, `format`, `killed`, `box` (the agent's
+    commands ended their box), or one of verifiers' stop conditions."""
     error: str | None = None
     """The message of the infrastructure error that ended the episode; None if there was none."""
     reward: float | None = None

@@ -29,17 +29,20 @@ class Validation:
     score: float | None
     """The value of the primary metric, not normalised; None if the artefact was missing or malformed."""
     phi: float | None
-    """The normalised and clipped score φ (higher is better); None if `score` is None."""
+    """The normalised and clipped score φ (higher is better). Without a score it is the lowest φ, or None if
+    the setting `unscored` is `"unchanged"`."""
     delta: float
-    """The delta reward for this validate; 0.0 if `score` is None."""
+    """The delta reward for this validate."""
     problem: str = ""
+    fault: str = ""
+    """How the grader failed on the artefact, twice; empty if it did not. The agent never sees it."""
     stderr: float | None = None
     """The standard error of `score`; None if the artefact was graded only once, with one seed."""
     floor: float = 0.0
     """The noise floor: the smallest change of φ that earns a reward."""
     metrics: dict[str, float] = field(default_factory=dict)
     anchor: float | None = None
-    """The earlier φ with which this φ was compared; None if `score` is None."""
+    """The earlier φ with which this φ was compared; None if `phi` is None."""
     digest: str = ""
     """The digest of the graded artefact's files; empty if the artefact could not be copied out of the box."""
     kept: str = ""
@@ -69,7 +72,8 @@ ActionT = TypeVar("ActionT", contravariant=True)
 
 
 class World(Protocol[ActionT]):
-    """The interface of a world. All methods raise `InfrastructureError` if something but the agent fails."""
+    """The interface of a world. All methods raise `InfrastructureError` if something but the agent fails.
+    What the agent can cause, such as the end of its box, ends the episode instead."""
 
     async def reset(self, seed: int) -> Observation:
         """Starts an episode and returns the first observation."""

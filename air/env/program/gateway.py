@@ -32,7 +32,7 @@ from air.env.program import http_requests
 from air.env.program.conversation import Conversation
 from air.env.program.http_requests import HttpRequest
 from air.env.program.transcript import Transcript
-from air.errors import ConfigError
+from air.errors import BoxEndedError, ConfigError
 from air.sandbox.contract.box import Box
 from air.sandbox.wire import port_relay
 
@@ -49,9 +49,8 @@ WATCH_SECONDS = 0.2
 """The seconds between two checks whether verifiers has stopped the episode."""
 _API_KEY = re.compile(r"((?:^|[-_.])api[-_]key=)(.+)", re.DOTALL)
 _PLACEHOLDER = "known-to-the-gateway"
-_SIGNALLED = 128
-_NO_ANSWER = 97
-"""The exit code with which the programs of verifiers end if they cannot reach the model."""
+_SERVERS_OWN = (401, 403, 407, 408, 425, 429)
+"""HTTP statuses below 500 that say nothing about the refused request itself."""
 _EXECUTABLE = '''#!/usr/bin/env python3
 """{ending}: answered outside this box."""
 import socket
@@ -88,6 +87,8 @@ class Gateway:
         self._one_request_at_a_time = asyncio.Lock()
         self._asking: asyncio.Task[Any] | None = None
         self._over = False
+        self._unreachable = False
+        """Whether the model endpoint refused a connection from this process."""
         self._ended = asyncio.Event()
         self._began = time.monotonic()
 
@@ -139,8 +140,9 @@ class Gateway:
 
     async def play(self, program: Coroutine[Any, Any, ProgramResult]) -> ProgramResult:
         """Runs the program that plays the agent, until the program or the episode ends.
-        Then waits for a grading in progress, or cancels it at the time limit. Returns the program's result,
-        with exit code 0 if the episode ended first. Raises InfrastructureError if a grading failed."""
+        Then waits for a grading in progress; after the time limit, the end of the episode does that. Returns
+        the program's result, with exit code 0 if the episode ended first or the agent's commands ended it.
+        Raises InfrastructureError if a grading failed."""
         began = time.monotonic()
         running = asyncio.ensure_future(program)
         end_events = [asyncio.create_task(self._ended.wait()), asyncio.create_task(self._stopped())]
@@ -150,7 +152,6 @@ class Gateway:
             )
             self._over = True
             if not done and self._trace is not None:
-                # A grading in progress is cancelled, and the episode is then not used for training.
                 self._trace.stop("agent_timeout")
                 return ProgramResult(exit_code=0, stdout="", stderr="")
             async with self._one_at_a_time:
@@ -169,30 +170,43 @@ class Gateway:
         return max(0.0, limit - EARLY_SECONDS - (time.monotonic() - self._began))
 
     def _result(self, running: asyncio.Future[ProgramResult]) -> ProgramResult:
+        """Returns the program's result: with exit code 0, unless something on this side made it fail."""
+        ended = ProgramResult(exit_code=0, stdout="", stderr="")
         if self._ended.is_set() or not running.done():
-            return ProgramResult(exit_code=0, stdout="", stderr="")
+            return ended
+        error = running.exception()
+        if error is not None and (not isinstance(error.__cause__, BoxEndedError) or self._unplayed):
+            raise error
+        if error is not None:
+            self.episode.world.lost = str(error.__cause__)
+            self.episode.why_ended = "box"
+            return ended
         result = running.result()
-        if result.exit_code and (why := self._why_dead(result.exit_code)):
+        if result.exit_code and (why := self._why_dead()):
             self.episode.why_ended = why
             self.episode.counters.context_ends += why == "context"
             return ProgramResult(exit_code=0, stdout=result.stdout, stderr=result.stderr)
         return result
 
-    def _why_dead(self, code: int) -> str:
-        """Returns why the program failed with exit code `code`: `context` (the prompt became too long),
-        `killed` (by the agent, or for lack of memory), or "" if the infrastructure may be the cause."""
+    @property
+    def _unplayed(self) -> bool:
+        """Whether the model has said nothing yet, so that no command of the agent has run."""
+        return self._trace is None or not self._trace.num_turns
+
+    def _why_dead(self) -> str:
+        """Returns why the program failed: `context` (the prompt became too long), `killed` (by the agent's
+        commands, or for lack of memory), or "" if something on this side shows that they are not to blame."""
         trace = self._trace
-        if trace is None or trace.stop_condition is not None:
+        if trace is None or self._unplayed or trace.stop_condition is not None or self._unreachable:
             return ""
         error = trace.calls[-1].error if trace.calls else None
-        refused = error is not None and trace.num_turns and error.status_code == 400
-        if error is not None and refused and any(s in error.message.lower() for s in OVERLONG):
-            return "context"
-        # A process in the box is ended by a signal only from the agent, or from the kernel if the agent uses
-        # too much memory. A program whose model answered has no other reason to fail.
-        if code > _SIGNALLED or (trace.num_turns and error is None and code != _NO_ANSWER):
+        if error is None:
             return "killed"
-        return ""
+        status = error.status_code
+        if status is None or status >= 500 or status in _SERVERS_OWN:
+            return ""
+        overlong = status == 400 and any(sign in error.message.lower() for sign in OVERLONG)
+        return "context" if overlong else "killed"
 
     async def _cancel(self, *tasks: asyncio.Future[Any]) -> None:
         every = [*tasks, *self._requests, *([self._asking] if self._asking else [])]
@@ -250,7 +264,11 @@ class Gateway:
                 return
             turns = conversation.trace.num_turns
             data = request.anew(json.dumps(body).encode(), _PLACEHOLDER, self._secret)
-            far = await asyncio.open_connection(*self._model, limit=port_relay.PIECE)
+            try:
+                far = await asyncio.open_connection(*self._model, limit=port_relay.PIECE)
+            except OSError:
+                self._unreachable = True
+                raise
             async with port_relay.closing(far):
                 far[1].write(data)
                 while piece := await far[0].read(port_relay.PIECE):

@@ -22,7 +22,7 @@ from verifiers.v1.runtimes import (
 from air.env.episode import Episode
 from air.env.program import interpreters
 from air.env.program.gateway import Gateway
-from air.errors import BoxDiedError, BoxFileError, UsageError, boundary
+from air.errors import BoxDiedError, BoxEndedError, BoxFileError, UsageError, boundary
 from air.sandbox.contract.box import Box
 
 PROGRAM_SECONDS = 24 * 3600.0
@@ -42,13 +42,14 @@ class _Lent:
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
         """Runs a command in the box; returns exit code and output. Raises SandboxError if the box is gone."""
         try:
-            result = await self.box.exec(
-                argv,
-                timeout=PROGRAM_SECONDS,
-                env=self.process_env(env),  # type: ignore[attr-defined]
-                max_bytes=1_000_000,
-            )
-        except BoxDiedError as error:
+            async with self.box.attributing():
+                result = await self.box.exec(
+                    argv,
+                    timeout=PROGRAM_SECONDS,
+                    env=self.process_env(env),  # type: ignore[attr-defined]
+                    max_bytes=1_000_000,
+                )
+        except (BoxDiedError, BoxEndedError) as error:
             raise SandboxError(str(error)) from error
         return ProgramResult(
             exit_code=result.code,

@@ -7,7 +7,8 @@ command that fails, times out or prints too much yields a result. `exec` raises 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from air.config import BaseConfig
+from air.errors import BoxDiedError, BoxEndedError
 from air.sandbox.contract.network_rules import Names
 
 if TYPE_CHECKING:
@@ -136,8 +138,8 @@ class Snapshot(ABC):
 class Box(ABC):
     """A running box. Use it with `async with`, which closes the box. Closing twice is harmless.
 
-    If the box is gone or dies during a call, every method except `path` and `close` raises `BoxDiedError`,
-    which counts as a failure of the infrastructure, not of the agent.
+    If the box is gone or dies during a call, every method except `path` and `close` raises `BoxDiedError`.
+    Whose fault that is, `attributing` finds out.
     """
 
     id: str
@@ -161,6 +163,26 @@ class Box(ABC):
         The paths are equal in a container. The folder of a process box may lie elsewhere on the machine.
         """
         return absolute
+
+    async def outside_cause(self) -> str:
+        """Returns why something outside of this dead box ended it; empty if nothing shows that.
+
+        A box that ends for no such reason was ended by the commands that ran in it.
+        """
+        return ""
+
+    @asynccontextmanager
+    async def attributing(self) -> AsyncIterator[None]:
+        """Context manager: raises BoxEndedError in place of BoxDiedError if the box's commands ended the box.
+
+        Use it after untrusted commands ran in the box. A BoxDiedError then names the cause outside.
+        """
+        try:
+            yield
+        except BoxDiedError as error:
+            if cause := await self.outside_cause():
+                raise BoxDiedError(f"{error}: {cause}") from error
+            raise BoxEndedError(str(error)) from error
 
     @abstractmethod
     async def exec(

@@ -95,6 +95,9 @@ class DockerBox(GuestBox):
         if self.spec.network:
             await self.forward(egress_proxy.PORT, egress_proxy.Proxy(self.spec.network).serve)
 
+    async def outside_cause(self) -> str:
+        return await super().outside_cause() or await self._attached.outside_cause()
+
     async def snapshot(self) -> Snapshot:
         """Ends this box and returns its frozen workspace; see `Box.snapshot`. Copies no file."""
         with self._ends_after_snapshot():

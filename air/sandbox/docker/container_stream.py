@@ -6,17 +6,23 @@ import asyncio
 import logging
 import os
 import socket
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import requests
 
-from air.errors import BoxDiedError, BoxStartError
+from air.errors import AirError, BoxDiedError, BoxStartError
 from air.sandbox.contract.box import Box
 from air.sandbox.docker import engine, podman
 from air.sandbox.docker.engine_errors import engine_missing
 from air.sandbox.wire.connection import Connection
 from air.sandbox.wire.guest_box import START_SECONDS
 
+KEPT_EVENTS = 256
+"""How many events the Docker engine keeps; a restart of the engine forgets all of them."""
+EVENT_SECONDS = 1.0
+"""How long to wait for an event that the engine reports just after it happened."""
 _MIB = 1 << 20
 _LOG = logging.getLogger(__name__)
 
@@ -31,6 +37,7 @@ class Attached:
         self._socket: socket.socket | None = None
         self._connection: Connection | None = None
         self._pid = 0
+        self._born = time.time()
 
     async def start(self, arguments: dict[str, Any], first: bytes) -> Connection:
         """Starts the container and returns the connection to its program. After any error, call `close`.
@@ -69,6 +76,25 @@ class Attached:
             self._pid = int((await engine.inspected(self.container))["State"]["Pid"])
         return self._pid
 
+    async def outside_cause(self) -> str:
+        """Returns why something outside of the container ended it; empty if the engine reports nothing."""
+        return await engine.in_thread(self._outside_cause)
+
+    def _outside_cause(self) -> str:
+        try:
+            client = engine.client()
+            client.ping()
+        except (*engine.FOREIGN, AirError) as error:
+            return f"the container engine does not answer ({engine.reason(error)})"
+        until = f"{time.time() + EVENT_SECONDS:.9f}"
+        try:
+            events = list(client.events(since=f"{self._born:.9f}", until=until, decode=True))
+        except engine.FOREIGN as error:
+            if podman.answers(client):  # it may keep no events
+                return ""
+            return f"the container engine does not answer ({engine.reason(error)})"
+        return outside_cause(events, self.container, complete=not podman.answers(client))
+
     async def close(self) -> None:
         """Ends and removes the container, and returns when it is gone. Raises BoxDiedError if that fails."""
         if self._connection is not None:
@@ -80,6 +106,24 @@ class Attached:
                 await engine.in_thread(lambda: engine.remove(self.container))
             except engine.FOREIGN as error:
                 raise BoxDiedError(f"box {self.name} could not be removed: {error}") from error
+
+
+def outside_cause(events: Sequence[Mapping[str, Any]], container: str, *, complete: bool) -> str:
+    """Returns why something outside of a container ended it, from the engine's events since its start.
+
+    `complete` says that the engine keeps its last `KEPT_EVENTS` events until it ends. Commands in a container
+    cannot cause the event `kill`, nor make the engine forget that it started the container.
+    """
+    actors = [event.get("Actor", {}) for event in events]
+    names = [(actor.get("ID"), actor.get("Attributes", {}).get("name")) for actor in actors]
+    own = [event for event, known in zip(events, names, strict=True) if container in known]
+    actions = [event.get("Action", "") for event in own]
+    if "kill" in actions:
+        signal = own[actions.index("kill")]["Actor"].get("Attributes", {}).get("signal", "?")
+        return f"a request to the container engine ended it (signal {signal})"
+    if complete and "start" not in actions and len(events) < KEPT_EVENTS:
+        return "the container engine was restarted"
+    return ""
 
 
 async def abandon(what: Attached | Box) -> None:

@@ -40,6 +40,8 @@ QUIET = 4
 FRAMES = 16
 """Maximum number of frames that are handled before the results of ended commands are sent."""
 SILENCE_SECONDS = 300.0
+HOST_SILENT = "its host was silent for too long"
+"""Why the guest ends after `SILENCE_SECONDS`; never because of a command."""
 PATIENCE = 2.0
 """Seconds that the guest waits for its configuration before it ends; see `connection.PATIENCE`."""
 
@@ -121,7 +123,7 @@ class Guest:
             if now >= self.deadline:
                 self._leave("its time to live is over")
             elif now >= self.heard + self.silence:
-                self._leave("its host was silent for too long")
+                self._leave(HOST_SILENT)
             if self.unsent:
                 self._flush()
 

@@ -29,6 +29,8 @@ host dies while the engine starts the box, the stream might never end, but the b
 READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
 """Seconds between two heartbeats, and how many consecutive ones may stay unanswered."""
+CLOSED = "it is closed"
+"""Why a stream ended that this process closed."""
 GUEST = ("frames", "running_commands", "users", "spawn", "files", "relay", "main")
 """The names of the guest's modules; each imports only modules before it."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
@@ -223,7 +225,7 @@ class Connection:
 
     async def close(self) -> None:
         """Closes the stream, which ends the guest. A second call does nothing."""
-        self.lose("it is closed")
+        self.lose(CLOSED)
         self._pump.cancel()
         await asyncio.wait([self._pump])
         if self.relay is not None:

@@ -22,9 +22,10 @@ from air.aio import to_the_end
 from air.errors import BoxDiedError, BoxFileError, ConfigError
 from air.sandbox.contract.box import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, Command, ExecResult
 from air.sandbox.guest.files import deepest
+from air.sandbox.guest.main import HOST_SILENT
 from air.sandbox.ops.command_log import Events, recorded
 from air.sandbox.wire import file_transfer as files
-from air.sandbox.wire.connection import Connection
+from air.sandbox.wire.connection import CLOSED, Connection
 from air.sandbox.wire.port_relay import Handler, Relay, to
 
 START_SECONDS = 60.0
@@ -76,6 +77,10 @@ class GuestBox(Box):
         if self._connection is None:
             raise BoxDiedError(f"box {self.id} has no guest")
         return self._connection
+
+    async def outside_cause(self) -> str:
+        reason = self._connection.reason if self._connection else ""
+        return reason if reason in (CLOSED, HOST_SILENT) else ""
 
     def path(self, absolute: str) -> str:
         folder = deepest(self._folders, absolute)

@@ -142,4 +142,6 @@ def _scores(rollouts: Sequence[Rollout]) -> dict[str, Any]:
         "scores": [s for r in good if (s := r.metric("score")) is not None],
         "test_scores": [s for r in good if (s := r.metric("test_score")) is not None],
         "reward": mean(r.reward for r in good),
+        "episodes": len(rollouts),
+        "failed_episodes": len(rollouts) - len(good),
     }

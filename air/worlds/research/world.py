@@ -2,12 +2,14 @@
 
 The action `validate` grades the artefact on the validation split in a grader box; its reward is the change of
 the normalised score. `submit` does the same and ends the episode. A missing or malformed artefact is an
-observation; infrastructure failures raise `InfrastructureError`.
+observation, and counts as the lowest normalised score. So does the artefact of an agent whose commands ended
+their box, which ends the episode. Infrastructure failures raise `InfrastructureError`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from air.actions.base import Action, Standing, ToolCall
-from air.errors import ArtefactError
+from air.errors import ArtefactError, BoxEndedError
 from air.rewards.delta import DeltaReward
 from air.sandbox.contract.box import Box, ExecResult
 from air.tasks import stage
 from air.tasks.artefact import Artefact, collect
-from air.tasks.grading import Grader
+from air.tasks.grading import Grade, Grader
 from air.tasks.spec import TaskSpec
 from air.worlds.base import Observation, Step, Validation
 from air.worlds.research.told_scores import OLD_STEP, told
@@ -30,6 +32,8 @@ from air.worlds.research.tools import Tools
 OUTPUT_BYTES = 16_000
 NONE_LEFT = "[not scored] no validate is left in this episode; its end is scored in any case"
 """What the agent is told when it validates more often than the episode allows."""
+BOX_ENDED = "[the box has ended]"
+"""What the agent is shown, and told about its artefact, when its commands have ended its box."""
 
 
 @dataclass
@@ -77,8 +81,11 @@ class ResearchWorld:
     refused_validates: int = 0
     """The number of validates that were not scored because `max_validates` was reached."""
     submitted: bool = False
-    grading: bool = False
-    """Whether a grading is in progress: if the time is over meanwhile, the agent is not to blame."""
+    outlasts_caller: bool = False
+    """Whether a grading goes on when its caller is cancelled, as at the end of the episode's time: an agent
+    must not escape a grade by asking for it late. `finish` waits for it, and `abandon` ends it."""
+    lost: str = ""
+    """How the agent's box ended if its commands ended it; empty otherwise."""
     test_score: float | None = None
     """The primary metric on the test split, measured once, at the end. None before, or without a valid
     artefact."""
@@ -93,6 +100,10 @@ class ResearchWorld:
     and files, and returns where the copy is. None: no copy is stored."""
     test_artefact: tuple[str, str] = ("", "")
     """The digest of the artefact that was graded on the test split, and where its copy is."""
+    _collected: Artefact | None = None
+    """The artefact of the last validate, as it was read from the box; None if it could not be read."""
+    _grading: asyncio.Task[Validation] | None = None
+    """The latest grading; perhaps in progress."""
     _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
@@ -104,7 +115,7 @@ class ResearchWorld:
             pay=copy.deepcopy(self.pay),
             tools=None if self.tools is None else self.tools.carried(box),
             validations=list(self.validations),
-            grading=False,
+            _grading=None,
         )
 
     async def reset(self, seed: int) -> Observation:
@@ -122,9 +133,15 @@ class ResearchWorld:
 
     async def step(self, action: Action) -> Step:
         """Runs the action's tool call or script, then grades the artefact on `validate` or `submit`."""
-        answer = None if action.tool is None else await self._use(action.tool)
-        result = await self._run(action.script) if action.script else None
-        validation, score = None, ""
+        answer = result = validation = None
+        score = ""
+        try:
+            async with self.box.attributing():
+                answer = None if action.tool is None else await self._use(action.tool)
+                result = await self._run(action.script) if action.script else None
+        except BoxEndedError as error:
+            self.lost = str(error)
+            return Step(observation=Observation(BOX_ENDED), done=True)
         if action.ending == "validate" and self._none_left:
             self.refused_validates += 1
             score = NONE_LEFT
@@ -137,7 +154,7 @@ class ResearchWorld:
                 text=self._observe(answer, result, score),
                 truncated=any(one is not None and one.truncated for one in (answer, result)),
             ),
-            done=self.submitted,
+            done=self.submitted or bool(self.lost),
             validation=validation,
             code=None if result is None else result.code,
             exec_seconds=0.0 if result is None else result.seconds,
@@ -149,10 +166,16 @@ class ResearchWorld:
 
         `automatic` marks the grading at the end of an episode, which the agent did not request.
         """
-        began = time.monotonic()
-        self.grading = True  # stays True if this task is cancelled
-        validation = await self._grade(began, automatic)
-        self.grading = False
+        self._grading = asyncio.create_task(self._validate(automatic))
+        try:
+            return await asyncio.shield(self._grading)
+        except asyncio.CancelledError:
+            if not self.outlasts_caller:
+                await self.abandon()
+            raise
+
+    async def _validate(self, automatic: bool) -> Validation:
+        validation = await self._grade(time.monotonic(), automatic)
         self.times.grading += validation.seconds
         self.validations.append(validation)
         if self.on_validated is not None:
@@ -162,24 +185,32 @@ class ResearchWorld:
     async def finish(self) -> None:
         """Ends the episode: grades the artefact once on the test split. A second call does nothing.
 
-        If the agent did not submit, the artefact is first graded on the validation split once more.
+        If the agent did not submit, the artefact is first graded on the validation split once more. Both
+        splits grade the same bytes. Raises InfrastructureError if a grading failed, an earlier one, too.
         """
         if self._closed:
             return
+        if self._grading is not None:
+            await self._grading
         self.times.agent = self.agent_seconds
         self._closed = True
         if not self.submitted:
             await self.validate(automatic=True)
         began = time.monotonic()
-        try:
-            artefact = await collect(self.task, self.box)
-            self.test_artefact = await self._kept(artefact)
-            grade = await self.grader.grade(self.task, artefact, split="test", seed=0)
-            self.test_score, self.test_stderr = grade.score, grade.stderr
-        except ArtefactError:
-            self.test_score = self.test_stderr = None
+        if self._collected is not None:
+            self.test_artefact = await self._kept(self._collected)
+            with contextlib.suppress(ArtefactError):
+                grade = await self.grader.grade(self.task, self._collected, split="test", seed=0)
+                self.test_score, self.test_stderr = grade.score, grade.stderr
         self.times.grading += time.monotonic() - began
         self.finished = True
+
+    async def abandon(self) -> None:
+        """Ends a grading in progress, if there is one, because nobody will ask for its result."""
+        if self._grading is not None:
+            self._grading.cancel()
+            await asyncio.gather(self._grading, return_exceptions=True)
+            self._grading = None
 
     async def close(self) -> dict[str, Any]:
         """Ends the episode, with `finish` if necessary.
@@ -265,36 +296,44 @@ class ResearchWorld:
         kept = await asyncio.to_thread(self.keep, digest, artefact.files) if self.keep else ""
         return digest, kept
 
+    async def _collect(self) -> Artefact:
+        """Reads the artefact from the box. Raises ArtefactError if that cannot be, and keeps what it read."""
+        self._collected = None
+        if not self.lost:
+            try:
+                async with self.box.attributing():
+                    self._collected = await collect(self.task, self.box)
+            except BoxEndedError as error:
+                self.lost = str(error)
+        if self._collected is None:
+            raise ArtefactError(BOX_ENDED)
+        return self._collected
+
     async def _grade(self, began: float, automatic: bool) -> Validation:
-        digest = copy_path = ""
+        digest = copy_path = problem = fault = ""
+        grade: Grade | None = None
         try:
-            artefact = await collect(self.task, self.box)
+            artefact = await self._collect()
             digest, copy_path = await self._kept(artefact)
             grade = await self.grader.grade(self.task, artefact, split="val", seed=0)
         except ArtefactError as error:
-            return Validation(
-                score=None,
-                phi=None,
-                delta=0.0,
-                problem=str(error),
-                digest=digest,
-                kept=copy_path,
-                seconds=time.monotonic() - began,
-                automatic=automatic,
-            )
-        reward = self.pay(grade.score, grade.stderr)
+            problem, fault = str(error), error.fault
+        score, stderr = (None, None) if grade is None else (grade.score, grade.stderr)
+        reward = self.pay.of(score, stderr)
         return Validation(
-            score=grade.score,
-            phi=reward.phi,
-            delta=reward.delta,
-            stderr=grade.stderr,
-            floor=reward.floor,
-            metrics=grade.metrics,
-            anchor=reward.anchor,
+            score=score,
+            phi=None if reward is None else reward.phi,
+            delta=0.0 if reward is None else reward.delta,
+            problem=problem,
+            fault=fault,
+            stderr=stderr,
+            floor=0.0 if reward is None else reward.floor,
+            metrics={} if grade is None else grade.metrics,
+            anchor=None if reward is None else reward.anchor,
             digest=digest,
             kept=copy_path,
             seconds=time.monotonic() - began,
-            remembered=grade.remembered,
+            remembered=grade is not None and grade.remembered,
             automatic=automatic,
         )
 

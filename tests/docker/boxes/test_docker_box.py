@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from air.errors import BoxDiedError, BoxStartError, MissingError
+from air.errors import BoxDiedError, BoxEndedError, BoxStartError, MissingError
 from air.sandbox import conformance, open_box
 from air.sandbox.conformance import commands, copies, limits, paths, sessions
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.sandbox.docker import container_spec, engine
-from air.sandbox.docker.container_stream import Attached
+from air.sandbox.docker.container_stream import KEPT_EVENTS, Attached, outside_cause
 from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.wire.connection import opening
@@ -109,11 +111,45 @@ async def test_a_container_that_is_taken_away_is_a_dead_box() -> None:
         running = asyncio.create_task(box.exec("sleep 60", timeout=60))
         await box.exec("true", timeout=60)
         await asyncio.to_thread(engine.client().kill, box.id)
-        with pytest.raises(BoxDiedError, match=box.id):
-            await running
+        with pytest.raises(BoxDiedError, match=f"{box.id}.*a request to the container engine"):
+            async with box.attributing():
+                await running
         with pytest.raises(BoxDiedError, match=box.id):
             await box.read("x")
     assert not _ours("taken")
+
+
+async def test_a_box_that_nothing_outside_of_it_ended_was_ended_by_its_commands() -> None:
+    async with await open_box(SPEC, run="ended") as box:
+        state = (await asyncio.to_thread(engine.client().inspect_container, box.id))["State"]
+        os.kill(state["Pid"], signal.SIGKILL)  # as the kernel does it for want of memory
+        with pytest.raises(BoxEndedError, match=box.id):
+            async with box.attributing():
+                await box.exec("true", timeout=60)
+    assert not _ours("ended")
+
+
+def event(action: str, container: str = "c1", **attributes: str) -> dict[str, Any]:
+    return {"Action": action, "Actor": {"ID": container, "Attributes": attributes}}
+
+
+@pytest.mark.parametrize(
+    ("events", "cause"),
+    [
+        ([event("start"), event("oom"), event("die")], ""),
+        ([event("start"), event("kill", signal="9"), event("die")], "signal 9"),
+        ([event("start"), event("kill", "another", signal="9"), event("die")], ""),
+        ([], "restarted"),
+        ([event("die")], "restarted"),
+        ([event("start", "another")], "restarted"),
+        ([event("oom", "another")] * KEPT_EVENTS, ""),  # it may have forgotten the start only
+        ([event("kill", "id", name="c1", signal="15")], "signal 15"),
+    ],
+)
+def test_what_the_engines_events_prove(events: list[dict[str, Any]], cause: str) -> None:
+    found = outside_cause(events, "c1", complete=True)
+    assert cause in found
+    assert bool(cause) == bool(found)
 
 
 async def test_a_closed_stream_ends_the_container() -> None:

@@ -313,6 +313,17 @@ async def test_a_program_that_ends_or_is_ended_is_graded(process: tuple[str, str
         assert trace.reward == said.reward != 0
 
 
+async def test_a_program_that_the_agent_cuts_off_from_the_model_is_graded(
+    process: tuple[str, str],
+) -> None:
+    cut = TRY.format(2, 2, "prlimit --pid $PPID --nofile=3:3")
+    trace = (await one(tool_calls(cut), config(process))).traces[0]
+    assert trace.ok, trace.errors
+    assert trace.info["air"]["why_ended"] == "killed"
+    assert trace.metrics["valid"] == trace.metrics["validates"] == 1
+    assert trace.reward != 0
+
+
 async def test_what_is_wrong_is_told(process: tuple[str, str], tmp_path: Path) -> None:
     commands = ["rm -f submission.csv; validate; echo code $?", "validate now; echo code $?"]
     given = config(process, record_dir=tmp_path, validate_penalty=0.1)

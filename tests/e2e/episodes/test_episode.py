@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from air import tasks
+from air.errors import GradingError
 from air.rewards.delta import DeltaReward
 from air.testing import replies
 from air.trajectories import read
@@ -99,6 +100,7 @@ async def test_a_missing_artefact_is_told_and_costs_but_is_no_failure(runtime: s
     assert "gone" in trace.messages[3].content
     assert "[not scored]" in trace.messages[3].content
     assert trace.rewards["failed_validates"].value == pytest.approx(-0.2)
+    assert trace.rewards["delta"].value == tasks.load("titanic").phi_clip[0]
     assert trace.metrics["valid"] == 0
     assert "score" not in trace.metrics
 
@@ -154,9 +156,11 @@ async def test_the_episode_ends_and_is_graded_before_the_context_overflows(runti
     assert trace.metrics["valid"] == 1
 
 
-async def test_a_grader_that_fails_masks_the_episode(runtime: str, tmp_path: Path) -> None:
+async def test_a_grader_that_fails_on_the_test_split_masks_the_episode(
+    runtime: str, tmp_path: Path
+) -> None:
     root = copied_task(tmp_path, "exec_seconds = 9.0")
-    (root / "titanic" / "grader" / "grade.py").write_text("raise SystemExit(7)\n")
+    fails_where(root, "'test' in sys.argv")
     config = research(["titanic"], runtime)
     config.taskset.task_roots = [root]  # type: ignore[attr-defined]
     episode = await one(replies(attempt(1, 1)), config)
@@ -167,6 +171,22 @@ async def test_a_grader_that_fails_masks_the_episode(runtime: str, tmp_path: Pat
     assert "exit 7" in trace.last_error.message
     # The agent never saw it.
     assert all("exit 7" not in str(m.content) for m in trace.messages)
+
+
+async def test_a_grader_that_fails_by_itself_is_refused_at_the_start(tmp_path: Path) -> None:
+    root = copied_task(tmp_path, "exec_seconds = 9.0")
+    fails_where(root, "True")
+    config = research(["titanic"], "subprocess")
+    config.taskset.task_roots = [root]  # type: ignore[attr-defined]
+    with pytest.raises(GradingError, match=r"exit 7.*on an empty artefact, where it must"):
+        await one(replies(attempt(1, 1)), config)
+
+
+def fails_where(root: Path, condition: str) -> None:
+    """Makes the grader of the copied task end with 7 where the condition holds."""
+    grader = root / "titanic" / "grader" / "grade.py"
+    text = grader.read_text().replace("from __future__ import annotations\n", "")
+    grader.write_text(f"import sys\nif {condition}: raise SystemExit(7)\n{text}")
 
 
 async def test_what_one_episode_writes_the_next_does_not_see(runtime: str, tmp_path: Path) -> None:

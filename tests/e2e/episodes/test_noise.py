@@ -11,13 +11,16 @@ import pytest
 from air.testing import replies
 from air.trajectories import read
 from tests.e2e.conftest import played_by, research
-from tests.unit.tasks.conftest import DATA, GRADER, TOML
+from tests.unit.tasks.conftest import DATA, GRADER, REFUSE, TOML
 
-LUCKY = """
+LUCKY = (
+    REFUSE
+    + """
 import random
 luck = random.Random(f"{given} {args.split} {args.seed}").gauss(0, 0.1)
 end(0, json.dumps({"metrics": {"score": float(given) + luck}}))
 """
+)
 WRITE = "Write.\n```bash\necho {} > answer.txt\n{}\n```"
 SCRIPT = replies(
     WRITE.format("1.5", "validate"),

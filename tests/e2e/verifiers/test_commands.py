@@ -49,14 +49,12 @@ def test_a_resumed_eval_plays_only_what_is_missing_and_a_replay_keeps_the_reward
         titanic = any("titanic" in str(m["content"]).lower() for m in talk)
         asked.append("titanic" if titanic else "prisonersDilemma")
         if titanic and broken:
-            return "Break it.\n```bash\necho break > submission.csv\nsubmit\n```"
+            raise ConnectionError("the model server breaks down")  # it closes the connection
         return replies(attempt(1, 1), attempt(2, 2, "submit"))(talk)
 
-    root = breakable(tmp_path)
     with ScriptedServer(script) as server:
         flags = ["-m", "scripted", "-r", "2", "--no-push", "-o", tmp_path, "--run.dir", "run"]
         flags += ["--env.taskset.tasks", '["titanic", "prisonersDilemma"]']
-        flags += ["--env.taskset.task-roots", json.dumps([str(root), str(SHIPPED)])]
         flags += ["--env.agent.runtime.type", "subprocess", "--env.record-dir", tmp_path / "rec"]
         flags += ["--client.base-url", server.url, "--client.api-key-var", "AIR_TEST_KEY"]
         vf("eval", "air", *flags, cwd=tmp_path)
@@ -82,26 +80,13 @@ def test_a_resumed_eval_plays_only_what_is_missing_and_a_replay_keeps_the_reward
         assert again[trace["id"]]["metrics"] == trace["metrics"]
 
 
-def breakable(folder: Path) -> Path:
-    """A root of tasks with a titanic whose grader can be made to fail."""
-    root = folder / "tasks"
-    shutil.copytree(tasks.load("titanic").folder, root / "titanic")
-    grader = root / "titanic" / "grader" / "grade.py"
-    before = "    submission, answers ="
-    fails = '    assert b"break" not in (artefact / "submission.csv").read_bytes()\n'
-    text = grader.read_text()
-    assert before in text
-    grader.write_text(text.replace(before, fails + before))
-    return root
-
-
 def check_failed(trace: dict[str, Any]) -> None:
     """A failure of ours is counted, with its times and isolation, and has no reward."""
     assert not any(trace["rewards"].values())
     assert trace["metrics"]["infrastructure_errors"] == 1
     assert trace["metrics"]["seconds_box"] > 0
     assert trace["info"]["air"]["isolation"] == "process"
-    assert "GradingError" in trace["errors"][-1]["message"]
+    assert "disconnected" in trace["errors"][-1]["message"]
 
 
 def check_records(folder: Path, traces: list[dict[str, Any]], *, failed: int) -> None:
@@ -144,10 +129,8 @@ def test_validate_plays_the_recorded_solvers_and_tells_a_wrong_record(tmp_path: 
     rows = {row["name"]: row for row in map(json.loads, lines)}
     assert rows["titanic"]["reason"] == "valid"
     assert rows["prisonersDilemma"]["reason"] == "invalid"
-    if (
-        not OLD
-    ):  # the untouched task is scored too: titanic has no artefact yet, so it earns nothing
-        assert rows["titanic"]["noop"]["reward"] == 0
+    if not OLD:  # the untouched task is scored too: titanic has no artefact yet
+        assert rows["titanic"]["noop"]["reward"] == tasks.load("titanic").phi_clip[0]
 
 
 @pytest.mark.docker

@@ -25,17 +25,19 @@ async def test_an_episode_whose_time_runs_out_is_graded_as_it_is() -> None:
     assert trace.reward > 0
 
 
-async def test_time_that_runs_out_while_we_grade_is_a_failure_of_ours(tmp_path: Path) -> None:
+async def test_time_that_runs_out_while_we_grade_does_not_undo_the_grade(tmp_path: Path) -> None:
     root = tmp_path / "tasks"
     shutil.copytree(tasks.load("titanic").folder, root / "titanic")
-    slow = "import time\ntime.sleep(30)\n"
-    (root / "titanic" / "grader" / "grade.py").write_text(slow)
+    grader = root / "titanic" / "grader" / "grade.py"
+    slow = "import sys, time\nif 'val' in sys.argv: time.sleep(4)\n"
+    grader.write_text(slow + grader.read_text().replace("from __future__ import annotations\n", ""))
     config = research(["titanic"], "subprocess")
     config.agent.timeout.rollout = 2.0
     config.taskset.task_roots = [root]  # type: ignore[attr-defined]
     async with played_by(replies(attempt(2, 2)), config) as play:
         trace = (await play()).traces[0]
-    assert not trace.ok
-    assert "while a validate was being graded" in trace.last_error.message
-    assert trace.metrics["infrastructure_errors"] == 1
-    assert not any(trace.rewards.values())
+    assert trace.ok, trace.errors
+    assert trace.stop_condition == "agent_timeout"
+    assert trace.metrics["valid"] == 1
+    assert trace.metrics["test_score"] > 0
+    assert trace.reward == trace.info["air"]["phis"][-1] > 0

@@ -19,19 +19,19 @@ FAIL = """
 import sys
 from air.env.failure_breaker import Breaker
 for _ in range(int(sys.argv[1])):
-    Breaker.of_run(100).failed("GradingError: exit 7\\nand more")
+    Breaker.of_run(100).failed("GradingError: exit 7\\nand more", "t")
 """
 
 
 def test_failures_in_a_row_open_it_and_a_good_episode_begins_anew() -> None:
     counted = failure_breaker.Breaker(3, None)
     for error in ("a", "b", "", "c", "d"):
-        counted.failed(error) if error else counted.ended_well()
+        counted.failed(error, "t") if error else counted.ended_well("t")
         counted.check()
-    counted.failed("TaskError: the last straw")
+    counted.failed("TaskError: the last straw", "t")
     with pytest.raises(InfrastructureError, match=r"^3 episodes in a row .* the last straw$"):
         counted.check()
-    counted.ended_well()
+    counted.ended_well("t")
     with pytest.raises(InfrastructureError, match="in a row"):
         counted.check()
 
@@ -39,8 +39,31 @@ def test_failures_in_a_row_open_it_and_a_good_episode_begins_anew() -> None:
 def test_a_limit_of_0_never_opens_it() -> None:
     counted = failure_breaker.Breaker(0, None)
     for _ in range(100):
-        counted.failed("x")
+        counted.failed("x", "t")
     counted.check()
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "warns"),
+    [
+        ("." * 100, 0),
+        (".x" * 50, 2),  # from none to some to half of them; then it is no rise any more
+        ("." * 64 + "xxx" + "." * 40, 0),
+        ("." * 64 + "xxxx", 1),
+        ("." * 64 + "xxxx" + "." * 64 + "x" * 4, 2),
+        (("x" + "." * 10) * 9 + "xx..xx.xx.xx.xx.xx.xx", 1),
+    ],
+)
+def test_a_task_whose_failures_become_more_is_named_once(
+    outcomes: str, warns: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    counted = failure_breaker.Breaker(0, None)
+    for outcome in outcomes:
+        counted.ended_well("other")
+        counted.failed("e", "odd") if outcome == "x" else counted.ended_well("odd")
+    said = [record.message for record in caplog.records]
+    assert len(said) == warns, said
+    assert all("task odd:" in line for line in said)
 
 
 async def test_processes_count_together(tmp_path: Path) -> None:
@@ -56,7 +79,7 @@ async def test_processes_count_together(tmp_path: Path) -> None:
     assert failure_breaker.opened(file) == ""
     assert json.loads(file.read_text())["failures"] == 99
     last = failure_breaker.Breaker(100, file)
-    last.failed("GradingError: exit 7\nand more")
+    last.failed("GradingError: exit 7\nand more", "t")
     assert failure_breaker.opened(file).endswith("the last one: GradingError: exit 7 and more")
     failure_breaker.fresh(file)
     assert failure_breaker.opened(file) == ""
@@ -68,4 +91,4 @@ def test_a_file_that_is_no_breakers_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"AIR_BREAKER_FILE.*breaker\.json"):
         failure_breaker.opened(file)
     with pytest.raises(ConfigError, match="AIR_BREAKER_FILE: cannot use"):
-        failure_breaker.Breaker(1, tmp_path).failed("x")
+        failure_breaker.Breaker(1, tmp_path).failed("x", "t")

@@ -30,7 +30,8 @@ def end(code, text):
 
 BODY
 """
-SCORE = 'end(0, json.dumps({"metrics": {"score": float(given), "other": 1.0}}))'
+REFUSE = 'if not given: end(3, json.dumps({"message": "it is empty"}))\n'
+SCORE = REFUSE + 'end(0, json.dumps({"metrics": {"score": float(given), "other": 1.0}}))'
 
 MakeTask = Callable[..., TaskSpec]
 

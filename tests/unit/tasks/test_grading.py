@@ -13,7 +13,7 @@ import pytest
 from air.errors import ArtefactError, GradingError
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.artefact import Artefact
-from air.tasks.grading import Grader
+from air.tasks.grading import NOT_GRADED, Grader
 from air.tasks.splits import numbered
 from tests.unit.tasks.conftest import SCORE, MakeTask
 
@@ -154,6 +154,31 @@ async def test_a_bad_artefact_that_time_decided_is_not_remembered(
         with pytest.raises(ArtefactError, match="too slow"):
             await grader.grade(task, TWO, split="val")
     assert pool.stats.started == 2
+
+
+BREAKS = "if given: os.kill(os.getpid(), 9)"
+
+
+async def test_a_grader_that_one_artefact_breaks_twice_is_that_artefacts_fault(
+    make_task: MakeTask, pool: Pool, grader: Grader
+) -> None:
+    task = make_task(f"import os\n{BREAKS}\nend(3, json.dumps({{'message': 'empty'}}))")
+    for started in (3, 5):  # two tries, and the empty artefact, whose grade is remembered
+        with pytest.raises(ArtefactError) as caught:
+            await grader.grade(task, TWO, split="val")
+        assert str(caught.value) == NOT_GRADED
+        assert "exit 137" in caught.value.fault
+        assert pool.stats.started in (started, started + 1)
+    await grader.check(task)
+
+
+async def test_an_artefact_that_the_graders_box_cannot_hold_is_at_fault(
+    make_task: MakeTask, grader: Grader
+) -> None:
+    task = make_task()
+    large = Artefact({"answer.txt": b"1" * (task.limits.box(1.0).disk_mb + 1) * 2**20})
+    with pytest.raises(ArtefactError, match=r"does not fit into the grader's box.*No space left"):
+        await grader.grade(task, large, split="val")
 
 
 @pytest.mark.parametrize(
