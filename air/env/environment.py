@@ -60,9 +60,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         if the agent is a program whose box would have no isolation.
         """
         config = self.config
-        chosen = await asyncio.to_thread(splits.chosen, config.split_seed)
         specs = [self._load(name) for name in config.taskset.tasks]
-        gpus, graders_gpus = await asyncio.to_thread(_gpus, config, specs)
+        # Not in a thread: an error while verifiers starts its own server would leave its socket open.
+        gpus, graders_gpus = _gpus(config, specs)
+        chosen = await asyncio.to_thread(splits.chosen, config.split_seed)
         if config.provider == "docker":
             for image in sorted({spec.image for spec in specs} | {*filter(None, [config.image])}):
                 await asyncio.to_thread(_check_docker, image)

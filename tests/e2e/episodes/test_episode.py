@@ -160,7 +160,7 @@ async def test_a_grader_that_fails_on_the_test_split_masks_the_episode(
     runtime: str, tmp_path: Path
 ) -> None:
     root = copied_task(tmp_path, "exec_seconds = 9.0")
-    fails_where(root, "'test' in sys.argv")
+    fails_where(root / "titanic", "'test' in sys.argv")
     config = research(["titanic"], runtime)
     config.taskset.task_roots = [root]  # type: ignore[attr-defined]
     episode = await one(replies(attempt(1, 1)), config)
@@ -175,16 +175,16 @@ async def test_a_grader_that_fails_on_the_test_split_masks_the_episode(
 
 async def test_a_grader_that_fails_by_itself_is_refused_at_the_start(tmp_path: Path) -> None:
     root = copied_task(tmp_path, "exec_seconds = 9.0")
-    fails_where(root, "True")
+    fails_where(root / "titanic", "True")
     config = research(["titanic"], "subprocess")
     config.taskset.task_roots = [root]  # type: ignore[attr-defined]
     with pytest.raises(GradingError, match=r"exit 7.*on an empty artefact, where it must"):
         await one(replies(attempt(1, 1)), config)
 
 
-def fails_where(root: Path, condition: str) -> None:
-    """Makes the grader of the copied task end with 7 where the condition holds."""
-    grader = root / "titanic" / "grader" / "grade.py"
+def fails_where(task: Path, condition: str) -> None:
+    """Makes the grader of this task, a copy of titanic, end with 7 where the condition holds."""
+    grader = task / "grader" / "grade.py"
     text = grader.read_text().replace("from __future__ import annotations\n", "")
     grader.write_text(f"import sys\nif {condition}: raise SystemExit(7)\n{text}")
 

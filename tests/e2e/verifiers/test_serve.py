@@ -28,6 +28,7 @@ from air.sandbox.pool.gpus import INVENTORY_ENV
 from air.testing import ScriptedServer, replies
 from air.trajectories import read
 from tests.e2e.conftest import research
+from tests.e2e.episodes.test_episode import fails_where
 from tests.fork_server import of_this_run
 
 PLACES = 3
@@ -99,14 +100,14 @@ def sources(host: Path) -> Iterator[list[Source]]:
 
 
 def task_root(host: Path) -> Path:
-    """Three tasks: one needs a GPU, one needs none, and one has a grader that fails."""
+    """Three tasks: one needs a GPU, one needs none, and one has a grader that fails on the test split."""
     root = host / "tasks"
     for name in ("gpuTask", "plainTask", "brokenTask"):
         shutil.copytree(tasks.load("titanic").folder, root / name)
         toml = root / name / "task.toml"
         text = toml.read_text().replace('id = "titanic"', f'id = "{name}"')
         toml.write_text(f"gpus = 1\n{text}" if name == "gpuTask" else text)
-    (root / "brokenTask" / "grader" / "grade.py").write_text("raise SystemExit(7)\n")
+    fails_where(root / "brokenTask", "'test' in sys.argv")
     return root
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from air import paths
 from air.tasks.data import SPLIT_SEED, prepare
 from air.tasks.spec import TaskSpec
+from air.tasks.splits import numbered
 
 
 def workspace(task: TaskSpec, place: Path) -> Path:
@@ -56,7 +57,7 @@ def grade(
 ) -> dict[str, Any]:
     """What the task's grader says of the artefact in `place`: it ends with 0 or 3."""
     out = place / "out.json"
-    script = prepare(task, split_seed).grader / "grade.py"
+    script = prepare(task.on(numbered(split_seed))).grader / "grade.py"
     options = ["--artefact", place, "--split", split, "--seed", seed, "--out", out]
     command = [sys.executable, "-B", script, *options]
     result = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
