@@ -88,7 +88,7 @@ async def test_a_link_is_no_submission(pool: Pool, grader: Grader, root: Path) -
         found = await played.validate()
         assert found.score is None
         assert "submission.csv cannot be graded" in found.problem
-        assert found.delta == 0
+        assert found.delta == played.task.phi_clip[0]
 
 
 async def test_a_validate_without_submission_goes_on_and_the_same_again_earns_nothing(
@@ -96,10 +96,11 @@ async def test_a_validate_without_submission_goes_on_and_the_same_again_earns_no
 ) -> None:
     async with world(pool, grader, root, "lamps") as played:
         first = await played.validate()
-        assert (first.score, first.delta) == (None, 0)
+        low = played.task.phi_clip[0]
+        assert (first.score, first.delta) == (None, low)
         await played.step(run(submit(24)))
         second, third = await played.validate(), await played.validate()
-        assert second.delta == pytest.approx((0.6 - 0.35) / (0.9 - 0.35))
+        assert second.delta == pytest.approx((0.6 - 0.35) / (0.9 - 0.35) - low)
         assert (third.score, third.delta) == (0.6, 0)
 
 

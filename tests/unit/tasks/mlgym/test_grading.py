@@ -14,7 +14,7 @@ from air import tasks
 from air.errors import ArtefactError, GradingError
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.artefact import Artefact
-from air.tasks.grading import Grade, Grader
+from air.tasks.grading import NOT_GRADED, Grade, Grader
 from tests.unit.tasks.mlgym.tree import SECONDS, checkpoints, guesses, make_tree
 
 pytestmark = pytest.mark.slow
@@ -112,11 +112,12 @@ async def test_what_the_image_lacks_is_our_failure(grader: Grader, root: Path) -
             await grade(grader, root, name, files)
 
 
-async def test_an_evaluation_of_data_that_hangs_is_our_failure(grader: Grader, root: Path) -> None:
+async def test_data_on_which_the_evaluation_hangs_is_at_fault(grader: Grader, root: Path) -> None:
     quick(root, "lamps", 2)
     waits = guesses(40).replace(b"\n1,1", b"\n1,wait")
-    with pytest.raises(GradingError, match="ran past 2 s"):
+    with pytest.raises(ArtefactError, match=NOT_GRADED) as caught:
         await grade(grader, root, "lamps", {"submission.csv": waits})
+    assert "ran past 2 s" in caught.value.fault
     quick(root, "lamps", SECONDS)  # and nothing is left busy
     assert (await grade(grader, root, "lamps", {"submission.csv": guesses(40)})).score == 1.0
 
@@ -224,12 +225,13 @@ async def test_a_strategy_that_hangs_is_at_fault_but_may_try_again(
     assert pool.stats.started > before  # graded again: a busy machine may have been to blame
 
 
-async def test_an_evaluation_that_fails_by_itself_is_our_failure(
+async def test_an_evaluation_that_fails_with_an_artefact_but_not_without_blames_it(
     grader: Grader, root: Path
 ) -> None:
     (root / "data/coin/target.py").write_text("def column_strategy(past):\n    return past[9]\n")
-    with pytest.raises(GradingError, match=r"fails on strategy\.py: .*IndexError"):
+    with pytest.raises(ArtefactError, match=NOT_GRADED) as caught:
         await grade(grader, root, "coin", strategy(HONEST))
+    assert re.search(r"fails on strategy\.py: .*IndexError", caught.value.fault)
 
 
 # Code inside the evaluation script

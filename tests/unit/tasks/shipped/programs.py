@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from air import paths
-from air.tasks.data import SPLIT_SEED, prepare
+from air.tasks.data import prepare
 from air.tasks.spec import TaskSpec
-from air.tasks.splits import numbered
+from air.tasks.splits import SPLIT_SEED, numbered
 
 
 def workspace(task: TaskSpec, place: Path) -> Path:
