@@ -20,6 +20,8 @@ from air.env.config import AirTasksetConfig, ResearchEnvConfig
 from air.errors import ConfigError
 from air.sandbox.docker import images
 from air.sandbox.process import namespaces
+from air.tasks import load
+from air.tasks.data import prepare
 from air.testing import Script, ScriptedServer, replies, tool_calls
 from air.trajectories import read
 from air.trajectories.conversations import messages
@@ -230,10 +232,10 @@ async def test_only_the_program_s_own_conversation_reaches_the_model(
 async def test_a_grader_that_fails_masks_the_episode_and_is_never_shown(
     process: tuple[str, str], tmp_path: Path
 ) -> None:
-    root = broken_task(tmp_path)
-    script = tool_calls(TRY.format(1, 1, FAIL + "validate; python3 solve.py"), "submit")
+    root = own_task(tmp_path)
+    script = tool_calls(TRY.format(1, 1, "validate; python3 solve.py"), "submit")
     given = config(process, task_roots=[root], record_dir=tmp_path / "record")
-    trace = (await one(script, given)).traces[0]
+    trace = (await one(breaking(root, script), given)).traces[0]
     assert masked(trace, "exit 7")
     assert trace.num_turns == 1
     assert recorded(tmp_path / "record")[-1]["reward"] is None
@@ -242,31 +244,30 @@ async def test_a_grader_that_fails_masks_the_episode_and_is_never_shown(
 async def test_a_failure_after_verifiers_stopped_the_episode_masks_it_too(
     process: tuple[str, str], tmp_path: Path
 ) -> None:
-    root = broken_task(tmp_path)
-    later = FAIL + "(validate > /dev/null 2>&1 &) && sleep 1 && python3 solve.py"
-    script = tool_calls(TRY.format(1, 1, later))
+    root = own_task(tmp_path)
+    later = "(validate > /dev/null 2>&1 &) && sleep 1 && python3 solve.py"
+    script = breaking(root, tool_calls(TRY.format(1, 1, later)))
     trace = (await one(script, config(process, turns=1, task_roots=[root]))).traces[0]
     assert masked(trace, "exit 7")
 
 
-FAIL = "echo >> submission.csv && "
-FAILING = """
-import pathlib, runpy, sys, time
-folder = pathlib.Path(sys.argv[sys.argv.index("--artefact") + 1])
-if (folder / "submission.csv").read_text().endswith("\\n\\n"):
-    time.sleep(2)
-    raise SystemExit(7)
-runpy.run_path(str(pathlib.Path(__file__).with_name("real.py")), run_name="__main__")
-"""
-
-
-def broken_task(folder: Path) -> Path:
-    """titanic, whose grader fails where an empty line ends the artefact, and else does not."""
+def own_task(folder: Path) -> Path:
+    """A root with a titanic whose prepared files no other test uses."""
     root = copied_task(folder, "exec_seconds = 9.0")
-    grade = root / "titanic" / "grader" / "grade.py"
-    grade.rename(grade.with_name("real.py"))
-    grade.write_text(FAILING)
+    with (root / "titanic" / "grader" / "grade.py").open("a") as file:
+        file.write(f"# {folder}\n")
     return root
+
+
+def breaking(root: Path, script: Script) -> Script:
+    """The same model; when it is first asked, the grader's prepared program begins to fail after a second."""
+    program = prepare(load("titanic", [root])).grader / "grade.py"
+
+    def asked(messages: list[dict[str, Any]]) -> Any:
+        program.write_text("import time\ntime.sleep(1)\nraise SystemExit(7)\n")
+        return script(messages)
+
+    return asked
 
 
 def masked(trace: Any, words: str) -> bool:

@@ -25,6 +25,7 @@ from air.testing import Message, replies
 from air.trajectories import load, trajectory_files
 from tests.e2e.commands.by_hand import Terminal, printed, shell, solve, wait_for_process
 from tests.e2e.conftest import attempt, played_by, research
+from tests.e2e.episodes.test_episode import fails_where
 
 REPLIES = (
     "Look.\n```\ncd data && export N=3 && ls\n```",
@@ -297,8 +298,8 @@ def test_a_failure_of_ours_is_no_observation(
     shutil.copytree(tasks.load("titanic").folder, root / "broken")
     toml = root / "broken" / "task.toml"
     toml.write_text(toml.read_text().replace('id = "titanic"', 'id = "broken"'))
-    (root / "broken" / "grader" / "grade.py").write_text("raise SystemExit(9)\n")
-    script = f":save a.jsonl\n```\n{solve(1, 1)}\nvalidate\n```\n"
+    fails_where(root / "broken", "'test' in sys.argv")
+    script = f":save a.jsonl\n```\n{solve(1, 1)}\nsubmit\n```\n"
     shell(script, "broken", "--task-root", str(root), "--runtime", "subprocess", code=1)
     error = capsys.readouterr().err
     assert "script:2: " in error
