@@ -254,8 +254,8 @@ MUTANTS = (
     Mutant(
         "taking a bad artefact away earns nothing",
         "air/rewards/terms.py",
-        "scale.phi_clip[0] if score is None",
-        "0.0 if score is None",
+        "(scale.phi_clip[0] if score is None",
+        "(0.0 if score is None",
         ("tests/unit/rewards/test_terms.py::test_taking_a_bad_artefact_away_never_earns_anything",),
         "tests/unit/rewards/test_terms.py::test_without_weight_a_term_is_nothing",
     ),

@@ -188,7 +188,7 @@ def test_the_breaker_ends_the_run_and_says_why(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     breaker = tmp_path / "breaker"
-    fails = "from air.env.failure_breaker import Breaker; Breaker.of_run(1).failed('no box starts')"
+    fails = "from air.env.failure_breaker import Breaker; Breaker.of_run(1).failed('no box starts', 't')"
     body = f"import time; {fails}; time.sleep(600)"
     began = time.monotonic()
     assert run(body, breaker) == 1
