@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from air.errors import InfrastructureError
@@ -67,11 +67,19 @@ class Segment:
     start: int
     end: int
     terms: dict[str, float]
+    payments: list[Payment] = field(default_factory=list)
+    """The payments for which the segment earned `terms`. They follow one another in the episode's list."""
 
     def pay(self, terms: Mapping[str, float]) -> None:
         """Adds the amounts in `terms` to the reward terms of this segment."""
         for name, value in terms.items():
             self.terms[name] = self.terms.get(name, 0.0) + value
+
+    def take(self, payments: Sequence[Payment]) -> None:
+        """Adds payments, with their terms, to this segment."""
+        for payment in payments:
+            self.pay(payment["terms"])
+        self.payments += payments
 
 
 def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segment]:
@@ -80,21 +88,21 @@ def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segme
     parts: list[Segment] = []
     start, unpaid = 0, Segment(0, 0, {})
     for payment in payments:
-        unpaid.pay(payment["terms"])
+        unpaid.take([payment])
         if not payment["ends"]:
             continue
         if any(sampled[start : payment["nodes"]]):
-            parts.append(Segment(start, payment["nodes"], unpaid.terms))
+            parts.append(replace(unpaid, start=start, end=payment["nodes"]))
             start = payment["nodes"]
         elif parts:
-            parts[-1].pay(unpaid.terms)
+            parts[-1].take(unpaid.payments)
         else:
             continue
         unpaid = Segment(0, 0, {})
     if not parts:
-        return [Segment(0, len(sampled), unpaid.terms)]
+        return [replace(unpaid, end=len(sampled))]
     parts[-1].end = len(sampled)
-    parts[-1].pay(unpaid.terms)
+    parts[-1].take(unpaid.payments)
     return parts
 
 

@@ -70,6 +70,8 @@ def test_the_formats_are_whole(reference: ModuleType) -> None:
     page = reference.PAGES["trajectory.md"]()
     for name in ("start", "step", "validate", "end"):
         assert f'Lines with `"type": "{name}"`' in page
+    assert "## Tokens of a training step" in page
+    assert "trainer_logprobs  float32" in page
     page = reference.PAGES["task-toml.md"]()
     for name in TaskSpec.model_fields:
         assert f"| `{name}` |" in page

@@ -161,6 +161,9 @@ class EmbeddedConfig(BaseConfig):
     all turns of an episode (or segment, as `credit` says) get one advantage, from its whole reward."""
     estimator: EstimatorConfig | None = None
     """A user's advantage estimator that replaces `orchestrator.algo`. None: `orchestrator.algo` is used."""
+    record_tokens_mb: float = Field(256.0, ge=0, allow_inf_nan=False)
+    """Size in MiB of the run's folder `tokens/`. It holds, for each sampled token of the last steps, what the
+    viewer shows: log-probability, trainer's ratio, advantage. Files of earlier steps are deleted. 0: none."""
     max_failed_steps: int = Field(3, ge=1)
     """The run stops after this many consecutive steps in which every episode failed."""
     seed: int = 0

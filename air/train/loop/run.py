@@ -41,11 +41,13 @@ from air.train.loop.rollout import (
     settled,
 )
 from air.train.loop.samples import samples as make_samples
+from air.train.loop.token_log import TokenLog
 from air.train.loop.trainer import Sample, Trainer
 from air.train.model import checkpoint, policy
 from air.train.model.policy import Policy
 from air.train.serving import choose_server
 from air.train.serving.choose_server import Choice, Server
+from air.trajectories import trained_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +71,8 @@ class Resources:
     trainer: Trainer
     server: Server
     sources: Sequence[Source]
+    tokens: TokenLog | None
+    """None: the run records no tokens."""
 
 
 class EmbeddedRun:
@@ -128,7 +132,21 @@ class EmbeddedRun:
         configs = [self._settled(source, model, choice.gpu) for source in train.source]
         group_size = self.config.orchestrator.group_size
         sources = await stack.enter_async_context(serving(configs, group_size))
-        return Resources(model, trainer, server, sources)
+        return Resources(model, trainer, server, sources, self._token_log(model))
+
+    def _token_log(self, model: Policy) -> TokenLog | None:
+        embedded = self.config.embedded
+        trained_tokens.drop_after(self.folder, self._done)
+        if not embedded.record_tokens_mb:
+            return None
+        return TokenLog(
+            self.folder,
+            model.tokenizer,
+            embedded.record_tokens_mb * 2**20,
+            temperature=self.config.orchestrator.train.sampling.temperature,
+            by_turn=embedded.reward_to_go,
+            shuffled=embedded.shuffle_rewards,
+        )
 
     def _choose(self) -> Choice:
         envs = [s.env for s in self.config.orchestrator.train.source]
@@ -206,6 +224,8 @@ class EmbeddedRun:
             peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         )
         self._log(row.as_dict())
+        if resources.tokens is not None:
+            await to_the_end(asyncio.to_thread(resources.tokens.write, step, groups, samples))
         ckpt = self.config.ckpt
         if ckpt is not None and ckpt.interval and step % ckpt.interval == 0:
             self._save(resources, final=False)
@@ -266,8 +286,9 @@ class EmbeddedRun:
     def _learn(
         self, step: int, samples: Sequence[Sample], resources: Resources
     ) -> dict[str, float]:
+        tokens = resources.tokens
         with resources.server.exclusive():  # nothing is sampled while the weights change in place
-            report = resources.trainer.step(samples)
+            report = resources.trainer.step(samples, tokens.listen if tokens else None)
         self._done = step
         return report
 

@@ -115,4 +115,5 @@ def _of_trace(trace: Any, by_node: dict[int, float], temperature: float) -> Iter
             advantages += [by_node.get(id(node), 0.0)] * len(node.mask)
             trained.add(id(node))
         if any(value for value, sampled in zip(advantages, mask, strict=True) if sampled):
-            yield Sample(branch.token_ids, mask, branch.logprobs, advantages, temperature)
+            ids, logprobs, nodes = branch.token_ids, branch.logprobs, tuple(branch.nodes)
+            yield Sample(ids, mask, logprobs, advantages, temperature, nodes)

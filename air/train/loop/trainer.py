@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,6 +22,10 @@ from air.train.loop.padding import micro_batches, pad
 from air.train.model.optimizer import learning_rate, optimizer, update
 from air.train.model.policy import Policy
 
+Listener = Callable[["Sample", Tensor], None]
+"""Receives a sample, and a tensor [T] on the CPU with the trainer's log-probabilities of its T tokens, as the
+loss used them. The value at position 0 has no meaning."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -37,6 +41,8 @@ class Sample:
     """One advantage for all sampled tokens, or a list with one per token, used only where `mask` is true."""
     temperature: float
     """The temperature at which the replies were sampled."""
+    nodes: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    """The messages (verifiers' nodes) whose tokens these are, in order; empty if they have none."""
 
     def __post_init__(self) -> None:
         counts = [len(self.token_ids), len(self.mask), len(self.logprobs)]
@@ -83,10 +89,11 @@ class Trainer:
         self.optimizer = optimizer(self.parameters, optim)
         self.steps = 0
 
-    def step(self, samples: Sequence[Sample]) -> dict[str, float]:
+    def step(self, samples: Sequence[Sample], listener: Listener | None = None) -> dict[str, float]:
         """Updates the weights once with these samples, and returns the metrics of the update by name.
 
         If all advantages are 0, the weights do not change, but the learning rate's schedule counts the step.
+        `listener` is called for each sample with an advantage that is not 0.
         Metrics: `loss`, `grad_norm`, `lr`; `entropy` and `mismatch_kl` (nats per trained token); `is_masked`,
         `is_masked_high` and `is_masked_low` (shares of trained tokens that the first term of the loss leaves
         out); `tokens` (trained), `train_tokens` (all), `samples` (with an advantage), `updated` (1 if the
@@ -102,7 +109,7 @@ class Trainer:
         norm = 0.0
         if used:
             for group in micro_batches([len(s.token_ids) for s in used], self.micro_batch_tokens):
-                sums.update(self._backward([used[i] for i in group], tokens))
+                sums.update(self._backward([used[i] for i in group], tokens, listener))
             for settings in self.optimizer.param_groups:
                 settings["lr"] = lr
             norm = update(self.optimizer, self.parameters, self.config)
@@ -119,7 +126,9 @@ class Trainer:
             "train_seconds": time.perf_counter() - start,
         }
 
-    def _backward(self, samples: list[Sample], tokens: int) -> dict[str, float]:
+    def _backward(
+        self, samples: list[Sample], tokens: int, listener: Listener | None
+    ) -> dict[str, float]:
         device = self.policy.device
         ids = pad([s.token_ids for s in samples], 0, torch.long, device)
         advantages = pad([s.advantages() for s in samples], 0.0, torch.float32, device)
@@ -129,6 +138,9 @@ class Trainer:
         logprobs, entropy = token_statistics(self.policy.model, ids, temperature)
         loss, sums = default_loss(logprobs, sampled, advantages, mask, self.loss)
         (loss / tokens).backward()  # type: ignore[no-untyped-call]
+        if listener is not None:
+            for sample, row in zip(samples, logprobs.detach().cpu(), strict=True):
+                listener(sample, row[: len(sample.token_ids)])
         metrics = {name: float(value) for name, value in sums.items()}
         return {**metrics, "loss": float(loss.detach()), "entropy": float(entropy[mask].sum())}
 

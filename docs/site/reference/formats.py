@@ -6,7 +6,7 @@ import inspect
 
 from air.tasks.check import Solvers
 from air.tasks.spec import TaskSpec
-from air.trajectories import VERSION
+from air.trajectories import VERSION, trained_tokens
 from air.trajectories import trajectory as model
 
 from .markdown import Section, page
@@ -26,9 +26,10 @@ def trajectory_page() -> str:
     """The page of the trajectory's lines."""
     lines = [model_section(kind, f'Lines with `"type": "{name}"`') for name, kind in LINES.items()]
     parts = [model_section(kind, f"`{kind.__name__}`") for kind in PARTS]
-    return page(
-        "Trajectory format",
-        f"""One episode is one file, `trajectories/<episode>.jsonl`. Each line is a JSON object:
+    return (
+        page(
+            "Trajectory format",
+            f"""One episode is one file, `trajectories/<episode>.jsonl`. Each line is a JSON object:
 `{{"v": {VERSION}, "type": …, "t": …}}` and the fields below. `v` is the version of the format, `t` the time
 in seconds since the epoch. The first line has the type `start`, the last one `end`. A line is written as
 soon as it happened.
@@ -36,9 +37,16 @@ soon as it happened.
 A reader must ignore fields that it does not know. air reads version 1 too: there, `observation` of a step is
 what the model was shown, and `call`, `shown`, `diff`, `tokens` and the settings of the run are absent.
 `air.trajectories.load(path)` reads a file of either version into the types below.""",
-        [("Lines", lines), ("Parts of lines", parts)],
-        columns=("field", "type", "default", "meaning"),
+            [("Lines", lines), ("Parts of lines", parts)],
+            columns=("field", "type", "default", "meaning"),
+        )
+        + tokens_section()
     )
+
+
+def tokens_section() -> str:
+    """The section on the tokens of a step: the docstring of the module that writes and reads them."""
+    return f"\n## Tokens of a training step\n\n{inspect.getdoc(trained_tokens)}\n"
 
 
 def task_page() -> str:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import verifiers.v1 as vf
 
@@ -21,6 +22,7 @@ from air.train.config import overrides
 from air.train.config.run_config import RunConfig
 from air.train.loop.evaluate import served
 from air.train.model import policy as policies
+from air.trajectories import trained_tokens
 from tests.e2e.commands.test_commands import bad, command
 from tests.e2e.conftest import research, run_toml, train
 from tests.fork_server import ForkedCommand, of_this_run
@@ -112,6 +114,7 @@ def check_run(where: Path, cwd: Path) -> None:
     assert second["train/mismatch_kl"] < 1e-4  # the server samples from the new weights
     assert len(list((folder / "trajectories").glob("*.jsonl"))) == 16
     check_groups(folder, [first, second])
+    check_tokens_of_step(folder, second)
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["step_1", "step_2"]
     resolved = overrides.build(RunConfig, overrides.read_files([f"@{folder / 'config.json'}"]))
     assert resolved.max_steps == 2
@@ -133,6 +136,33 @@ def check_run(where: Path, cwd: Path) -> None:
     assert any(
         not a.equal(b) for a, b in zip(weights[0].values(), weights[1].values(), strict=True)
     )
+
+
+def check_tokens_of_step(folder: Path, row: dict[str, Any]) -> None:
+    """`tokens/` has the tokens that were sampled, and the numbers with which the step trained them."""
+    assert trained_tokens.recorded_steps(folder) == [1, 2]
+    tokens = trained_tokens.read(folder, row["step"])
+    assert tokens is not None
+    assert len(tokens.conversations) == row["episodes"] - row["failed_episodes"]
+    for one in tokens.conversations:
+        text = (folder / "trajectories" / "traces" / f"{one.trace}.jsonl").read_text()
+        nodes = json.loads(text)["traces"][0]["nodes"]
+        assert [m.token_ids.tolist() for m in one.messages] == [n["token_ids"] for n in nodes]
+        assert [m.sampled.tolist() for m in one.messages] == [n["mask"] for n in nodes]
+        (end,) = (
+            line
+            for path in (folder / "trajectories").glob(f"{one.episode}.jsonl")
+            for line in map(json.loads, path.read_text().splitlines())
+            if line["type"] == "end"
+        )
+        paid = sum(sum(payment.terms.values()) for payment in one.payments)
+        assert paid == pytest.approx(end["reward"])
+    replies = [m for c in tokens.conversations for m in c.messages if m.paid is not None]
+    assert sum(len(m.logprobs) for m in replies) == row["sampled_tokens"]
+    ratios = np.concatenate([m.ratios[m.advantages != 0] for m in replies])
+    assert len(ratios) == row["train/tokens"]
+    kl = (ratios - np.log(ratios) - 1).mean()
+    assert kl == pytest.approx(row["train/mismatch_kl"], abs=1e-6)
 
 
 def check_groups(folder: Path, steps: list[dict[str, Any]]) -> None:

@@ -1,0 +1,274 @@
+"""Writes and reads the tokens of a training step: `tokens/step_N.npz` in a run's folder.
+
+The embedded engine writes one file per step, with the tokens of all episodes that ended without an error, as
+the trainer saw them. A file is an archive of numpy arrays, without pickles. A token is sampled if the policy
+wrote it; all others (prompts, observations, the chat template) are masked: they are only context.
+
+    token_ids         int32    one per token: the messages' tokens, one message after the other
+    sampled           bool     one per token: whether the policy sampled it
+    logprobs          float32  one per sampled token: log-probability when it was sampled
+    trainer_logprobs  float32  one per sampled token: the trainer's log-probability just before the update;
+                               NaN if the trainer did not compute it, because the whole sample had advantage 0
+    advantages        float32  one per sampled token: its factor in the loss; 0 if it was not trained
+    index             uint8    a JSON document in UTF-8
+
+`index` is `{"v": 1, "step", "temperature", "shuffled", "pieces", "conversations"}`. `pieces` has the text of
+each token id. A conversation is `{"episode", "trace", "task", "group", "tokens", "sampled", "paid",
+"payments"}`: `tokens` and `sampled` count each message's tokens, by the message's number in the trace. `paid`
+has an entry for each message with sampled tokens, in order: the range [first, end) of those `payments` that
+its advantage counts. A payment is `{"turn", "validate", "terms"}`, as in the class `Payment`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from air import paths
+from air.errors import UsageError
+
+FOLDER = "tokens"
+"""The subfolder of a run's folder that has the files."""
+VERSION = 1
+_NAME = re.compile(r"step_(\d+)\.npz")
+_PER_SAMPLED = ("logprobs", "trainer_logprobs", "advantages")
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Payment:
+    """A part of an episode's reward, with the turn in which it arose."""
+
+    turn: int
+    """The number of the turn, from 1."""
+    validate: int | None
+    """The number of the episode's validate that paid it, from 1, or None if no validate did."""
+    terms: Mapping[str, float]
+    """The amounts by the names of the reward's terms."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """The tokens that one message adds to a conversation."""
+
+    token_ids: npt.NDArray[np.int32]
+    sampled: npt.NDArray[np.bool_]
+    """For each token whether the policy sampled it. All other tokens are masked."""
+    logprobs: Floats
+    """The log-probability of each sampled token when it was sampled."""
+    trainer_logprobs: Floats
+    """The trainer's log-probability of each sampled token before the update; NaN if it was not computed."""
+    advantages: Floats
+    """The advantage of each sampled token in the loss; 0 if it was not trained."""
+    paid: tuple[int, int] | None = None
+    """The range of the conversation's payments that the advantage counts; None without sampled tokens."""
+
+    @property
+    def ratios(self) -> Floats:
+        """The trainer's probability divided by the sampler's, for each sampled token; NaN if unknown."""
+        ratios: Floats = np.exp(self.trainer_logprobs - self.logprobs)
+        return ratios
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """The tokens of one trace (verifiers' record of a conversation) in a training step."""
+
+    episode: str
+    """The id of the episode; empty if it has no trajectory."""
+    trace: str
+    task: str
+    group: int
+    """The number of the episode's group within the step, from 0."""
+    messages: tuple[Message, ...]
+    """The messages by their number in the trace (`Step.tokens.nodes` in a trajectory)."""
+    payments: tuple[Payment, ...]
+
+    @property
+    def replies(self) -> list[int]:
+        """The numbers of the messages that the policy wrote, in order: those of turn 1, turn 2, …."""
+        return [n for n, message in enumerate(self.messages) if message.paid is not None]
+
+
+@dataclass(frozen=True)
+class StepTokens:
+    """The content of one file: the tokens of a training step."""
+
+    step: int
+    temperature: float
+    """The sampling temperature; it divides the logits behind all log-probabilities."""
+    shuffled: bool
+    """Whether the rewards were shuffled within groups, so that the payments do not explain the advantages."""
+    conversations: tuple[Conversation, ...]
+    pieces: Mapping[int, str]
+    """The text of each token id. Parts of a character that is split over tokens are `�`."""
+
+
+def file_of(run: Path, step: int) -> Path:
+    """Returns the path of the file for a training step of the run in folder `run`."""
+    return run / FOLDER / f"step_{step}.npz"
+
+
+def recorded_steps(run: Path) -> list[int]:
+    """Returns the training steps of the run in folder `run` whose tokens are recorded, ascending."""
+    folder = run / FOLDER
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted(int(match[1]) for match in map(_NAME.fullmatch, names) if match)
+
+
+def write(run: Path, tokens: StepTokens) -> int:
+    """Writes the file of a training step, or replaces it; returns its size in bytes.
+
+    Other processes never see a half-written file. Raises OSError, as on a full disk.
+    """
+    data = _archive(tokens)
+    paths.write_whole(file_of(run, tokens.step), data)
+    return len(data)
+
+
+def drop_oldest(run: Path, most_bytes: float) -> None:
+    """Deletes the files of the earliest steps until all files together have at most `most_bytes` bytes."""
+    total = 0
+    for step in reversed(recorded_steps(run)):
+        path = file_of(run, step)
+        total += path.stat().st_size
+        if total > most_bytes:
+            path.unlink()
+
+
+def drop_after(run: Path, step: int) -> None:
+    """Deletes the files of all training steps after `step`, because a resumed run plays them again."""
+    for later in recorded_steps(run):
+        if later > step:
+            file_of(run, later).unlink()
+
+
+def read(run: Path, step: int, *, episode: str | None = None) -> StepTokens | None:
+    """Reads the tokens of a training step, or only those of one episode; returns None if there is no file.
+
+    Raises UsageError, which names the file, if it cannot be read.
+    """
+    path = file_of(run, step)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        index = json.loads(arrays["index"].tobytes())
+        version = index["v"]
+        if version == VERSION:
+            return _parsed(index, arrays, episode)
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        remedy = "delete the file"
+        raise UsageError(f"is damaged: {error!r}", where=str(path), remedy=remedy) from error
+    raise UsageError(f"has version {version}", where=str(path), remedy="read it with a newer air")
+
+
+def _archive(tokens: StepTokens) -> bytes:
+    messages = [m for c in tokens.conversations for m in c.messages]
+    arrays: dict[str, Any] = {
+        "token_ids": _joined([m.token_ids for m in messages], np.int32),
+        "sampled": _joined([m.sampled for m in messages], np.bool_),
+    }
+    for name in _PER_SAMPLED:
+        arrays[name] = _joined([getattr(m, name) for m in messages], np.float32)
+    index = {
+        "v": VERSION,
+        "step": tokens.step,
+        "temperature": tokens.temperature,
+        "shuffled": tokens.shuffled,
+        "pieces": {str(token): text for token, text in tokens.pieces.items()},
+        "conversations": [_entry(c) for c in tokens.conversations],
+    }
+    text = json.dumps(index, ensure_ascii=False).encode("utf-8", "replace")
+    arrays["index"] = np.frombuffer(text, np.uint8)
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
+    return np.concatenate(parts).astype(dtype) if parts else np.zeros(0, dtype)
+
+
+def _entry(conversation: Conversation) -> dict[str, Any]:
+    messages = conversation.messages
+    return {
+        "episode": conversation.episode,
+        "trace": conversation.trace,
+        "task": conversation.task,
+        "group": conversation.group,
+        "tokens": [len(m.token_ids) for m in messages],
+        "sampled": [int(m.sampled.sum()) for m in messages],
+        "paid": [m.paid for m in messages if m.paid is not None],
+        "payments": [asdict(payment) for payment in conversation.payments],
+    }
+
+
+def _parsed(
+    index: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], episode: str | None
+) -> StepTokens:
+    conversations, token, sample = [], 0, 0
+    for entry in index["conversations"]:
+        tokens, sampled = sum(entry["tokens"]), sum(entry["sampled"])
+        if episode is None or entry["episode"] == episode:
+            part = {name: arrays[name][token : token + tokens] for name in ("token_ids", "sampled")}
+            part |= {name: arrays[name][sample : sample + sampled] for name in _PER_SAMPLED}
+            conversations.append(_conversation(entry, part))
+        token, sample = token + tokens, sample + sampled
+    if token != len(arrays["token_ids"]) or sample != len(arrays["logprobs"]):
+        raise ValueError("the counts of tokens do not match the arrays")
+    return StepTokens(
+        step=int(index["step"]),
+        temperature=float(index["temperature"]),
+        shuffled=bool(index["shuffled"]),
+        conversations=tuple(conversations),
+        pieces={int(token): str(text) for token, text in index["pieces"].items()},
+    )
+
+
+def _conversation(entry: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Conversation:
+    ranges = iter([(int(first), int(end)) for first, end in entry["paid"]])
+    messages = []
+    bounds = zip(_bounds(entry["tokens"]), _bounds(entry["sampled"]), strict=True)
+    for (first, end), (sample, last) in bounds:
+        messages.append(
+            Message(
+                token_ids=arrays["token_ids"][first:end],
+                sampled=arrays["sampled"][first:end],
+                logprobs=arrays["logprobs"][sample:last],
+                trainer_logprobs=arrays["trainer_logprobs"][sample:last],
+                advantages=arrays["advantages"][sample:last],
+                paid=next(ranges) if last > sample else None,
+            )
+        )
+    return Conversation(
+        episode=str(entry["episode"]),
+        trace=str(entry["trace"]),
+        task=str(entry["task"]),
+        group=int(entry["group"]),
+        messages=tuple(messages),
+        payments=tuple(Payment(**payment) for payment in entry["payments"]),
+    )
+
+
+def _bounds(counts: Iterable[int]) -> Iterable[tuple[int, int]]:
+    """Returns (start, end) of consecutive runs with these lengths."""
+    ends = [0]
+    for count in counts:
+        ends.append(ends[-1] + count)
+    return pairwise(ends)
