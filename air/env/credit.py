@@ -6,7 +6,7 @@ episode's end. With `credit = "segment"` each segment becomes one trace (one tra
     delta, failed_validates   the segment that the `validate` ends
     format                    the segment of the reply that was not an action
     time                      each segment, for the agent's time in it
-    test_score, holdout       the last segment, which made the last artefact
+    test_score, holdout       the segment that made the artefact that counts (see the setting `delta`)
     terms of verifiers        the last segment, since a judge of verifiers sees the whole episode
 
 Two validates without a reply between them end the same segment, so that every segment has sampled tokens. The
@@ -49,14 +49,33 @@ class Ledger:
         """Adds a payment for the reward that arose since the last call, if there is any or a segment ends.
         `nodes` is the present number of nodes in the trace, `terms` the present values of all reward terms;
         `ends` tells whether a `validate` ends a segment here."""
+        changes = self._changes(terms)
+        if changes or ends:
+            self.payments.append({"nodes": nodes, "ends": ends, "terms": changes})
+
+    def settle(self, back: int, terms: Mapping[str, float]) -> None:
+        """Adds the reward that arose since the last call to the payment of a `validate` (`back` 0: the last).
+        The reward for a test score belongs to the segment that made the artefact."""
+        payments = [payment for payment in self.payments if payment["ends"]]
+        changes = self._changes(terms)
+        if back >= len(
+            payments
+        ):  # that validate was repeated from a record, before this ledger began
+            self.payments.append({"nodes": 0, "ends": False, "terms": changes})
+            return
+        paid = payments[-1 - back]["terms"]
+        for name, value in changes.items():
+            paid[name] = paid.get(name, 0.0) + value
+
+    def _changes(self, terms: Mapping[str, float]) -> dict[str, float]:
+        """Returns by how much each term has changed since the last call."""
         changes = {
             name: value - self._so_far.get(name, 0.0)
             for name, value in terms.items()
             if value != self._so_far.get(name, 0.0)
         }
         self._so_far = dict(terms)
-        if changes or ends:
-            self.payments.append({"nodes": nodes, "ends": ends, "terms": changes})
+        return changes
 
 
 @dataclass

@@ -192,6 +192,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             pay=DeltaReward(
                 spec.reward_scale(), mode=self.config.delta, unscored=self.config.unscored
             ),
+            counts=self.config.counts,
             tools=self._tools(spec, box),
             keep=None if self._kept is None else self._kept.keep,
             max_validates=self.config.validates,

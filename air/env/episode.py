@@ -191,11 +191,14 @@ class Episode:
 
     async def finish(self) -> None:
         """Grades the artefact at the end of the episode, and records the gradings.
-        The artefact is graded on the validation split, unless `submit` did so, and then on the test split."""
+        The artefact in the box is graded on the validation split, unless `submit` did so; then the artefact
+        that counts is graded on the test split."""
         await self.world.finish()
         for validation in self.world.validations[self.recorded :]:
             self.record_validation(validation)
-        self._note(ends=False)  # the test score
+        counted = self.world.counted
+        assert counted is not None  # there is at least the validate at the end
+        self.ledger.settle(len(self.world.validations) - 1 - counted, self.rewards)
 
     def _note(self, *, ends: bool) -> None:
         nodes = 0 if self.trace is None else len(self.trace.nodes)
@@ -265,11 +268,12 @@ class Episode:
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def _gap(self) -> float | None:
-        """Returns φ of the last validate less φ of the test score; None without both scores."""
+        """Returns φ of the artefact that counts less φ of its test score; None without both scores."""
         world = self.world
-        if world.score is None or world.test_score is None:
+        score = None if world.counted is None else world.validations[world.counted].score
+        if score is None or world.test_score is None:
             return None
-        return phi_on(world.task, world.score) - phi_on(world.task, world.test_score)
+        return phi_on(world.task, score) - phi_on(world.task, world.test_score)
 
     def summary(self) -> dict[str, Any]:
         """Returns the episode's scores, reward terms, metrics and payments, for the trace's `info["air"]`."""

@@ -1,7 +1,7 @@
 """Warns if validation scores of a task rise above its test scores: the agent may overfit what is validated.
 
-The gap of an episode is the normalised score φ of its last validate less that of its test score. Each process
-watches its own episodes. A constant gap is no sign, since the two splits are never equally hard.
+The gap of an episode is the normalised score φ of the artefact that counts less that of its test score. Each
+process watches its own episodes. A constant gap is no sign, since the two splits are never equally hard.
 """
 
 from __future__ import annotations

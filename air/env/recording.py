@@ -77,6 +77,7 @@ def started(episode: Episode) -> dict[str, Any]:
         "baseline": task.baseline,
         "scale": task.reward_scale().model_dump(mode="json"),
         "pay": pay | {"episode_seconds": config.episode_seconds(task)},
+        "counts": world.counts,
         "max_validates": world.max_validates,
         "told_step": world.told_step,
         "format": "" if episode.format is None else harness.format,

@@ -16,13 +16,14 @@ from air.errors import ArtefactError, ConfigError, boundary
 from air.replay.ignored_differences import Difference, values
 from air.replay.options import ReplayOptions
 from air.replay.recorded_settings import Pay, load_task, reward
-from air.rewards.delta import DeltaReward
+from air.rewards.delta import Counts, DeltaReward, which_counts
 from air.rewards.terms import EpisodeFacts, reward_terms
 from air.tasks.artefact import Artefact
 from air.tasks.grading import Grader, Split
 from air.tasks.spec import RewardScale, TaskSpec
-from air.trajectories import Trajectory
+from air.trajectories import Trajectory, Validation
 from air.trajectories.artefacts import read_artefact
+from air.trajectories.trajectory import Test
 
 
 @dataclass
@@ -79,6 +80,8 @@ async def rescore(
     result = Rescored(trajectory.path, task.id, end.reward)
     rewards = DeltaReward(scale, mode=pay.delta, unscored=pay.unscored)
     regraded = await _regrade(trajectory, grader, task, result, rewards)
+    counts = None if "delta" not in changes else pay.counts
+    await _regrade_test(trajectory, grader, task, result, regraded, counts)
     count = end.metrics.get
     with boundary(ConfigError, f"{where}: its counts and times", ValueError, OverflowError):
         facts = EpisodeFacts(
@@ -129,12 +132,33 @@ async def _regrade(
         regraded.scores.append(score)
         regraded.phis.append(None if payment is None else payment.phi)
         result.deltas.append(0.0 if payment is None else payment.delta)
-    test = None if trajectory.end is None else trajectory.end.test
-    if test is not None and test.artefact:
-        artefact = _artefact(folder, test.kept, test.artefact, where)
-        regraded.test, _ = await _grade(grader, task, artefact, "test")
-        _compare(result, _last_turn(trajectory), "test score", test.score, regraded.test)
     return regraded
+
+
+async def _regrade_test(
+    trajectory: Trajectory,
+    grader: Grader,
+    task: TaskSpec,
+    result: Rescored,
+    regraded: _Regraded,
+    counts: Counts | None,
+) -> None:
+    """Grades the artefact that counts on the test split; compares the score if the same one counted then.
+
+    `counts` says which one counts if a changed setting decides it; None: the one that was recorded.
+    """
+    recorded = None if trajectory.end is None else trajectory.end.test
+    one: Test | Validation | None = recorded
+    if counts is not None:
+        index = which_counts(regraded.scores, counts, task.direction)
+        one = None if index is None else trajectory.validations[index]
+    if one is None or not one.artefact:
+        return
+    where = str(trajectory.path)
+    artefact = _artefact(trajectory.path.parent, one.kept, one.artefact, where)
+    regraded.test, _ = await _grade(grader, task, artefact, "test")
+    if recorded is not None and recorded.artefact == one.artefact:
+        _compare(result, _last_turn(trajectory), "test score", recorded.score, regraded.test)
 
 
 def _last_turn(trajectory: Trajectory) -> int:

@@ -46,9 +46,9 @@ class Play:
             if action is not None and (action.script or action.tool):
                 await self.world.step(Action(script=action.script, tool=action.tool))
             for validation in self.trajectory.validations_of(step):
-                self.world.validations.append(_as_graded(validation))
                 with boundary(ConfigError, f"{path}: step {step.turn}", ValueError):
                     self.world.pay.of(validation.score, validation.stderr)
+                await self.world.restore(_as_graded(validation))
             if action is not None and action.ending == "submit":
                 self.world.submitted = True
 
@@ -77,6 +77,7 @@ async def begin(
         box=box,
         grader=grader,
         pay=pay,
+        counts=start.counts,
         tools=tools,
         told_step=start.told_step,
         max_validates=start.max_validates,

@@ -17,6 +17,7 @@ with the standard errors of the two φ; the baseline's is 0.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +25,8 @@ from air.rewards.normalise import Scale, phi_error, phi_on
 
 Mode = Literal["previous", "best"]
 Unscored = Literal["lowest", "unchanged"]
+Counts = Literal["last", "best"]
+"""Which of an episode's validated artefacts counts at the end and is graded on the test split."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,21 @@ def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) ->
     if abs(move) < noise_floor or (mode == "best" and move < 0):
         return 0.0
     return move
+
+
+def which_counts(
+    scores: Sequence[float | None], counts: Counts, direction: Literal["higher", "lower"]
+) -> int | None:
+    """Returns the index of the validate whose artefact counts at the end; None without a validate.
+
+    `scores` are those of all validates so far; None for an artefact without a score. With `best`, it is the
+    first validate with the best score; if none has a score, it is the last one.
+    """
+    scored = [index for index, score in enumerate(scores) if score is not None]
+    if counts == "last" or not scored:
+        return len(scores) - 1 if scores else None
+    sign = 1.0 if direction == "higher" else -1.0
+    return max(scored, key=lambda index: (sign * (scores[index] or 0.0), -index))
 
 
 class DeltaReward:

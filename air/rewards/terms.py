@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from air.config import plugin
 from air.errors import RewardTermError, UsageError
+from air.rewards.delta import Counts
 from air.rewards.normalise import Scale, phi_on
 
 
@@ -33,7 +34,8 @@ class RewardSettings(BaseModel):
 
     delta: Literal["previous", "best"] = "previous"
     """The score with which the score of each validate is compared: `previous` is the score of the previous
-    validate, `best` is the best score so far."""
+    validate, `best` is the best score so far. It also decides which artefact counts at the end, and is graded
+    on the test split: with `previous` that of the last validate, with `best` that with the best score."""
     unscored: Literal["lowest", "unchanged"] = "lowest"
     """What a validate counts as whose artefact has no score, because it is missing or malformed or makes the
     grader fail, or because the agent's box is gone: `lowest` is the lowest normalised score, so that no bad
@@ -50,13 +52,18 @@ class RewardSettings(BaseModel):
     """The normalised test score times this factor is added to the reward. If the factor is above 0, the
     training uses the test split, so test scores no longer measure performance on unseen data."""
     final: Literal["validation", "holdout"] = "validation"
-    """What the episode's artefact is finally paid for. `validation`: its score on the validation split, which
-    validates told to the agent. `holdout`: its score on the test split, which no validate told; at the end,
-    the term `holdout` replaces the sum of the deltas by the change of φ from the baseline to the test score.
-    The training then uses the test split."""
+    """What the artefact that counts is paid for in the end. `validation`: its score on the validation split,
+    which validates told to the agent. `holdout`: its score on the test split, which no validate told; at the
+    end, the term `holdout` replaces the sum of the deltas by the change of φ from the baseline to the test
+    score. The training then uses the test split."""
     terms: dict[str, float] = Field(default_factory=dict)
     """Additional reward terms of a user, each as `"module:function" = weight`. The function takes an
     `air.rewards.terms.EpisodeFacts` and returns a number; weight times that number is added to the reward."""
+
+    @property
+    def counts(self) -> Counts:
+        """Which validated artefact counts at the end; the setting `delta` decides it."""
+        return "best" if self.delta == "best" else "last"
 
     @field_validator("terms")
     @classmethod
@@ -99,10 +106,10 @@ class EpisodeFacts:
     limit: float
     """The time limit of the episode, in seconds."""
     test_score: float | None
-    """The last artefact's score on the test split; None if the artefact could not be scored or has not been
-    graded yet."""
+    """The score on the test split of the artefact that counts (see `RewardSettings.delta`); None if it could
+    not be scored or has not been graded yet."""
     finished: bool
-    """Whether the last artefact has been graded on the test split."""
+    """Whether the artefact that counts has been graded on the test split."""
 
 
 Term = Callable[[EpisodeFacts, RewardSettings], float]

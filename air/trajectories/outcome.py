@@ -64,7 +64,7 @@ class Outcome:
     scores: tuple[float | None, ...] = ()
     """The scores of all gradings, in order; None for an artefact that was missing or malformed."""
     test: float | None = None
-    """The score of the last artefact on the test split; None if it was not scored there."""
+    """The score on the test split of the artefact that counts; None if it was not scored there."""
     reward: float = 0.0
     """The episode's reward; 0.0 if the episode failed or is unfinished."""
     terms: Mapping[str, float] = field(default_factory=dict)

@@ -77,8 +77,8 @@ class Row:
     stderr: float | None
     """The scores' standard deviation divided by the square root of their number; None for fewer than two."""
     test: float | None
-    """The mean test score of the last artefacts; None if none was recorded, and in the view
-    `best_attempt`."""
+    """The mean test score of the artefacts that count (see `Start.counts`); None if none was recorded, and in
+    the view `best_attempt`."""
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,9 @@ class Start(Line):
     """The task's settings for how a score becomes a reward: the fields of `air.tasks.spec.RewardScale`."""
     pay: Mapping[str, Any] = Field(default_factory=dict)
     """The fields of `air.rewards.terms.RewardSettings`, and `episode_seconds`, the episode's time limit."""
+    counts: Literal["last", "best"] = "last"
+    """Which validated artefact counts at the end, and was graded on the test split: that of the `last`
+    validate, or the first with the `best` score. Files without this field are from when it was the last."""
     format: str = ""
     """The action format: its name, or its class as `module:Class`; empty if unknown."""
     settings: Mapping[str, Any] = Field(default_factory=dict)
@@ -246,7 +249,7 @@ class Validation(Line):
 
 
 class Test(Line):
-    """The score of the episode's last artefact on the test split."""
+    """The score on the test split of the artefact that counts (see `Start.counts`)."""
 
     score: float | None = None
     """The primary metric on the test split; None if the artefact was missing or malformed."""
@@ -277,7 +280,7 @@ class End(Line):
     metrics: Mapping[str, float] = Field(default_factory=dict)
     """Scores, counts and times of the episode, by name."""
     test: Test | None = None
-    """The last artefact's score on the test split; None if no artefact was scored there."""
+    """The score on the test split of the artefact that counts; None if no artefact was graded there."""
     branches: int | None = None
     """Number of branches of the verifiers trace; each branch becomes one training sample. None if unknown."""
     trace_file: str = ""

@@ -19,7 +19,7 @@ from typing import Any
 
 from air.actions.base import Action, Standing, ToolCall
 from air.errors import ArtefactError, BoxEndedError
-from air.rewards.delta import DeltaReward
+from air.rewards.delta import Counts, DeltaReward, which_counts
 from air.sandbox.contract.box import Box, ExecResult
 from air.tasks import stage
 from air.tasks.artefact import Artefact, collect
@@ -69,6 +69,8 @@ class ResearchWorld:
     box: Box
     grader: Grader
     pay: DeltaReward
+    counts: Counts = "last"
+    """Which validated artefact counts at the end and is graded on the test split."""
     tools: Tools | None = None
     """The tools of the action format; None: there are none, and every script begins in the workspace."""
     seed: int = 0
@@ -94,14 +96,15 @@ class ResearchWorld:
     on_validated: Callable[[], None] | None = None
     """A function that is called after every validate."""
     finished: bool = False
-    """Whether the artefact has been graded on the test split, so that the reward cannot change any more."""
+    """Whether the artefact that counts has been graded on the test split, so that the reward is settled."""
     keep: Callable[[str, Mapping[str, bytes]], str] | None = None
     """Stores a copy of the artefact before each grading: it is called in a thread with the artefact's digest
     and files, and returns where the copy is. None: no copy is stored."""
     test_artefact: tuple[str, str] = ("", "")
     """The digest of the artefact that was graded on the test split, and where its copy is."""
-    _collected: Artefact | None = None
-    """The artefact of the last validate, as it was read from the box; None if it could not be read."""
+    _counted: Artefact | None = None
+    """The artefact that counts, as it was read from the box for its validate, so that the agent cannot change
+    it later; None if it could not be read."""
     _grading: asyncio.Task[Validation] | None = None
     """The latest grading; perhaps in progress."""
     _began: float = field(default_factory=time.monotonic)
@@ -174,18 +177,38 @@ class ResearchWorld:
                 await self.abandon()
             raise
 
-    async def _validate(self, automatic: bool) -> Validation:
-        validation = await self._grade(time.monotonic(), automatic)
-        self.times.grading += validation.seconds
+    async def restore(self, validation: Validation) -> None:
+        """Adds a recorded validate of the artefact that is now in the box, without grading or paying it."""
+        artefact = None
+        if self.counts == "best":  # with `last`, a later validate reads the artefact that counts
+            with contextlib.suppress(ArtefactError):
+                artefact = await self._collect()
+        self._add(validation, artefact)
+
+    def _add(self, validation: Validation, artefact: Artefact | None) -> None:
+        """Adds a validate, and keeps its artefact if it is now the one that counts."""
         self.validations.append(validation)
+        if self.counted == len(self.validations) - 1:
+            self._counted = artefact
+
+    async def _validate(self, automatic: bool) -> Validation:
+        began = time.monotonic()
+        artefact, problem = None, ""
+        try:
+            artefact = await self._collect()
+        except ArtefactError as error:
+            problem = str(error)
+        validation = await self._grade(artefact, problem, began, automatic)
+        self.times.grading += validation.seconds
+        self._add(validation, artefact)
         if self.on_validated is not None:
             self.on_validated()
         return validation
 
     async def finish(self) -> None:
-        """Ends the episode: grades the artefact once on the test split. A second call does nothing.
+        """Ends the episode: grades the artefact that counts on the test split. A second call does nothing.
 
-        If the agent did not submit, the artefact is first graded on the validation split once more. Both
+        If the agent did not submit, the artefact in the box is first graded on the validation split. Both
         splits grade the same bytes. Raises InfrastructureError if a grading failed, an earlier one, too.
         """
         if self._closed:
@@ -197,10 +220,10 @@ class ResearchWorld:
         if not self.submitted:
             await self.validate(automatic=True)
         began = time.monotonic()
-        if self._collected is not None:
-            self.test_artefact = await self._kept(self._collected)
+        if self._counted is not None:
+            self.test_artefact = await self._kept(self._counted)
             with contextlib.suppress(ArtefactError):
-                grade = await self.grader.grade(self.task, self._collected, split="test", seed=0)
+                grade = await self.grader.grade(self.task, self._counted, split="test", seed=0)
                 self.test_score, self.test_stderr = grade.score, grade.stderr
         self.times.grading += time.monotonic() - began
         self.finished = True
@@ -245,6 +268,11 @@ class ResearchWorld:
         if not scores:
             return None
         return max(scores) if self.task.direction == "higher" else min(scores)
+
+    @property
+    def counted(self) -> int | None:
+        """The index in `validations` of the one whose artefact counts; None before the first validate."""
+        return which_counts([v.score for v in self.validations], self.counts, self.task.direction)
 
     @property
     def _none_left(self) -> bool:
@@ -297,27 +325,26 @@ class ResearchWorld:
         return digest, kept
 
     async def _collect(self) -> Artefact:
-        """Reads the artefact from the box. Raises ArtefactError if that cannot be, and keeps what it read."""
-        self._collected = None
+        """Reads the artefact from the box. Raises ArtefactError if that cannot be."""
         if not self.lost:
             try:
                 async with self.box.attributing():
-                    self._collected = await collect(self.task, self.box)
+                    return await collect(self.task, self.box)
             except BoxEndedError as error:
                 self.lost = str(error)
-        if self._collected is None:
-            raise ArtefactError(BOX_ENDED)
-        return self._collected
+        raise ArtefactError(BOX_ENDED)
 
-    async def _grade(self, began: float, automatic: bool) -> Validation:
-        digest = copy_path = problem = fault = ""
+    async def _grade(
+        self, artefact: Artefact | None, problem: str, began: float, automatic: bool
+    ) -> Validation:
+        digest = copy_path = fault = ""
         grade: Grade | None = None
-        try:
-            artefact = await self._collect()
+        if artefact is not None:
             digest, copy_path = await self._kept(artefact)
-            grade = await self.grader.grade(self.task, artefact, split="val", seed=0)
-        except ArtefactError as error:
-            problem, fault = str(error), error.fault
+            try:
+                grade = await self.grader.grade(self.task, artefact, split="val", seed=0)
+            except ArtefactError as error:
+                problem, fault = str(error), error.fault
         score, stderr = (None, None) if grade is None else (grade.score, grade.stderr)
         reward = self.pay.of(score, stderr)
         return Validation(

@@ -278,6 +278,23 @@ async def episode(tmp_path: Path) -> Path:
     return await recorded(tmp_path, "subprocess", *texts)
 
 
+async def test_the_artefact_that_counted_counts_again(tmp_path: Path) -> None:
+    """With `delta = "best"` the best one; in a file of an older air, which does not say so, the last one."""
+    texts = (attempt(4, 2), attempt(1, 1, "submit"))
+    path = await recorded(tmp_path, "subprocess", *texts, delta="best")
+    assert (await replayed(path)).matched
+    assert (await replayed(path, from_step=2)).matched
+    one = load(path)
+    assert one.end is not None
+    async with Replayer(ReplayOptions()) as replayer:
+        grader = replayer.grader_of(one)
+        same = await rescore(one, grader, {}, ReplayOptions())
+        last = await rescore(one, grader, {"delta": "previous"}, ReplayOptions())
+    assert (same.scores, same.equal_scores, last.scores) == (3, 3, 2)
+    old = await replayed(changed(path, 0, lambda data: data.pop("counts")))
+    assert [d.what for d in old.differences] == ["test score"]
+
+
 async def test_a_changed_call_is_done_as_it_is_recorded(episode: Path) -> None:
     def change(data: dict[str, Any]) -> None:
         data["call"]["script"] = data["call"]["script"].replace("level=3", "level=4")

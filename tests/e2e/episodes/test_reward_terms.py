@@ -67,6 +67,24 @@ async def test_by_default_only_deltas_are_paid(tmp_path: Path) -> None:
     assert not any(terms[name] for name in TERMS[1:])
 
 
+async def test_with_best_the_test_score_is_that_of_the_best_artefact(tmp_path: Path) -> None:
+    """A holdout pays for it, and each segment would get what its own artefact earned."""
+    said = (attempt(4, 2), attempt(1, 1, "submit"))
+    trace, lines = await played(tmp_path, *said, delta="best", final="holdout", test_weight=2.0)
+    start, end = lines[0], lines[-1]
+    first, second = (line for line in lines if line["type"] == "validate")
+    assert first["score"] > second["score"]
+    assert (start["counts"], end["test"]["artefact"]) == ("best", first["artefact"])
+    task = tasks.load("titanic")
+    test = phi_on(task, trace.metrics["test_score"])
+    assert trace.rewards["test_score"].value == pytest.approx(2 * test)
+    assert trace.reward == pytest.approx(3 * test)
+    gap = phi_on(task, first["score"]) - test
+    assert trace.metrics["validation_test_gap"] == pytest.approx(gap)
+    paid = trace.info["air"]["paid"]
+    assert ["test_score" in one["terms"] for one in paid if one["ends"]] == [True, False]
+
+
 def fragile(facts: EpisodeFacts) -> float:
     """A term that an agent can make fail, by a reply that is not an action."""
     return 1 / (1 - facts.format_errors)

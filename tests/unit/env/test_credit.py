@@ -257,6 +257,23 @@ def test_the_ledger_notes_what_is_new() -> None:
     ]
 
 
+def test_what_a_test_score_pays_goes_to_the_segment_of_its_artefact() -> None:
+    ledger = Ledger()
+    ledger.note(3, {"delta": 0.5, "test_score": 0.0}, ends=True)
+    ledger.note(4, {"delta": 0.5, "test_score": 0.0}, ends=False)
+    ledger.note(5, {"delta": 0.5, "test_score": 0.0}, ends=True)
+    ledger.settle(1, {"delta": 0.5, "test_score": 0.75})
+    assert ledger.payments == [payment(3, delta=0.5, test_score=0.75), payment(5)]
+    first, second = checked(chain(2, ledger.payments))
+    assert (first.rewards["test_score"].value, second.rewards["test_score"].value) == (0.75, 0.0)
+
+
+def test_what_pays_a_validate_before_the_ledger_is_noted_alone() -> None:
+    ledger = Ledger()
+    ledger.settle(0, {"test_score": 0.75})
+    assert ledger.payments == [payment(0, ends=False, test_score=0.75)]
+
+
 def test_segments_cannot_be_paid_by_a_holdout() -> None:
     with pytest.raises(ValueError, match='use credit = "episode"'):
         ResearchEnvConfig(final="holdout", credit="segment")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 import pytest
 
-from air.rewards.delta import DeltaReward, Mode, delta
+from air.rewards.delta import Counts, DeltaReward, Mode, delta, which_counts
 from air.rewards.normalise import phi_on
 from air.tasks.spec import RewardScale
 
@@ -82,6 +83,30 @@ def test_delta_is_exact_at_the_floor() -> None:
     assert delta(0.25, 0.5, mode="previous", noise_floor=0.25) == -0.25
     assert delta(0.25, 0.5, mode="best", noise_floor=0.25) == 0.0
     assert delta(0.4, 0.25, mode="previous", noise_floor=0.25) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("scores", "counts", "direction", "index"),
+    [
+        ([0.75, 0.9, 0.65], "last", "higher", 2),
+        ([0.75, 0.9, None], "last", "higher", 2),
+        ([0.75, 0.9, 0.65], "best", "higher", 1),
+        ([0.75, 0.9, 0.65], "best", "lower", 2),
+        ([0.75, 0.9, 0.9, None], "best", "higher", 1),
+        ([None, -3.0, None], "best", "higher", 1),
+        ([None, None], "best", "higher", 1),
+        ([], "best", "higher", None),
+        ([], "last", "higher", None),
+    ],
+)
+def test_which_artefact_counts(
+    scores: list[float | None],
+    counts: Counts,
+    direction: Literal["higher", "lower"],
+    index: int | None,
+) -> None:
+    """The first of equally good ones; the last one if none has a score."""
+    assert which_counts(scores, counts, direction) == index
 
 
 def test_without_normalisation_the_first_delta_starts_at_the_baseline() -> None:

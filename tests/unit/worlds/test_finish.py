@@ -9,6 +9,7 @@ import pytest
 from tests.unit.worlds.conftest import MakeWorld, do
 
 SOLVE = 'echo "method=2 level=2" > config; python3 solve.py'
+BETTER = 'echo "method=4 level=2" > config; python3 solve.py'
 
 
 async def test_both_splits_grade_the_bytes_that_were_collected_once(make_world: MakeWorld) -> None:
@@ -20,6 +21,41 @@ async def test_both_splits_grade_the_bytes_that_were_collected_once(make_world: 
     await world.finish()
     assert world.test_score is not None
     assert world.test_artefact[0] == step.validation.digest != ""
+
+
+async def test_the_best_validated_artefact_counts_whatever_is_done_after_it(
+    make_world: MakeWorld,
+) -> None:
+    """It cannot be exchanged, spoilt or deleted any more; a worse one that is submitted does not count."""
+    world, last = await make_world(), await make_world()
+    for one, counts in ((world, "best"), (last, "last")):
+        one.counts = counts
+        await do(one, BETTER)
+        await do(one, "validate")
+        await do(one, "python3 -c \"open('submission.csv', 'a').write('0,1\\n')\"")
+        await do(one, "validate")
+        await do(one, f"{SOLVE}; ls")
+        await do(one, "submit")
+        await one.box.exec("rm submission.csv", timeout=60)
+    best, spoilt, submitted = (v.digest for v in world.validations)
+    assert len({best, spoilt, submitted}) == 3
+    carried = world.fork(world.box)
+    for one in (world, last, carried):
+        await one.finish()
+    assert (world.counted, last.counted) == (0, 2)
+    assert (world.test_artefact[0], last.test_artefact[0]) == (best, submitted)
+    assert None is not world.test_score == carried.test_score != last.test_score
+
+
+async def test_without_a_score_the_last_artefact_counts(make_world: MakeWorld) -> None:
+    world = await make_world()
+    world.counts = "best"
+    await do(world, "echo spoilt > submission.csv")
+    await do(world, "validate")
+    await world.box.exec("rm submission.csv", timeout=60)
+    await world.finish()
+    assert [v.score for v in world.validations] == [None, None]
+    assert (world.test_score, world.test_artefact) == (None, ("", ""))
 
 
 @pytest.mark.parametrize("outlasts", [True, False])
