@@ -5,13 +5,14 @@ Every config class derives from `BaseConfig`. Each field of a config class is fo
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -68,9 +69,12 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
         return kind.model_validate(data)
     except ValidationError as error:
         bad = first_bad_key(error, data)
-        message = f"unknown key `{bad.name}`{bad.more}" if bad.unknown else bad.message
-        remedy = "remove it or check its spelling" if bad.unknown else ""
-        raise ConfigError(message, where=where, remedy=remedy) from None
+        if bad.unknown:
+            message = f"there is no key `{bad.name}`{bad.more}"
+            raise ConfigError(
+                message, where=where, remedy=instead(bad.path, key_paths(kind))
+            ) from None
+        raise ConfigError(bad.message, where=where, remedy=bad.remedy) from None
 
 
 def plugin(path: str) -> Any:
@@ -89,6 +93,18 @@ def plugin(path: str) -> Any:
         ) from error
 
 
+_REMEDIES = {
+    "int": "give a whole number",
+    "float": "give a number",
+    "bool": "give true or false",
+    "list": 'give a list, such as ["a", "b"], or as a flag: --KEY a b',
+    "string": "give a text, in quotes",
+    "missing": "set this key",
+    "extra": "remove it",
+}
+"""What to do about a wrong value, by the beginning of the name of pydantic's error."""
+
+
 @dataclass(frozen=True)
 class BadKey:
     """One error that pydantic found in a config: the wrong key, and a text for the error message."""
@@ -101,6 +117,8 @@ class BadKey:
     """One line of text: the dotted key, and what is wrong with its value."""
     more: str
     """The text ` (and N more)` if pydantic found N further errors, else an empty string."""
+    remedy: str = ""
+    """What to do about the value; empty if `message` already says so."""
 
     @property
     def name(self) -> str:
@@ -109,15 +127,67 @@ class BadKey:
 
 
 def first_bad_key(error: ValidationError, data: Any) -> BadKey:
-    """Returns the first of the errors that pydantic found in `data`."""
-    first, count = error.errors()[0], error.error_count()
+    """Returns the first of the errors that pydantic found in `data`. Unknown keys come before other errors,
+    because a mistyped key is also the reason why a required key is missing."""
+    errors = error.errors()
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    count = len(errors)
     path = tuple(_keys(first["loc"], data))
     more = f" (and {count - 1} more)" if count > 1 else ""
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] not in ("missing", "value_error"):
         message += f", got {first.get('input')!r:.80}"
     text = f"`{'.'.join(path) or TOP_LEVEL}`: {message}{more}"
-    return BadKey(path, first["type"] == "extra_forbidden", text, more)
+    remedy = next((r for name, r in _REMEDIES.items() if first["type"].startswith(name)), "")
+    return BadKey(path, first["type"] == "extra_forbidden", text, more, remedy)
+
+
+def key_paths(
+    kind: type[BaseModel], narrowed: Mapping[type, type[BaseModel]] | None = None
+) -> list[str]:
+    """Returns the dotted paths of all keys of a config class; `0` stands for an index of a list.
+    `narrowed` maps a class to the subclass whose keys it may also have."""
+    return list(dict.fromkeys(_paths(kind, "", narrowed or {}, ())))
+
+
+def instead(path: Sequence[str], known: Iterable[str]) -> str:
+    """Returns a remedy for an unknown key: the most similar of the `known` keys, or advice to remove the key.
+    A key of the same table comes first, then a key with the same name in another table."""
+    parts = ["0" if part.isdigit() else part for part in path]
+    table, name = ".".join(parts[:-1]), parts[-1]
+    paths = [key.rpartition(".") for key in known]
+    here = [last for above, _, last in paths if above == table and last != name]
+    if similar := difflib.get_close_matches(name, here, n=1):
+        return f"did you mean `{'.'.join([*path[:-1], similar[0]])}`?"
+    elsewhere = [f"{a}{dot}{last}" for a, dot, last in paths if last == name and a != table]
+    if elsewhere:
+        return f"did you mean `{elsewhere[0]}`?"
+    return "remove it or check its spelling"
+
+
+def _paths(
+    kind: type[BaseModel],
+    above: str,
+    narrowed: Mapping[type, type[BaseModel]],
+    outer: tuple[type, ...],
+) -> Iterator[str]:
+    for name, field in kind.model_fields.items():
+        path = f"{above}.{name}".lstrip(".")
+        yield path
+        for inner, in_list in _models(field.annotation):
+            for each in dict.fromkeys((inner, narrowed.get(inner, inner))):
+                if each not in outer:
+                    below = f"{path}.0" if in_list else path
+                    yield from _paths(each, below, narrowed, (*outer, kind, each))
+
+
+def _models(annotation: Any, in_list: bool = False) -> Iterator[tuple[type[BaseModel], bool]]:
+    """Yields the config classes in a type, and whether each is the type of a list's elements."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation, in_list
+    within = in_list or getattr(annotation, "__origin__", None) in (list, tuple)
+    for inner in get_args(annotation):
+        yield from _models(inner, within)
 
 
 def _keys(location: Sequence[int | str], data: Any) -> Iterator[str]:

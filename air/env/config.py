@@ -34,6 +34,12 @@ class AirTasksetConfig(vf.TasksetConfig):
     examples_per_task: int = Field(1, ge=1)
     """The number of prompts made from each task; each prompt has its own seed."""
 
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        """Splits a text such as `titanic,digits`, which a flag with one value gives."""
+        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
 
 class AirHarnessConfig(vf.HarnessConfig):
     """Settings of air's own harness, the loop that calls the model and runs its actions: the keys under

@@ -63,7 +63,7 @@ def test_an_unknown_key_is_named_without_its_union_member() -> None:
     with pytest.raises(ConfigError) as caught:
         validate(Drawing, data, where="a.toml")
     assert str(caught.value) == (
-        "a.toml: unknown key `shapes.0.radius` — remove it or check its spelling"
+        "a.toml: there is no key `shapes.0.radius` — remove it or check its spelling"
     )
 
 

@@ -96,6 +96,7 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
     from air.train.prime_rl import throughput, throughput_inputs
 
     if args.gpus is not None:
+        _check_gpus(args.gpus)
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(args.gpus)
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     config = overrides.build(RunConfig, sources).named()
@@ -107,6 +108,19 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
     if config.uses_process_boxes:
         print(f"{NOT_ISOLATED}.", flush=True)
     return train(config)
+
+
+def _check_gpus(names: Sequence[str]) -> None:
+    """Raises ConfigError if this machine lacks one of the GPUs: training would go on without it."""
+    from air.sandbox.pool import gpus
+
+    if not (inventory := gpus.inventory()):
+        raise ConfigError(
+            "this machine has no NVIDIA GPU",
+            where="--gpus",
+            remedy="leave out --gpus to train on the CPU",
+        )
+    gpus.select(names, inventory, where="--gpus")
 
 
 def _say(lines: Sequence[str]) -> None:

@@ -97,7 +97,14 @@ def _train(config: SFTRunConfig) -> None:
             log.flush()
             bars.update(bar, advance=1, note=f"loss {row['loss']:.3f}")
 
-        last = train_sft(policy, examples, config, on_step, held_out=held_out)
+        last = train_sft(
+            policy,
+            examples,
+            config,
+            on_step,
+            held_out=held_out,
+            micro_batch_tokens=config.embedded.micro_batch_tokens,
+        )
     policy.save(config.folder)
     console.print(
         f"{int(last['examples'])} demonstrations, {config.max_steps} steps, loss {last['loss']:.3f} "

@@ -24,8 +24,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_config import ConfigFileError
 
 from air import paths
-from air.config import first_bad_key, read_toml, toml_or_text
+from air.config import first_bad_key, instead, key_paths, read_toml, toml_or_text
 from air.errors import ConfigError
+from air.train.prime_rl import schema
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
@@ -115,10 +116,13 @@ def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
 def build(kind: type[ConfigT], sources: Sources) -> ConfigT:
     """Checks the merged settings and returns them as a config of the class `kind`.
     Raises ConfigError, which names the key and the file or flag that set it, if a key or a value is wrong."""
+    given = copy.deepcopy(sources.data)  # validation changes its input
     try:
-        return kind.model_validate(sources.data)
+        config = kind.model_validate(sources.data)
     except ValidationError as error:
-        raise _explain(error, sources) from None
+        raise _explain(error, sources, kind) from None
+    _refuse_switches(given, config, sources, ())
+    return config
 
 
 def dump(config: BaseModel) -> str:
@@ -290,14 +294,53 @@ def _position(here: list[Any], part: str, flag: str) -> int:
     return int(part)
 
 
-def _explain(error: ValidationError, sources: Sources) -> ConfigError:
+def _explain(error: ValidationError, sources: Sources, kind: type[BaseModel]) -> ConfigError:
+    """Returns the error to raise for settings that the pydantic class `kind` refused."""
     bad = first_bad_key(error, sources.data)
     where = sources.where(bad.path)
-    if bad.unknown:
-        return ConfigError(
-            f"`{bad.name}` is not a key that the embedded engine honours{bad.more}",
-            where=where,
-            remedy="remove it or check its spelling; a key of prime-rl's needs that engine: "
-            "--engine prime-rl",
-        )
-    return ConfigError(bad.message, where=where, remedy="correct it")
+    if not bad.unknown:
+        return ConfigError(bad.message, where=where, remedy=bad.remedy)
+    root: schema.Root = "sft" if "data" in kind.model_fields else "rl"
+    if schema.has(bad.path, root):
+        remedy = "remove it" + ("" if root == "sft" else ", or train with --engine prime-rl")
+        message = f"`{bad.name}` is a key of prime-rl that the embedded engine does not have"
+        return ConfigError(f"{message}{bad.more}", where=where, remedy=remedy)
+    known = key_paths(kind, _narrowed())
+    return ConfigError(
+        f"there is no key `{bad.name}`{bad.more}", where=where, remedy=instead(bad.path, known)
+    )
+
+
+def _narrowed() -> dict[type, type[BaseModel]]:
+    """Returns air's own classes of the settings below `env`, by the class of verifiers that they extend."""
+    import verifiers.v1 as vf
+
+    from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
+
+    return {
+        vf.EnvConfig: ResearchEnvConfig,
+        vf.TasksetConfig: AirTasksetConfig,
+        vf.HarnessConfig: AirHarnessConfig,
+    }
+
+
+def _refuse_switches(data: Any, config: Any, sources: Sources, path: tuple[str, ...]) -> None:
+    """Raises ConfigError if a key that is not a boolean was set to true or false, as a flag without a value
+    does: pydantic would read the number 1 or 0."""
+    if isinstance(data, bool) and isinstance(config, int | float) and not isinstance(config, bool):
+        where = sources.where(path)
+        problem = "needs a value" if where.startswith("--") else f"must be a number, not {data}"
+        raise ConfigError(f"`{'.'.join(path)}` {problem}".replace("True", "true"), where=where)
+    for key, inner in _items(data):
+        if isinstance(config, list):
+            value = config[key]
+        else:
+            value = config.get(key) if isinstance(config, dict) else getattr(config, key, None)
+        _refuse_switches(inner, value, sources, (*path, str(key)))
+
+
+def _items(data: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(data, dict):
+        yield from data.items()
+    elif isinstance(data, list):
+        yield from enumerate(data)

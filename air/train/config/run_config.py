@@ -43,6 +43,16 @@ class RunNameConfig(BaseConfig):
     name: str | None = None
     """The name of the run; its folder is `output_dir / name`. None: a new name with a random part."""
 
+    @field_validator("name")
+    @classmethod
+    def _stays_below_output_dir(cls, value: str | None) -> str | None:
+        parts = [] if value is None else value.split("/")
+        if value is not None and ("\0" in value or {"", ".", ".."} & set(parts)):
+            raise ValueError(
+                f"{value!r} is not a name in the folder of runs; --output-dir sets this folder"
+            )
+        return value
+
 
 class CheckpointConfig(BaseConfig):
     """Settings in the run file's table `[ckpt]`: when checkpoints are written and how many remain."""
@@ -136,12 +146,25 @@ class EstimatorConfig(BaseConfig):
         return self
 
 
-class EmbeddedConfig(BaseConfig):
-    """Settings in the run file's table `[embedded]`, which only the embedded training engine reads."""
+class ComputeConfig(BaseConfig):
+    """Settings in the table `[embedded]` that all training on this machine has, also the command `sft`."""
 
     threads: int | None = Field(None, ge=1)
     """Number of CPU threads that torch uses. None: half the number of cores, because boxes need cores, too,
     and threads that wait for each other on busy cores are many times slower than one thread."""
+    micro_batch_tokens: int = Field(8192, ge=1)
+    """Largest number of tokens, including padding, in one forward and backward pass."""
+
+    def set_threads(self) -> None:
+        """Sets the number of CPU threads that torch uses. Call this before any other thread uses torch."""
+        import torch
+
+        torch.set_num_threads(self.threads or max(1, (os.cpu_count() or 2) // 2))
+
+
+class EmbeddedConfig(ComputeConfig):
+    """Settings in the run file's table `[embedded]`, which only the embedded training engine reads."""
+
     inference: Inference = "auto"
     """The program that samples replies: `vllm` (a vLLM process) or `transformers` (the training process
     itself). `auto`: vLLM if it is installed and there is a GPU. The flag `--inference` sets the same."""
@@ -151,8 +174,6 @@ class EmbeddedConfig(BaseConfig):
     """Port of the inference server on the loopback interface. 0: any free port."""
     max_batch: int = Field(64, ge=1)
     """Largest number of replies that are generated at the same time."""
-    micro_batch_tokens: int = Field(8192, ge=1)
-    """Largest number of tokens, including padding, in one forward and backward pass."""
     shuffle_rewards: bool = False
     """Whether to shuffle the rewards within each group (a control experiment: nothing can be learnt)."""
     reward_to_go: bool = False
@@ -168,12 +189,6 @@ class EmbeddedConfig(BaseConfig):
     """The run stops after this many consecutive steps in which every episode failed."""
     seed: int = 0
     """Seed of the random order of prompts, and of `shuffle_rewards`."""
-
-    def set_threads(self) -> None:
-        """Sets the number of CPU threads that torch uses. Call this before any other thread uses torch."""
-        import torch
-
-        torch.set_num_threads(self.threads or max(1, (os.cpu_count() or 2) // 2))
 
 
 class RunConfig(BaseConfig):

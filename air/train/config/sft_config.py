@@ -11,7 +11,7 @@ from pydantic import Field
 from renderers import RendererConfig
 
 from air.train.config.model_options import SFTConfig
-from air.train.config.run_config import EmbeddedConfig, ModelConfig, RunNameConfig
+from air.train.config.run_config import ComputeConfig, ModelConfig, RunNameConfig
 
 
 class SFTRunConfig(SFTConfig):
@@ -25,7 +25,7 @@ class SFTRunConfig(SFTConfig):
     """The model to train."""
     renderer: RendererConfig | None = None
     """The renderer, which turns chat messages into token ids. None: the renderer of the model's family."""
-    embedded: EmbeddedConfig = Field(EmbeddedConfig(), exclude=True)
+    embedded: ComputeConfig = Field(ComputeConfig(), exclude=True)
     """Settings that only the embedded training engine has."""
 
     @property

@@ -187,7 +187,7 @@ def inside(name: str, **fields: Any) -> Callable[[dict[str, Any]], None]:
 
 ODD: tuple[tuple[int, Callable[[dict[str, Any]], None], str], ...] = (
     (0, inside("scale", direction="highes"), "`direction`"),
-    (0, inside("scale", surprise=1), "unknown key `surprise`"),
+    (0, inside("scale", surprise=1), "no key `surprise`"),
     (0, inside("pay", delta="besx"), "`delta`"),
     (0, inside("settings", max_observation_tokens="x"), "`max_observation_tokens`"),
     (0, inside("settings", window=0), "`window`"),

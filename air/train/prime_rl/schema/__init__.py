@@ -8,11 +8,12 @@ bounds on numbers, and no keys under `env`, which belong to verifiers and air.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from air.config import instead
 from air.errors import ConfigError
 
 Root = Literal["rl", "sft", "evals", "env_server"]
@@ -44,6 +45,12 @@ def keys(root: Root) -> dict[str, list[str]]:
     return types
 
 
+def has(path: Sequence[str], root: Root) -> bool:
+    """Whether one kind of run file has a key at `path`, whose parts may be indices of lists."""
+    dotted = "".join("[]" if part.isdigit() else f".{part}" for part in path).lstrip(".")
+    return dotted in keys(root) or _wildcard(keys(root), dotted) is not None
+
+
 def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Yields (path in the recorded schema, path in the run file, value) for every key of a file, also for
     TOML tables. Keys inside a table `env` are skipped."""
@@ -53,6 +60,7 @@ def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 def problems(data: Mapping[str, Any], root: Root) -> list[str]:
     """Returns a message for each key of a run file that the schema lacks, and each value of a wrong type."""
     known, messages = keys(root), []
+    paths = [path.replace("[]", ".0") for path in known]
     below = ""
     for path, name, value in leaves(data):
         if below and name.startswith(below):
@@ -60,7 +68,8 @@ def problems(data: Mapping[str, Any], root: Root) -> list[str]:
         below = ""
         types = known.get(path) or _wildcard(known, path)
         if types is None:
-            messages.append(f"`{name}` is no key of {origin()}")
+            remedy = instead(name.split("."), paths)
+            messages.append(f"there is no key `{name}` in {origin()} — {remedy}")
             below = f"{name}."
         elif not any(fits(value, kind) for kind in types):
             messages.append(f"`{name}` takes {' or '.join(types)}, not {value!r:.60}")
@@ -75,7 +84,7 @@ def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
     messages = problems(data, root)
     if messages:
         more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
-        raise ConfigError(f"{messages[0]}{more}", where=where, remedy="check its spelling")
+        raise ConfigError(f"{messages[0]}{more}", where=where)
 
 
 def fits(value: Any, kind: str) -> bool:

@@ -245,7 +245,7 @@ target = 3
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (FULL + "metrik = 'x'\n", "unknown key `metrik`"),
+        (FULL + "metrik = 'x'\n", "no key `metrik`"),
         ("[coin]\nlike = 'none'\n", "there is no full entry 'none'"),
         ("coin = 1\n", "is no table"),
         (FULL.replace("target = 3", "target = 1"), "target is worse than baseline"),

@@ -9,6 +9,7 @@ import pytest
 from air.errors import ConfigError, MissingError
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
+from air.train.config.sft_config import SFTRunConfig
 
 GOOD = """
 max_steps = 3
@@ -26,6 +27,8 @@ tasks = ["titanic"]
 [orchestrator.train.source.env.agent.harness]
 id = "air"
 """
+
+SOURCE = "--orchestrator.train.source.0"
 
 
 @pytest.fixture
@@ -73,10 +76,12 @@ def test_what_is_dumped_reads_back_the_same(good: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("[trainer]\nlr = 1\n", ["run.toml", "trainer.lr", "--engine prime-rl"]),
+        ("[trainer]\nlr = 1\n", ["run.toml", "trainer.lr", "did you mean `trainer.optim.lr`?"]),
+        ("[trainer.optm]\nlr = 1\n", ["no key `trainer.optm`", "did you mean `trainer.optim`?"]),
+        ("[ckpt]\ninterval = true\n", ["run.toml", "`ckpt.interval` must be a number, not true"]),
         (
             "[deployment]\nnum_train_gpus = 8\n",
-            ["run.toml", "deployment", "--engine prime-rl"],
+            ["run.toml", "deployment", "is a key of prime-rl", "--engine prime-rl"],
         ),
         ("[trainer.optim]\nlr = 'fast'\n", ["run.toml", "trainer.optim", "lr", "fast"]),
         ("[orchestrator.algo]\ntype = 'ppo'\n", ["run.toml", "orchestrator.algo.type", "ppo"]),
@@ -96,12 +101,23 @@ def test_what_is_wrong_in_a_file_is_one_line(good: Path, more: str, words: list[
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--max-stepz", "3"], ["--max-stepz", "max_stepz"]),
+        (["--max-stepz", "3"], ["--max-stepz", "no key `max_stepz`", "did you mean `max_steps`?"]),
+        (["--max-steps", "x"], ["--max-steps", "got 'x' — give a whole number"]),
+        (  # the mistyped key is named, not what it leaves missing or what else is wrong
+            ["--orchestrator.batch-size", "x", "--orchestrator.group-sizes", "3"],
+            ["--orchestrator.group-sizes", "did you mean `orchestrator.group_size`?", "1 more"],
+        ),
+        (["--run.name", "../../x"], ["--run.name", "'../../x'", "--output-dir"]),
+        (["--run.name", "/x"], ["--run.name", "'/x'"]),
+        ([f"{SOURCE}.env.agent.max-turns"], ["agent.max-turns", "needs a value"]),
         (["--orchestrator.batch-size", "20"], ["multiple", "group_size (8)"]),
         (["--orchestrator.train.source.3.ratio", "1"], ["source.3.ratio", "1 positions"]),
         (["--orchestrator.train.source.0.env.agent.runtime.type", "modal"], ["modal", "docker"]),
         (["--orchestrator.train.source.0.env.agent.retries.max-retries", "2"], ["env.retries"]),
-        (["--orchestrator.train.source.0.env.colour", "red"], ["colour"]),
+        ([f"{SOURCE}.env.colour", "red"], ["no key", "colour"]),
+        ([f"{SOURCE}.env.delt", "best"], ["did you mean `orchestrator.train.source.0.env.delta`?"]),
+        ([f"{SOURCE}.env.taskset.task-root", "x"], ["env.taskset.task_roots`?"]),
+        ([f"{SOURCE}.env.agent.harness.formt", "x"], ["harness.format`?"]),
         (["stray"], ["stray", "@ FILE"]),
     ],
 )
@@ -119,9 +135,6 @@ def test_a_missing_file_and_a_file_that_is_no_toml(tmp_path: Path) -> None:
     bad.write_text("max_steps = = 3")
     with pytest.raises(ConfigError, match=r"bad\.toml: not valid TOML"):
         built(f"@{bad}")
-
-
-SOURCE = "--orchestrator.train.source.0"
 
 
 @pytest.mark.parametrize(
@@ -146,6 +159,11 @@ SOURCE = "--orchestrator.train.source.0"
         ),
         (
             [f"{SOURCE}.env.taskset.tasks", "titanic", "digits"],
+            "orchestrator.train.source.0.env.taskset.tasks",
+            ["titanic", "digits"],
+        ),
+        (
+            [f"{SOURCE}.env.taskset.tasks", "titanic,digits"],
             "orchestrator.train.source.0.env.taskset.tasks",
             ["titanic", "digits"],
         ),
@@ -189,3 +207,12 @@ def test_a_flag_that_fits_nothing_is_one_line(
     assert "\n" not in str(caught.value)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_sft_refuses_settings_of_the_engine_that_it_does_not_read() -> None:
+    args = ["--embedded.micro-batch-tokens", "64", "--embedded.threads", "1"]
+    config = overrides.build(SFTRunConfig, overrides.parse(args, SFTRunConfig))
+    assert config.embedded.micro_batch_tokens == 64
+    for flag in ("--embedded.inference", "--embedded.port", "--inference"):
+        with pytest.raises(ConfigError, match=flag):
+            overrides.build(SFTRunConfig, overrides.parse([flag, "1"], SFTRunConfig))

@@ -134,7 +134,10 @@ def accepted(model: type[BaseModel]) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
-        ("[trainer]\nlr = 1", ["`trainer.lr`", "no key of prime-rl 0.8"]),
+        (
+            "[trainer]\nlr = 1",
+            ["no key `trainer.lr` in prime-rl 0.8", "did you mean `trainer.optim.lr`?"],
+        ),
         ("inference_gpu_ids = [0]", ["`inference_gpu_ids`"]),
         ("[[orchestrator.env]]\nid = 'x'", ["`orchestrator.env`"]),
         ("seq_len = '8k'", ["`seq_len`", "int", "'8k'"]),
