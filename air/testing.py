@@ -19,12 +19,12 @@ from typing import Any
 Message = dict[str, Any]
 Script = Callable[[Sequence[Message]], str | Message]
 """The type of functions that take a conversation's messages and return the next reply: a text, or an
-assistant's message with tool calls."""
+assistant's message with tool calls or with `reasoning_content`."""
 _POLL_SECONDS = 0.02
 """How often the server looks whether it has to stop; by default twice a second, which its user waits for."""
 GENERATE = "/inference/v1/generate"
 _CHATML = re.compile(
-    r"<\|im_start\|>(\w+)\n(?:<think>\n\n</think>\n\n)?(.*?)<\|im_end\|>", re.DOTALL
+    r"<\|im_start\|>(\w+)\n(?:<think>\n(.*?)\n</think>\n\n)?(.*?)<\|im_end\|>", re.DOTALL
 )
 
 
@@ -66,14 +66,19 @@ class _Server(ThreadingHTTPServer):
         return connection, address
 
 
-def replies(*texts: str) -> Script:
+def replies(*texts: str | Message) -> Script:
     """Returns a script for `ScriptedServer` that gives the replies `texts` in order and repeats the last."""
 
-    def script(conversation: Sequence[Message]) -> str:
+    def script(conversation: Sequence[Message]) -> str | Message:
         turn = sum(1 for message in conversation if message["role"] == "assistant")
         return texts[min(turn, len(texts) - 1)]
 
     return script
+
+
+def reasoned(reasoning: str, content: str) -> Message:
+    """Returns a scripted reply with the text `content` and, apart from it, the model's reasoning."""
+    return {"role": "assistant", "content": content, "reasoning_content": reasoning}
 
 
 def tool_calls(*commands: str, tool: str = "bash", closing: str = "Done.") -> Script:
@@ -172,11 +177,8 @@ def _events(completion: dict[str, Any]) -> bytes:
 
 def _generation(request: dict[str, Any], script: Script, tokenizer: Any) -> dict[str, Any]:
     prompt = tokenizer.decode(request["token_ids"])
-    conversation = [{"role": role, "content": text} for role, text in _CHATML.findall(prompt)]
-    reply = script(conversation)
-    if not isinstance(reply, str):
-        raise TypeError("a script can make tool calls only with the chat-completions protocol")
-    ids = [*tokenizer.encode(reply, add_special_tokens=False), tokenizer.eos_token_id]
+    reply = script([_parsed(*match) for match in _CHATML.findall(prompt)])
+    ids = [*tokenizer.encode(_as_text(reply), add_special_tokens=False), tokenizer.eos_token_id]
     limit = request["sampling_params"].get("max_tokens")
     cut = limit is not None and len(ids) > limit
     ids = ids[:limit] if cut else ids
@@ -190,3 +192,18 @@ def _generation(request: dict[str, Any], script: Script, tokenizer: Any) -> dict
         "finish_reason": "length" if cut else "stop",
     }
     return {"request_id": "scripted", "choices": [choice]}
+
+
+def _parsed(role: str, reasoning: str, content: str) -> Message:
+    message = {"role": role, "content": content}
+    return {**message, "reasoning_content": reasoning} if reasoning else message
+
+
+def _as_text(reply: str | Message) -> str:
+    """Returns a reply as a ChatML model writes it: first the reasoning, between `<think>` and `</think>`."""
+    if isinstance(reply, str):
+        return reply
+    if reply.get("tool_calls"):
+        raise TypeError("a script can make tool calls only with the chat-completions protocol")
+    reasoning, content = reply.get("reasoning_content"), str(reply.get("content") or "")
+    return f"<think>\n{reasoning}\n</think>\n\n{content}" if reasoning else content

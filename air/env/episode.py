@@ -112,18 +112,21 @@ class Episode:
         step: Step | None,
         shown: str,
         *,
+        reasoning: str | None = None,
         left: int | None = None,
         problem: str = "",
     ) -> None:
         """Writes one turn to the trajectory, with the changes that the turn made in the workspace.
-        `shown` is the text that the model is shown next, and `left` the number of remaining turns (None: no
-        limit). Without an action, `action` and `step` are None and `problem` is `format` or `length`."""
+        `shown` is the text that the model is shown next, `reasoning` what the model server returned apart
+        from the reply (None: nothing), and `left` the number of remaining turns (None: no limit). Without an
+        action, `action` and `step` are None and `problem` is `format` or `length`."""
         diff = await self._diff() if step is not None else None
         self.write_step(
             reply,
             None if action is None else action.text,
             step,
             shown,
+            reasoning=reasoning,
             call=None if action is None else as_call(action).model_dump(mode="json"),
             left=left,
             problem=problem,
@@ -131,7 +134,14 @@ class Episode:
         )
 
     def write_step(
-        self, reply: str, action: str | None, step: Step | None, shown: str, **more: Any
+        self,
+        reply: str,
+        action: str | None,
+        step: Step | None,
+        shown: str,
+        *,
+        reasoning: str | None = None,
+        **more: Any,
     ) -> None:
         """Writes one turn to the trajectory, as `record_step` does, but without changes in the workspace.
         `action` is the text of the reply's action. `more` are further fields of the trajectory's line."""
@@ -139,6 +149,7 @@ class Episode:
             "step",
             turn=self.counters.turns,
             reply=reply,
+            reasoning=reasoning,
             action=action,
             observation=None if step is None else step.observation.text,
             shown=shown,

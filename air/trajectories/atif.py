@@ -94,6 +94,7 @@ def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
         "llm_call_count": 1,
         "extra": {"air": extra},
     }
+    atif_step |= {"reasoning_content": step.reasoning} if step.reasoning else {}
     atif_step |= {"tool_calls": calls} if calls else {}
     atif_step |= {"observation": {"results": [result]}} if step.shown or calls else {}
     return atif_step | {"metrics": _metrics(one, step, nodes)}

@@ -333,6 +333,7 @@ def _trace_step(
         t=float(node.get("timestamp") or 0.0),
         turn=turn,
         reply=_content(message.get("content")),
+        reasoning=_content(message.get("reasoning_content")) or None,
         action=json.dumps(tools, ensure_ascii=False) if tools else None,
         observation=None,
         shown=observation,

@@ -181,7 +181,9 @@ class Step(Line):
     turn: int = 0
     """Number of the turn, from 1. A turn in which the reply has no action counts too."""
     reply: str
-    """The model's reply, in full."""
+    """The model's reply, in full, without the reasoning that the model server returned apart from it."""
+    reasoning: str | None = None
+    """The model's reasoning, in full, if the model server returned it apart from the reply; else None."""
     action: str | None = None
     """The action's text as the model wrote it; None if the reply has no action."""
     call: Call | None = None
@@ -318,13 +320,15 @@ class Trajectory:
         return [one for one in self.validations if one.turn == step.turn and not one.automatic]
 
     def messages(self) -> list[dict[str, str]]:
-        """Returns the conversation, from the prompts to the last observation, as chat messages."""
+        """Returns the conversation, from the prompts to the last observation, as chat messages. The reasoning
+        of a reply is the field `reasoning_content` of its message."""
         if self.start is None:
             return []
         talk = [{"role": "system", "content": self.start.system}] if self.start.system else []
         talk.append({"role": "user", "content": self.start.prompt})
         for step in self.steps:
-            talk.append({"role": "assistant", "content": step.reply})
+            reasoning = {"reasoning_content": step.reasoning} if step.reasoning else {}
+            talk.append({"role": "assistant", "content": step.reply, **reasoning})
             talk.append({"role": "user", "content": step.shown})
         return talk
 

@@ -17,7 +17,7 @@ from air.view.index.episode_file import Single
 from air.view.index.facts import number
 from air.view.index.run_discovery import Run, look_up
 from air.view.index.run_index import Episode, RunIndex
-from air.view.index.steps import Item, diff_of, outputs, thought
+from air.view.index.steps import Item, diff_of, outputs, reasoning, thought
 from air.view.render import metric_series
 from air.view.render.clean import clean, cut, one_line
 from air.view.render.markup import FAULT_LABEL, figure, seconds
@@ -103,7 +103,8 @@ def show_item(out: Console, item: Item, *, everything: bool) -> None:
     out.rule(Text(_title(item), "bold red" if item.bad else "bold"), align="left")
     limit = 10**9 if everything else SHOWN_CHARACTERS
     before, after = thought(step)
-    _part(out, "", before, "italic", limit)
+    _part(out, "reasoning", reasoning(step), "italic bright_black", limit)
+    _part(out, "thought" if reasoning(step) else "", before, "italic", limit)
     _part(out, "action", step.get("action"), "cyan", limit)
     _part(out, "after the action", after, "italic", limit)
     world, received = outputs(step)
@@ -269,7 +270,8 @@ def _turns(items: Sequence[Item]) -> Table:
 def _no_action(step: Mapping[str, Any]) -> str:
     if not step:
         return "validate"
-    return one_line(f"no action ({step.get('problem') or 'format'}): {step.get('reply')}", 300)
+    said = step.get("reply") or (reasoning(step) and f"reasoning only: {reasoning(step)}")
+    return one_line(f"no action ({step.get('problem') or 'format'}): {said}", 300)
 
 
 def _number(item: Item) -> str:

@@ -1,6 +1,8 @@
 """The harness `air`: the loop that plays the agent turn by turn, in this process.
 
-A turn is a model call, an action from its reply, a step of the world, and an observation. Every model call
+A turn is a model call, an action from its reply, a step of the world, and an observation. If the server
+returns the model's reasoning apart from the reply's text, the reasoning is recorded and sent back with the
+reply in later requests, but only the text can contain an action. Every model call
 uses the endpoint and secret that verifiers provides, so verifiers' trace records it. The episode ends at
 `submit`; after the last turn; when the next prompt would exceed the model's context; after a reply that the
 token limit cut; or after too many consecutive format errors. In all of these cases the artefact is graded.
@@ -12,11 +14,13 @@ import asyncio
 import functools
 import ssl
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import verifiers.v1 as vf
+from verifiers.v1.dialects.chat import REASONING_FIELDS, reasoning_text
 from verifiers.v1.runtimes import ProgramResult
 
 from air.actions import ActionFormat, FormatError
@@ -41,6 +45,14 @@ class Reply:
     total_tokens: int
     """The number of tokens in the prompt and the reply together."""
     completion_tokens: int
+    reasoning: Mapping[str, Any] = field(default_factory=dict)
+    """The fields in which the model server returned the model's reasoning apart from the text. Later requests
+    repeat them. Empty if it returned no reasoning."""
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The reply as a message of later requests."""
+        return {"role": "assistant", "content": self.text, **self.reasoning}
 
 
 class AirHarness(vf.Harness[AirHarnessConfig]):
@@ -96,7 +108,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             if left is not None and left <= 0:
                 episode.why_ended = "turns"
                 return
-            messages.append({"role": "assistant", "content": reply.text})
+            messages.append(reply.message)
             messages.append({"role": "user", "content": shown})
             freed = await asyncio.to_thread(self._leave_out, messages, tokens)
             added = await asyncio.to_thread(tokens.count, shown)
@@ -105,7 +117,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
                 episode.why_ended = "context"
                 return
 
-    def _leave_out(self, messages: list[dict[str, str]], tokens: TokenCounter) -> int:
+    def _leave_out(self, messages: list[dict[str, Any]], tokens: TokenCounter) -> int:
         """If the setting `history` is exceeded, replaces one old observation in `messages` by a short note.
         Returns by how many tokens the next prompt becomes shorter."""
         observations = messages[3::2]
@@ -120,7 +132,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         self,
         episode: Episode,
         model: _Model,
-        messages: list[dict[str, str]],
+        messages: list[dict[str, Any]],
         trace: vf.Trace[Any, Any, Any],
     ) -> Reply | None:
         """Calls the model; returns its reply, or None if the episode ended instead, because the prompt
@@ -157,6 +169,9 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         no limit)."""
         action_format = episode.format
         assert action_format is not None
+        record = functools.partial(
+            episode.record_step, reply.text, reasoning=reasoning_text(reply.reasoning), left=left
+        )
         if reply.cut:
             limit = self.config.max_context_tokens
             full = limit is not None and reply.total_tokens >= limit
@@ -164,14 +179,14 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             episode.counters.cut_replies += 1
             episode.counters.format_errors += not full
             episode.why_ended = "context" if full else "length"
-            await episode.record_step(reply.text, None, None, "", left=left, problem="length")
+            await record(None, None, "", problem="length")
             return ""
         try:
             action = await asyncio.to_thread(action_format.parse, reply.text)
         except FormatError as error:
             self._count_format_error(episode, action_format)
             shown = str(error) + action_format.footer(episode.world.standing(left))
-            await episode.record_step(reply.text, None, None, shown, left=left, problem="format")
+            await record(None, None, shown, problem="format")
             return shown
         episode.malformed_in_a_row = 0
         step = await episode.world.step(action)
@@ -179,7 +194,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         shown, cut = await asyncio.to_thread(tokens.cap, step.observation.text, limit)
         shown += action_format.footer(episode.world.standing(left))
         episode.counters.cut_observations += cut or step.observation.truncated
-        await episode.record_step(reply.text, action, step, shown, left=left)
+        await record(action, step, shown)
         if step.validation is not None:
             episode.record_validation(step.validation)
         if step.done:
@@ -236,7 +251,7 @@ class _Model:
     async def __aexit__(self, *exc: object) -> None:
         await self._http.aclose()
 
-    async def complete(self, messages: list[dict[str, str]]) -> Reply:
+    async def complete(self, messages: list[dict[str, Any]]) -> Reply:
         """Returns one chat completion; verifiers sets the sampling parameters.
         Raises InferenceError if the endpoint failed, and _Stopped if the model cannot be called again."""
         try:
@@ -249,12 +264,13 @@ class _Model:
             _refuse(response)
         body = response.json()
         choice = body["choices"][0]
-        usage = body.get("usage") or {}
+        message, usage = choice["message"], body.get("usage") or {}
         return Reply(
-            text=choice["message"].get("content") or "",
+            text=message.get("content") or "",
             cut=choice.get("finish_reason") == "length",
             total_tokens=int(usage.get("total_tokens") or 0),
             completion_tokens=int(usage.get("completion_tokens") or 0),
+            reasoning={name: message[name] for name in REASONING_FIELDS if message.get(name)},
         )
 
 

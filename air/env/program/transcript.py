@@ -32,11 +32,17 @@ class Transcript:
         sampled = [n for n, node in enumerate(self._trace.nodes) if node.sampled]
         over = len(sampled) if all_of_them else len(sampled) - 1
         counters = self._episode.counters
-        for number in sampled[counters.turns : over]:
+        while counters.turns < over:
+            number, following = sampled[counters.turns], sampled[counters.turns + 1 :]
             counters.turns += 1
             message = self._trace.nodes[number].message
+            shown = self._shown(following[0]) if following else ""
             self._episode.write_step(
-                content_text(message.content), action(message), None, self._shown(number)
+                content_text(message.content),
+                action(message),
+                None,
+                shown,
+                reasoning=message.reasoning_content,
             )
             self._write_validations(counters.turns)
         if all_of_them:
@@ -46,14 +52,15 @@ class Transcript:
         while self._validations and self._validations[0][0] <= turn:
             self._episode.record_validation(self._validations.pop(0)[1])
 
-    def _shown(self, number: int) -> str:
-        """Returns the text of all messages between the reply in node `number` and the next reply."""
+    def _shown(self, reply: int) -> str:
+        """Returns the text of all messages between the reply in node `reply` and the assistant's message
+        before it. That message can be a copy of the previous reply in another branch of the trace."""
         nodes, texts = self._trace.nodes, list[str]()
-        for later in range(number + 1, len(nodes)):
-            if nodes[later].parent == number and not nodes[later].sampled:
-                texts.append(content_text(nodes[later].message.content))
-                number = later
-        return "\n".join(texts)
+        number = nodes[reply].parent
+        while number is not None and nodes[number].message.role != "assistant":
+            texts.append(content_text(nodes[number].message.content))
+            number = nodes[number].parent
+        return "\n".join(reversed(texts))
 
 
 def action(message: Any) -> str | None:

@@ -55,6 +55,12 @@ def thought(step: Mapping[str, Any]) -> tuple[str, str]:
     return before, after.removeprefix("```").strip()
 
 
+def reasoning(step: Mapping[str, Any]) -> str:
+    """Returns the reasoning that the model server returned apart from a turn's reply, or ""."""
+    text = step.get("reasoning")
+    return text if isinstance(text, str) else ""
+
+
 def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
     """Returns the world's observation in a turn, and the text that the model saw instead (empty if the same).
 

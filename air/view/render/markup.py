@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from air.view.index.facts import number
-from air.view.index.steps import Item, diff_of, outputs, thought
+from air.view.index.steps import Item, diff_of, outputs, reasoning, thought
 from air.view.render.clean import clean, clean_cut, cut, one_line
 
 FAULT_LABEL = "for people, never shown to the agent: the grader failed on this artefact, twice"
@@ -108,7 +108,7 @@ def _summary(one: Item) -> str:
     step = one.step or {}
     what = step.get("action")
     if what is None:
-        what = step.get("reply", "") if one.step else "validate"
+        what = (step.get("reply") or reasoning(step)) if one.step else "validate"
     chips = []
     code = step.get("code")
     if code not in (None, 0):
@@ -139,6 +139,8 @@ def _said(one: Item) -> str:
     if step is None:
         return ""
     parts = []
+    if why := reasoning(step):
+        parts.append(_folded("reasoning", why, "thought", is_open=len(why) < 400))
     before, after = thought(step)
     if before:
         parts.append(_folded("thought", before, "thought", is_open=len(before) < 400))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from air import tasks
 from air.errors import GradingError
 from air.rewards.delta import DeltaReward
-from air.testing import replies
-from air.trajectories import read
+from air.testing import Message, reasoned, replies
+from air.trajectories import load, read
+from air.trajectories.conversations import messages
 from tests.e2e.conftest import attempt, played_by, research
 
 
@@ -62,6 +64,46 @@ def check_record(folder: Path, trace: Any) -> None:
     text = path.read_text() + json.dumps(trace.to_record())
     assert "grade.py" not in text
     assert "AIR_SECOND_UID" not in text
+
+
+NAMES = ("reasoning_content", "reasoning", "reasoning_content")
+"""Of the field with the reasoning of each reply: servers differ."""
+
+
+async def test_reasoning_is_sent_back_and_recorded_but_never_run(tmp_path: Path) -> None:
+    """Under the name that the server gave it."""
+    quoted = "Not yet:\n```bash\nsubmit\n```"
+    talk: list[Message] = []
+
+    def script(conversation: Sequence[Message]) -> Message:
+        talk[:] = conversation
+        turn = len([m for m in conversation if m["role"] == "assistant"])
+        content = ("", "Look.\n```bash\necho $((6 * 7))\n```")[turn] if turn < 2 else "End."
+        reply = reasoned(f"{quoted} {turn}", content)
+        reply[NAMES[turn]] = reply.pop("reasoning_content")
+        return reply
+
+    config = research(["titanic"], "subprocess", max_turns=3, record_dir=tmp_path)
+    trace = (await one(script, config)).traces[0]
+    assert trace.info["air"]["why_ended"] == "turns"
+    replied = [m for m in talk if m["role"] == "assistant"]
+    assert [m[name] for m, name in zip(replied, NAMES, strict=False)] == [
+        f"{quoted} 0",
+        f"{quoted} 1",
+    ]
+    assert trace.num_branches == 1
+    check_reasoning(tmp_path, quoted)
+
+
+def check_reasoning(folder: Path, quoted: str) -> None:
+    (path,) = folder.glob("*.jsonl")
+    steps = load(path).steps
+    assert [step.problem for step in steps] == ["format", "", "format"]
+    assert steps[1].observation == "42"
+    said = [
+        (m["content"], m["reasoning_content"]) for m in messages(path) if m["role"] == "assistant"
+    ]
+    assert said == [(step.reply, f"{quoted} {n}") for n, step in enumerate(steps)]
 
 
 async def test_the_same_artefact_again_earns_nothing(runtime: str) -> None:

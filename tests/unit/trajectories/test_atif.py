@@ -35,6 +35,7 @@ def path(tmp_path: Path) -> Path:
             "step",
             turn=1,
             reply="R1",
+            reasoning="Hm.",
             action="ls\nvalidate",
             call={"script": "ls", "ending": "validate"},
             observation="all of it",
@@ -55,6 +56,7 @@ def test_a_document_holds_the_whole_episode_and_is_valid(path: Path) -> None:
     assert document["schema_version"] == "ATIF-v1.7"
     assert [s["source"] for s in document["steps"]] == ["system", "user", "agent", "agent"]
     third = document["steps"][2]
+    assert [s.get("reasoning_content") for s in document["steps"]] == [None, None, "Hm.", None]
     assert [c["function_name"] for c in third["tool_calls"]] == ["bash", "validate"]
     (result,) = third["observation"]["results"]
     assert result["content"] == "a[…]t\n[3 turns left]"
@@ -150,6 +152,7 @@ def test_the_command_writes_documents_and_conversations(
     sft = out / "sft.jsonl"
     assert main(["trajectories", "export", str(path), "--to", "sft", "--out", str(sft)]) == 0
     (line,) = sft.read_text().splitlines()
+    assert json.loads(line)["messages"][2]["reasoning_content"] == "Hm."
     assert [m["content"] for m in json.loads(line)["messages"]] == [
         "S",
         "P",

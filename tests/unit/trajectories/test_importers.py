@@ -136,6 +136,7 @@ def traces(tmp_path: Path) -> Path:
         node("user", "O1", 3),
         node("assistant", "R2", 4, sampled=True),
     ]
+    nodes[3]["message"]["reasoning_content"] = "Hm."
     trace = {
         "id": "t1",
         "nodes": nodes,
@@ -167,6 +168,7 @@ def test_verifiers(traces: Path, tmp_path: Path) -> None:
         messages(path)
     assert [m["content"] for m in one.messages()] == ["S", "P", "R1", "O1", "R2", ""]
     first, second = one.steps
+    assert (first.reasoning, second.reasoning) == ("Hm.", None)
     assert first.model_seconds == 1.5
     assert first.tokens is not None
     assert (first.tokens.prompt, first.tokens.completion) == (4, 2)

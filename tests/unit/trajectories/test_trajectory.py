@@ -23,6 +23,7 @@ def written(folder: Path) -> Path:
             "step",
             turn=1,
             reply="R1",
+            reasoning="Hm.",
             action="ls",
             call={"script": "ls", "tool": None, "ending": None, "later": 1},
             observation="all of it",
@@ -56,13 +57,17 @@ def test_all_that_was_written_comes_back_typed(tmp_path: Path) -> None:
     assert one.end is not None
     assert one.end.times == {"exec": 2.0}
     assert [m["content"] for m in one.messages()] == ["S", "P", "R1", "some"]
+    assert [m.get("reasoning_content") for m in one.messages()] == [None, None, "Hm.", None]
 
 
 def test_version_1_is_read() -> None:
     one = load(V1)
     assert one.version == 1
     assert one.steps[0].shown.startswith("hi\n")
-    assert all(step.observation is None and step.call is None for step in one.steps)
+    assert all(
+        step.observation is None and step.call is None and step.reasoning is None
+        for step in one.steps
+    )
     assert one.validations[0].score == 0.7
     assert one.end is not None
     assert one.end.reward == 0.25

@@ -73,6 +73,7 @@ def _episode(folder: Path, name: str) -> None:
                 "step",
                 turn=turn,
                 reply=reply,
+                reasoning=EVIL,
                 action=EVIL,
                 observation=EVIL,
                 shown=LINK,

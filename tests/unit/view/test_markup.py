@@ -12,7 +12,7 @@ from air.cli.main import main
 from air.view import export
 from air.view.index.run_discovery import Run, discover, flat
 from air.view.index.run_index import RunIndex
-from air.view.index.steps import items, outputs, thought
+from air.view.index.steps import Item, items, outputs, reasoning, thought
 from air.view.render import markup, metric_series, svg
 from tests.unit.view import hostile
 
@@ -104,7 +104,8 @@ def test_a_step_shows_everything_as_text(folder: Path) -> None:
     found = items(places, index.load(one, places))
     assert [each.bad for each in found] == [False, True, True]
     html = markup.item(found[2], is_open=True, here=True)
-    assert html.count("&lt;script&gt;") >= 6
+    assert html.count("&lt;script&gt;") >= 7
+    assert "<summary>reasoning</summary>" in html
     assert "100%|##########| done" in html
     assert " 10%|#" not in html
     assert "for people, never shown to the agent: the grader failed" in html
@@ -132,6 +133,7 @@ def test_the_terminal_gets_no_escape_sequence(
     assert main(["show", trajectory, "--step", "3"]) == 0
     out = capsys.readouterr().out
     for words in (
+        "reasoning <script>",
         "<script>",
         "[click](javascript",
         ":material/home:",
@@ -183,9 +185,18 @@ def test_thoughts_and_outputs_of_both_versions() -> None:
     assert thought(step) == ("I think.", "Done.")
     assert thought({"reply": "only words", "action": None}) == ("only words", "")
     assert thought({"reply": 3}) == ("", "")
+    assert reasoning({"reply": "x", "reasoning": None}) == reasoning({"reasoning": ["x"]}) == ""
     assert outputs({"observation": "seen"}) == ("seen", "")
     assert outputs({"observation": "all", "shown": "part"}) == ("all", "part")
     assert outputs({"observation": None, "shown": "why not"}) == ("why not", "")
+
+
+def test_long_reasoning_is_cut_and_alone_it_names_its_turn() -> None:
+    step = {"reply": "", "reasoning": "Hm. " * 100_000, "action": None, "problem": "length"}
+    html = markup.item(Item(0, step))
+    assert "characters left out" in html
+    assert len(html) < 1.1 * markup.SHOWN_CHARACTERS
+    assert "<code>Hm. Hm." in html
 
 
 def test_figures_are_means_over_the_right_steps() -> None:
