@@ -18,8 +18,8 @@ from air.train.config.model_options import (
     OptimizerConfig,
     SchedulerConfig,
 )
-from air.train.loop.padding import micro_batches, pad
 from air.train.model.optimizer import learning_rate, optimizer, update
+from air.train.model.padding import micro_batches, pad
 from air.train.model.policy import Policy
 
 Listener = Callable[["Sample", Tensor], None]

@@ -21,8 +21,8 @@ from air import json_lines
 from air.errors import MissingError, UsageError
 from air.train.algorithms.loss import cross_entropy, token_logprobs
 from air.train.config.model_options import SFTConfig
-from air.train.loop.padding import micro_batches, pad
 from air.train.model.optimizer import learning_rate, optimizer, update
+from air.train.model.padding import micro_batches, pad
 from air.train.model.policy import Policy
 
 Message = dict[str, Any]

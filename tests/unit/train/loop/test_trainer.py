@@ -14,9 +14,9 @@ from air.train.config.model_options import (
     LinearSchedulerConfig,
     check_schedule,
 )
-from air.train.loop.padding import micro_batches, pad
 from air.train.loop.trainer import Sample, Trainer
 from air.train.model.optimizer import learning_rate
+from air.train.model.padding import micro_batches, pad
 from air.train.model.policy import Policy
 from air.train.serving.sampler import SamplingParams
 from tests.unit.train.conftest import generate
