@@ -153,8 +153,8 @@ def drop_after(run: Path, step: int) -> None:
             file_of(run, later).unlink()
 
 
-def read(run: Path, step: int, *, episode: str | None = None) -> StepTokens | None:
-    """Reads the tokens of a training step, or only those of one episode; returns None if there is no file.
+def read(run: Path, step: int) -> StepTokens | None:
+    """Reads the tokens of a training step; returns None if there is no file.
 
     Raises UsageError, which names the file, if it cannot be read.
     """
@@ -171,7 +171,7 @@ def read(run: Path, step: int, *, episode: str | None = None) -> StepTokens | No
         index = json.loads(arrays["index"].tobytes())
         version = index["v"]
         if version == VERSION:
-            return _parsed(index, arrays, episode)
+            return _parsed(index, arrays)
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         remedy = "delete the file"
         raise UsageError(f"is damaged: {error!r}", where=str(path), remedy=remedy) from error
@@ -219,16 +219,13 @@ def _entry(conversation: Conversation) -> dict[str, Any]:
     }
 
 
-def _parsed(
-    index: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], episode: str | None
-) -> StepTokens:
+def _parsed(index: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> StepTokens:
     conversations, token, sample = [], 0, 0
     for entry in index["conversations"]:
         tokens, sampled = sum(entry["tokens"]), sum(entry["sampled"])
-        if episode is None or entry["episode"] == episode:
-            part = {name: arrays[name][token : token + tokens] for name in ("token_ids", "sampled")}
-            part |= {name: arrays[name][sample : sample + sampled] for name in _PER_SAMPLED}
-            conversations.append(_conversation(entry, part))
+        part = {name: arrays[name][token : token + tokens] for name in ("token_ids", "sampled")}
+        part |= {name: arrays[name][sample : sample + sampled] for name in _PER_SAMPLED}
+        conversations.append(_conversation(entry, part))
         token, sample = token + tokens, sample + sampled
     if token != len(arrays["token_ids"]) or sample != len(arrays["logprobs"]):
         raise ValueError("the counts of tokens do not match the arrays")

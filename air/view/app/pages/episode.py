@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from air.view.app import plots, url_state
-from air.view.app.pages import widgets
+from air.view.app.pages import turn_tokens, widgets
 from air.view.index.facts import number
 from air.view.index.run_discovery import Run
 from air.view.index.run_index import Episode, RunIndex
@@ -46,7 +46,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
         st.html(markup.opening(head.get("start", {})))
     if count:
         _jumps(index, episode, item, count)
-        _turns(index, episode, item, count)
+        _turns(index, episode, head.get("start", {}), item, count)
 
 
 def _facts(episode: Episode, start: Mapping[str, Any]) -> None:
@@ -133,12 +133,16 @@ def _jumps(index: RunIndex, episode: Episode, item: int, count: int) -> None:
         widgets.note(f"turn {item + 1} of {count}")
 
 
-def _turns(index: RunIndex, episode: Episode, item: int, count: int) -> None:
+def _turns(
+    index: RunIndex, episode: Episode, start: Mapping[str, Any], item: int, count: int
+) -> None:
     first = max(0, item - 1)
     places = index.places(episode, first, item - first + AHEAD + 1)
     with st.container(gap="xxsmall"):
         for one in items(places, index.load(episode, places)):
             here = one.number == item
             st.html(markup.item(one, is_open=here, here=here))
+            if here:
+                turn_tokens.show(index, episode, start, one)
     if item + AHEAD + 1 < count:
         widgets.note(f"{count - item - AHEAD - 1} turns follow")

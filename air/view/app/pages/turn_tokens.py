@@ -1,0 +1,51 @@
+"""The part of an episode's page about the tokens of the chosen turn, and the command that continues there."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from air.view.app.pages import widgets
+from air.view.index.run_index import Episode, RunIndex
+from air.view.index.steps import Item
+from air.view.index.turn_tokens import of_turn
+from air.view.render import token_markup
+
+FORK = "fork"
+"""The name, in Streamlit's session state, of the turn whose commands are shown: (episode, item)."""
+
+
+def show(index: RunIndex, episode: Episode, start: Mapping[str, Any], item: Item) -> None:
+    """Shows the tokens of a turn; `start` is the first line of the episode's trajectory."""
+    if item.step is None:
+        return
+    _fork(index, episode, start, item)
+    tokens = of_turn(index.file.folder, episode, start, item.step)
+    if isinstance(tokens, str):
+        widgets.note(tokens)
+        return
+    st.html(token_markup.turn(tokens, index.curve(episode)))
+
+
+def _fork(index: RunIndex, episode: Episode, start: Mapping[str, Any], item: Item) -> None:
+    """Shows a button; a click on it shows the commands that open the episode at this turn."""
+    if start.get("origin", "air") != "air" or start.get("harness", "air") != "air":
+        return  # `air shell` continues only episodes of air's own harness
+    here = (episode.name, item.number)
+
+    def clicked() -> None:
+        st.session_state[FORK] = None if st.session_state.get(FORK) == here else here
+
+    st.button(
+        "Live fork", key="fork-button", on_click=clicked, help="how to play on from this turn"
+    )
+    if st.session_state.get(FORK) == here:
+        path = index.file.trajectories / f"{episode.name}.jsonl"
+        line = f"air shell --from {shlex.quote(str(path))} --step"
+        st.code(
+            f"{line} {item.number}  # before this turn\n{line} {item.number + 1}  # after it",
+            language="bash",
+        )

@@ -1,0 +1,94 @@
+"""Finds the tokens of one turn of an episode in the run's folder `tokens/`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from air.trajectories import trained_tokens
+from air.trajectories.trained_tokens import Conversation, Message, Payment, StepTokens
+from air.view.index.facts import integer
+from air.view.index.tables import Episode
+
+
+@dataclass(frozen=True)
+class TurnTokens:
+    """The tokens of one turn, as the trainer saw them."""
+
+    reply: Message
+    context: Sequence[Message]
+    """The messages between the previous reply and this one. All their tokens are masked."""
+    payments: Sequence[Payment]
+    """The parts of the reward that the advantage of the reply counts."""
+    content: StepTokens
+    """The file of the training step, which has the texts of the tokens."""
+
+
+def of_turn(
+    run: Path, episode: Episode, start: Mapping[str, Any], step: Mapping[str, Any]
+) -> TurnTokens | str:
+    """Returns the tokens of a turn, or a sentence that tells why there are none.
+
+    `start` and `step` are the lines of the trajectory for the episode and the turn. Raises UsageError if the
+    file of the training step cannot be read.
+    """
+    if not (run / trained_tokens.FOLDER).is_dir():
+        return (
+            "This run recorded no tokens: the embedded engine records them (embedded.record_tokens_mb), "
+            "prime-rl does not."
+        )
+    if episode.step is None:
+        return "No training step has finished with this episode, so no tokens are recorded for it."
+    content = _read(run, episode.step)
+    if content is None:
+        return (
+            f"The tokens of step {episode.step} are not kept: embedded.record_tokens_mb limits the size of "
+            f"{trained_tokens.FOLDER}/."
+        )
+    conversations = [c for c in content.conversations if c.episode == episode.facts.episode]
+    if not conversations:
+        return "The episode failed, so it was not trained."
+    trace = start.get("trace")
+    same_trace = [c for c in conversations if c.trace == trace]
+    conversation = (same_trace or conversations)[0]
+    reply = _reply(conversation, step)
+    if reply is None:
+        return "The recorded tokens do not include this turn."
+    before = [0, *(number + 1 for number in conversation.replies if number < reply)][-1]
+    message = conversation.messages[reply]
+    first, end = message.paid or (0, 0)
+    return TurnTokens(
+        reply=message,
+        context=conversation.messages[before:reply],
+        payments=conversation.payments[first:end],
+        content=content,
+    )
+
+
+def _reply(conversation: Conversation, step: Mapping[str, Any]) -> int | None:
+    """Returns the number of the message that is the reply of a turn, or None if there is none."""
+    tokens = step.get("tokens")
+    nodes = tokens.get("nodes") if isinstance(tokens, dict) else None
+    replies = conversation.replies
+    if isinstance(nodes, list) and len(nodes) == 2:
+        last = integer(nodes[1])
+        return last - 1 if last is not None and last - 1 in replies else None
+    turn = integer(step.get("turn"))  # an agent's program, or an old trajectory
+    return replies[turn - 1] if turn is not None and 0 < turn <= len(replies) else None
+
+
+def _read(run: Path, step: int) -> StepTokens | None:
+    try:
+        changed = trained_tokens.file_of(run, step).stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+    return _cached(run, step, changed)
+
+
+@functools.lru_cache(maxsize=2)
+def _cached(run: Path, step: int, changed: int) -> StepTokens | None:
+    """Reads a file. `changed` is the time of its last change, so that a new file is read again."""
+    return trained_tokens.read(run, step)
