@@ -201,6 +201,17 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
         return self
 
     @model_validator(mode="after")
+    def _check_search(self) -> Self:
+        # The harness `bash` writes the key into the command line of its program in the box.
+        if getattr(self.agent.harness, "search", False):
+            raise ValueError(
+                "agent.harness.search would show the key SERPER_API_KEY to the agent's commands, which can "
+                "read every command line in the box; leave it out, and let commands reach the hosts that "
+                "the task names under `network`"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_final(self) -> Self:
         if self.final == "holdout" and self.credit == "segment":
             raise ValueError(

@@ -61,6 +61,9 @@ def test_later_files_and_then_flags_win(good: Path, tmp_path: Path) -> None:
     assert config.orchestrator.group_size == 8
 
 
+SOURCE = "--orchestrator.train.source.0"
+
+
 def test_a_flag_reaches_into_a_list(good: Path) -> None:
     config = built(f"@{good}", "--orchestrator.train.source.0.env.agent.max-turns", "4")
     assert config.orchestrator.train.source[0].env.agent.max_turns == 4
@@ -114,6 +117,10 @@ def test_what_is_wrong_in_a_file_is_one_line(good: Path, more: str, words: list[
         (["--orchestrator.train.source.3.ratio", "1"], ["source.3.ratio", "1 positions"]),
         (["--orchestrator.train.source.0.env.agent.runtime.type", "modal"], ["modal", "docker"]),
         (["--orchestrator.train.source.0.env.agent.retries.max-retries", "2"], ["env.retries"]),
+        (
+            [f"{SOURCE}.env.agent.harness.id", "bash", f"{SOURCE}.env.agent.harness.search"],
+            ["agent.harness.search", "SERPER_API_KEY", "leave it out"],
+        ),
         ([f"{SOURCE}.env.colour", "red"], ["no key", "colour"]),
         ([f"{SOURCE}.env.delt", "best"], ["did you mean `orchestrator.train.source.0.env.delta`?"]),
         ([f"{SOURCE}.env.taskset.task-root", "x"], ["env.taskset.task_roots`?"]),
