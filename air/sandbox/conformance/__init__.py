@@ -24,6 +24,7 @@ from air.sandbox.conformance import (
 from air.sandbox.conformance.check import Check, Unmet
 from air.sandbox.contract.box import Box, BoxSpec
 from air.sandbox.guest import users
+from air.sandbox.process import memory_groups
 from air.sandbox.process.namespaces import counts_by_namespace
 
 Start = Callable[[BoxSpec], Awaitable[Box]]
@@ -76,10 +77,13 @@ _PODMAN = {
     "empty-files-are-bounded": "its tmpfs takes no `nr_inodes`",
     "nobody-makes-namespaces": "its seccomp profile lets any process make a user namespace",
 }
-_NO_TOTALS = {
-    "the-kernel-keeps-the-limits": "no control group, which would enforce them",
-    "cpu-is-bounded": "no control group: only the scheduler shares the CPU out",
+_NO_CPU = {
+    "the-kernel-keeps-the-limits": "no control group of an engine, which would enforce all of them",
+    "cpu-is-bounded": "no control group of the CPU: only the scheduler shares it out",
+}
+_NO_MEMORY = {
     "memory-of-many-processes-is-bounded": "no control group: memory is bounded for each process",
+    "memory-in-small-pieces-does-not-end-the-guest": "no control group: the host's memory would be used up",
 }
 _UNCOUNTED = {
     "a-fork-bomb-is-bounded": "before Linux 5.14, the user's other processes would count, too",
@@ -87,7 +91,6 @@ _UNCOUNTED = {
 }
 _ROOTS = {
     _ORDER: "only the host's root can fix the order, and has no part in the start of a command",
-    "memory-in-small-pieces-does-not-end-the-guest": "no control group: the host's memory would be used up",
     "only-the-named-folders-can-be-written": "/dev/shm can be, and the devices that every user may write",
 }
 _USERS = (
@@ -96,15 +99,17 @@ _USERS = (
     "the-guest-takes-no-limits-from-commands",
     "the-guest-cannot-be-rescheduled",
 )
-_TOGETHER = _NO_TOTALS | _ROOTS | ({} if counts_by_namespace() else _UNCOUNTED)
+_TOGETHER = _NO_CPU | _ROOTS | ({} if counts_by_namespace() else _UNCOUNTED)
 
 KNOWN_GAPS: dict[str, dict[str, str]] = {
     "docker": {} if _may_order() else {_ORDER: "the engine lacks the capability SYS_RESOURCE"},
     "podman": _PODMAN,
-    "process/root": _TOGETHER,
+    "process/root": _TOGETHER | ({} if memory_groups.find() else _NO_MEMORY),
     "process/user": _TOGETHER
+    | _NO_MEMORY
     | dict.fromkeys(_USERS, "a user other than root has only one user for a box"),
-    "process/plain": _NO_TOTALS
+    "process/plain": _NO_CPU
+    | _NO_MEMORY
     | _ROOTS
     | dict.fromkeys(_USERS, "commands run as the guest's user")
     | {

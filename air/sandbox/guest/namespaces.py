@@ -8,7 +8,7 @@ namespace; another launcher does it in an outer user namespace. Standard library
 import of `air`.
 """
 
-# ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH113, PTH120, PTH123, PTH211, SIM105
+# ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH113, PTH120, PTH123, PTH211
 # pathlib is not worth its import at every start of a box.
 from __future__ import annotations
 
@@ -87,6 +87,8 @@ def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
     """Runs the parent process, outside the box: maps the box's user ids, waits for its end, and exits."""
     # A process that inherits our standard input would keep the guest from seeing the harness die.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
+    if config["group"]:
+        _bound_memory(child, config["group"])  # takes its time, like what the child does meanwhile
     if os.read(ready, 1):
         base = config["host_ids"]
         ids = f"0 {base} 65536" if base else f"{users.INSIDE_UID} 0 1"
@@ -102,10 +104,22 @@ def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     status = os.waitpid(child, 0)[1]
     try:
+        if config["group"]:
+            os.rmdir(config["group"]["folder"])
         os.rmdir(config["folder"])
     except OSError:
         pass  # the harness, or the next cleanup, removes the folder
     os._exit(1 if status else 0)
+
+
+def _bound_memory(child: int, group: dict[str, Any]) -> None:
+    """Moves the process `child` to a new control group, which bounds the memory of all its descendants."""
+    os.mkdir(group["folder"])
+    for number, (name, text) in enumerate(group["files"]):
+        file = f"{group['folder']}/{name}"
+        if number == 0 or os.path.exists(file):
+            _put(file, text)
+    _put(f"{group['folder']}/cgroup.procs", str(child))
 
 
 # The root

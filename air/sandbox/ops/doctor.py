@@ -1,6 +1,6 @@
 """The checks of `air doctor`: they find out whether boxes can work on this machine.
 
-One check starts a box and removes it; the others change nothing. The functions `judge_…` get the container
+Two checks start a box and remove it; the others change nothing. The functions `judge_…` get the container
 engine's answers as arguments, so that tests can pass those of other container engines.
 """
 
@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from air import paths
-from air.errors import AirError, BoxStartError, MissingError
+from air.errors import AirError, BoxStartError, ConfigError, MissingError
 from air.sandbox import open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.docker import images, podman
 from air.sandbox.ops import listing, orphans
 from air.sandbox.pool import file_locks
+from air.sandbox.process import memory_groups, namespaces
 
 State = Literal["ok", "warn", "fail"]
 SLOW_SECONDS = 5.0
@@ -73,6 +74,7 @@ def examine() -> Iterator[Finding]:
         yield judge_networks(networks, info)
         yield _boxes()
         yield judge_volumes(volumes)
+    yield process_boxes()
     yield _folders()
     yield from _disks(info)
     yield _processes()
@@ -80,6 +82,24 @@ def examine() -> Iterator[Finding]:
     yield _gpus(info)
     if info is not None:
         yield from _one_box(info)
+
+
+def process_boxes() -> Finding:
+    """Finds out what isolates process boxes here; it starts one for a moment."""
+    try:
+        detection = namespaces.detect()
+    except ConfigError as error:
+        return Finding(
+            "process boxes",
+            "fail",
+            _without_remedy(error),
+            f"unset {namespaces.SETTING} {namespaces.SHOW}",
+        )
+    whole = detection.mode == "root" and memory_groups.find()
+    memory = "for a box as a whole" if whole else "for each process, not for a box as a whole"
+    return Finding(
+        "process boxes", "ok", f"{detection.mode}: {detection.reason}; memory is limited {memory}"
+    )
 
 
 def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding:

@@ -19,6 +19,7 @@ import pytest
 from air.cli.main import main
 from air.sandbox.contract import ownership
 from air.sandbox.ops import doctor, orphans
+from air.sandbox.process import namespaces
 
 # What engines answered: Docker 20.10 on cgroup v1; a rootless one without delegation; Podman 4.3.
 INFO = {
@@ -335,3 +336,14 @@ def test_one_line_a_check_with_its_remedy(capsys: pytest.CaptureFixture[str]) ->
         *("there", "→", "air", "setup"),
     ]
     assert all(line.split()[0] in ("ok", "warn", "fail") for line in lines)
+
+
+def test_what_isolates_process_boxes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(namespaces.SETTING, "plain")
+    finding = doctor.process_boxes()
+    assert finding.seen == (
+        "plain: AIR_PROCESS_BOX=plain; memory is limited for each process, not for a box as a whole"
+    )
+    monkeypatch.setenv(namespaces.SETTING, "best")
+    finding = doctor.process_boxes()
+    assert (finding.state, finding.remedy) == ("fail", "unset AIR_PROCESS_BOX AIR_PROCESS_SHOW")

@@ -1,0 +1,90 @@
+"""Finds where process boxes can have memory control groups: these bound the memory of all processes of a box.
+
+Only root can make such a group, and only if the file system of control groups can be written: in a container,
+it usually cannot. Without it, only the memory of each process is bounded. The launcher of a box
+(`air.sandbox.guest.namespaces`) makes the group, and removes it when the box has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_V1 = {"memory.limit_in_bytes": "{bytes}", "memory.memsw.limit_in_bytes": "{bytes}"}
+_V2 = {"memory.max": "{bytes}", "memory.swap.max": "0"}
+_TRIAL = '[ -e "$1" ] && echo 100000000 > "$1" && echo $$ > cgroup.procs'
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A control group of this machine in which boxes can have groups of their own."""
+
+    folder: Path
+    files: Mapping[str, str]
+    """What is written to the files of a box's group, by file name. Only the first file exists everywhere:
+    without swap, or without an account of it, there is nothing to limit."""
+
+    def of_box(self, name: str, limit: int) -> dict[str, object]:
+        """Describes the group of a box for its launcher; `limit` is in bytes."""
+        files = [(file, text.format(bytes=limit)) for file, text in self.files.items()]
+        return {"folder": str(self.folder / name), "files": files}
+
+
+@cache
+def find() -> Groups | None:
+    """Returns where this process can make groups, or None. It makes one for a moment, to be sure."""
+    own = Path("/proc/self/cgroup").read_text(encoding="utf-8")
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    return next((groups for groups in candidates(own, mounts) if _works(groups)), None)
+
+
+def candidates(own: str, mounts: str) -> Iterator[Groups]:
+    """Yields groups in which boxes may have theirs, the nearest to this process first.
+
+    `own` is the text of `/proc/self/cgroup`, and `mounts` that of `/proc/self/mountinfo`.
+    """
+    paths = {name: path for line in own.splitlines() for name, path in _controllers(line)}
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        root, mount = before.split()[3:5]
+        kind, _, options = after.split()[:3]
+        if kind == "cgroup" and "memory" in options.split(",") and "memory" in paths:
+            yield Groups(_below(mount, root, paths["memory"]), _V1)
+        elif kind == "cgroup2" and "" in paths:
+            here = _below(mount, root, paths[""])
+            # A group with processes in it can have no groups with limits; the nearest without is above it.
+            for folder in (here, *here.parents):
+                if folder.is_relative_to(mount):
+                    yield Groups(folder, _V2)
+
+
+def _controllers(line: str) -> Iterator[tuple[str, str]]:
+    """Yields (controller, path) of a line of `/proc/self/cgroup`; "" is the controller of version 2."""
+    _, controllers, path = line.split(":", 2)
+    yield from ((name, path) for name in controllers.split(","))
+
+
+def _below(mount: str, root: str, path: str) -> Path:
+    """Returns the folder of the group `path` in a file system at `mount` that shows the groups in `root`."""
+    inner = os.path.relpath(path, root)
+    return Path(mount) if inner.startswith("..") else Path(mount, inner)
+
+
+def _works(groups: Groups) -> bool:
+    """Whether a process can be bounded there: tries it with one that ends at once."""
+    trial = groups.folder / f"air-trial-{secrets.token_hex(8)}"
+    try:
+        trial.mkdir()
+    except OSError:
+        return False
+    try:
+        command = ["sh", "-c", _TRIAL, "sh", next(iter(groups.files))]
+        done = subprocess.run(command, cwd=trial, stderr=subprocess.DEVNULL, check=False)
+        return not done.returncode
+    finally:
+        trial.rmdir()
