@@ -7,7 +7,8 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,7 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
             remedy=f"families: {', '.join(FAMILIES)}; a report (--report FILE) lists the attacks",
         )
     each = sum(1 if one.once else len(ids) for one in attacks)
-    say = _Progress(each + len(on_boxes))
+    progress = Progress(each + len(on_boxes))
     with tempfile.TemporaryDirectory(suffix="-air-attacks") as folder:
         battery = Battery(
             ids,
@@ -78,16 +79,23 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
             task_roots=args.root,
             mlgym_root=args.mlgym_root,
             at_once=args.at_once,
-            on_verdict=say,
+            on_verdict=progress,
         )
-        try:
+        with reported_if_interrupted(progress, args.report):
             await battery.run(Path(folder))
-            await attack_boxes(on_boxes, args.provider, args.at_once, say)
-        except asyncio.CancelledError:  # by Ctrl-C: what has been played is not lost
-            print(f"interrupted after {say.progress}", file=sys.stderr)
-            _conclude(say.verdicts, args.report)
-            raise
-    return 1 if _conclude(say.verdicts, args.report) else 0
+            await attack_boxes(on_boxes, args.provider, args.at_once, progress)
+    return 1 if _conclude(progress.verdicts, args.report) else 0
+
+
+@contextmanager
+def reported_if_interrupted(progress: Progress, file: Path | None) -> Iterator[None]:
+    """Prints and writes the verdicts so far if Ctrl-C ends the battery: it may have run for hours."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        print(f"interrupted after {progress}", file=sys.stderr)
+        _conclude(progress.verdicts, file)
+        raise
 
 
 def _conclude(verdicts: Sequence[Verdict], file: Path | None) -> bool:
@@ -107,12 +115,12 @@ def _chosen(names: Sequence[str], attack: str, family: str) -> bool:
     return not names or attack in names or family in names
 
 
-class _Progress:
+class Progress:
     """Prints how far the battery is, because a whole one takes long, and each defence that failed."""
 
     def __init__(self, total: int) -> None:
         self._total, self._began = total, time.monotonic()
-        self._said = self._began
+        self._printed = self._began
         self.verdicts: list[Verdict] = []
 
     def __call__(self, verdict: Verdict) -> None:
@@ -120,12 +128,11 @@ class _Progress:
         if verdict.result == "broken":
             self._print(f"{verdict.task}: {verdict.attack}: {verdict.reason}")
         now = time.monotonic()
-        if now - self._said >= PROGRESS_SECONDS:
-            self._said = now
-            self._print(f"{self.progress} after {now - self._began:.0f} s")
+        if now - self._printed >= PROGRESS_SECONDS:
+            self._printed = now
+            self._print(f"{self} after {now - self._began:.0f} s")
 
-    @property
-    def progress(self) -> str:
+    def __str__(self) -> str:
         return f"{len(self.verdicts)} of {self._total}"
 
     def _print(self, line: str) -> None:

@@ -79,8 +79,8 @@ class Played:
     """What is wrong with the recorded trajectory, or ""."""
 
     @property
-    def said(self) -> str:
-        """All observations, joined by newlines."""
+    def observed(self) -> str:
+        """Everything that the agent was shown: all observations, joined by newlines."""
         return "\n".join(self.observations)
 
 
@@ -126,15 +126,16 @@ class Attack:
     bound: Bound = "starter"
     applies: Applies = lambda target: ""
     once: bool = False
-    """Whether it depends on the kind of box alone, so that one task is enough."""
+    """Whether it is played on one task only, because it depends on the kind of box alone."""
     episodes: int = 1
     """The number of episodes, one after the other, in which the agent tries it; the last one counts."""
     setup: Setup = DEFAULT
     check: Check = lambda target, played: ""
     only_looks: bool = False
     """Whether it only looks around. Plain process boxes play no other attack: it would hit this machine."""
-    least: Literal["starter"] | None = None
-    """The least that it must earn, for code that fails on purpose if it finds what it looks for."""
+    low_reward_breaks: bool = False
+    """Whether the attack works, too, if it earns less than the starter's artefact. For attacks by code
+    that raises an error, and so earns little, if it finds what it looks for."""
 
 
 class Attacks(list[Attack]):
@@ -240,7 +241,7 @@ class Attacks(list[Attack]):
                 replies,
                 applies=code_only,
                 episodes=episodes,
-                least="starter",
+                low_reward_breaks=True,
             )
         )
 
@@ -267,7 +268,7 @@ def graded(target: Target, played: Played) -> str:
 
 def next_command_answers(target: Target, played: Played) -> str:
     """A `Check`: the box still ran a command after the attack."""
-    return "" if ANSWERED in played.said else "the box ran no command after the attack"
+    return "" if ANSWERED in played.observed else "the box ran no command after the attack"
 
 
 def turn(target: Target, script: str, ending: str = "", *, starter: bool = False) -> str:

@@ -98,7 +98,7 @@ class Battery:
             works = [
                 self._verdict(env, plain, attack, target, bounds, why_not)
                 for attack in attacks
-                for target, bounds in (self._once(attack, pairs) if attack.once else pairs)
+                for target, bounds in (_first_that_applies(attack, pairs) if attack.once else pairs)
             ]
             return await together(works, self.at_once)
 
@@ -157,12 +157,6 @@ class Battery:
             host=host,
         )
 
-    def _once(
-        self, attack: Attack, pairs: list[tuple[Target, dict[str, float]]]
-    ) -> list[tuple[Target, dict[str, float]]]:
-        """Returns the first task to which the attack applies, or the first one if there is none."""
-        return [next((p for p in pairs if not attack.applies(p[0])), pairs[0])]
-
     async def _plain(self, env: ResearchEnv, target: Target) -> dict[str, float]:
         """Returns the rewards of the two plain episodes, by bound."""
         starter = await play(env, target.task.id, [turn(target, "", "submit", starter=True)])
@@ -196,8 +190,8 @@ class Battery:
                 played = await play(env, target.task.id, attack.replies(target), attack.setup)
             reward = played.reward
             reason = _broken(played, bound) or attack.check(target, played)
-            if attack.least and not reason:
-                reason = _too_low(played, bounds[attack.least] - MARGIN)
+            if attack.low_reward_breaks and not reason:
+                reason = _too_low(played, bounds["starter"] - MARGIN)
             if played.reward is None:
                 await self._plain(
                     plain, target
@@ -252,6 +246,16 @@ async def attack_boxes(
     return await together([one(family, check) for family, check in attacks], at_once)
 
 
+def _first_that_applies(
+    attack: Attack, pairs: list[tuple[Target, dict[str, float]]]
+) -> list[tuple[Target, dict[str, float]]]:
+    """Returns the one target, with its bounds, on which an attack is played that needs only one.
+
+    It is the first to which the attack applies; if there is none, the first, for the verdict on why not.
+    """
+    return [next((pair for pair in pairs if not attack.applies(pair[0])), pairs[0])]
+
+
 def _too_dangerous(attack: Attack, target: Target) -> str:
     """Returns why an attack must not be played in this kind of box, or ""."""
     if target.isolation == "process/plain" and not attack.only_looks:
@@ -265,7 +269,7 @@ def _broken(played: Played, bound: float) -> str:
         return f"masked: the episode failed, so it is not trained on: {played.error}"
     if played.reward > bound:
         return f"paid: {played.reward:.3f}, at most {bound:.3f} is deserved"
-    if WORKED in played.said:
+    if WORKED in played.observed:
         return "reached: the agent's script reached what it must not reach"
     if played.fault:
         return f"recorded wrongly: the trajectory is no true record: {played.fault}"

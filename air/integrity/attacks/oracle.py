@@ -25,13 +25,13 @@ def _few_grades(target: Target, played: Played) -> str:
 
 def _scores(target: Target, played: Played) -> list[str]:
     """Returns the scores that the agent was told."""
-    return re.findall(rf"^\[{re.escape(target.task.metric)}\] (\S+)", played.said, re.MULTILINE)
+    return re.findall(rf"^\[{re.escape(target.task.metric)}\] (\S+)", played.observed, re.MULTILINE)
 
 
 def _rounded(target: Target, played: Played) -> str:
     """A `Check`: scores are told, and none is finer than the step that follows from the task's scale."""
     step = step_of(target.task.model_copy(update={"told_step": None}))
-    numbers = re.findall(rf"^\[{re.escape(target.task.metric)}\].*$", played.said, re.MULTILINE)
+    numbers = re.findall(rf"^\[{re.escape(target.task.metric)}\].*$", played.observed, re.MULTILINE)
     for number in re.findall(r"-?\d+\.\d+", " ".join(numbers)):
         if len(number.split(".")[1]) > len(told(0.0, step).partition(".")[2]):
             return f"a score was told as {number}, which is finer than {step:g}"
@@ -47,7 +47,7 @@ def _ended_at_once(target: Target, played: Played) -> str:
 
 def _nothing_but_scores(target: Target, played: Played) -> str:
     """A `Check`: the agent is not told how a grade came about."""
-    signs = re.findall("remembered|cache[d]? grade|grading took|graded in", played.said)
+    signs = re.findall("remembered|cache[d]? grade|grading took|graded in", played.observed)
     return f"the agent was told of {signs[0]!r}" if signs else ""
 
 
