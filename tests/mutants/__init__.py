@@ -1,6 +1,6 @@
 """Defences that hold an agent off, each with its mutation: without the defence, a named test must turn red.
 
-About sixty defences of isolation, of grading and of rewards are here: those where a test that asserts too
+About eighty defences of isolation, of grading and of rewards are here: those where a test that asserts too
 little would hide a hole. Ordinary behaviour has ordinary tests.
 
 `make mutants` plays them (see `__main__`); `tests/unit/test_mutants.py` holds that each still fits the
@@ -72,6 +72,7 @@ ROOT_WORKS = f"{_AS_PROCESS}[root-standard-input-is-what-was-given]"
 
 def table() -> tuple[Mutant, ...]:
     """All mutants, in the order of reading."""
-    from tests.mutants import boxes, grading, guest, network
+    from tests.mutants import battery, boxes, grading, guest, network
 
-    return tuple(mutant for part in (boxes, guest, network, grading) for mutant in part.MUTANTS)
+    parts = (boxes, guest, network, grading, battery)
+    return tuple(mutant for part in parts for mutant in part.MUTANTS)

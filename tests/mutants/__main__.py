@@ -35,16 +35,16 @@ _REPORT = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S.*?)(?: - .
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument(
-        "--only", metavar="WORDS", help="mutants whose name or file has these words"
+        "--only", metavar="WORDS", help="mutants with these words in their name, file or tests"
     )
     parser.add_argument("--list", action="store_true", help="name the mutants and stop")
     parser.add_argument(
         "--seconds", type=float, default=300, help="limit for the tests of one mutant"
     )
     args = parser.parse_args()
-    mutants = [m for m in table() if not args.only or args.only in f"{m.name} {m.file}"]
+    mutants = [m for m in table() if not args.only or args.only in f"{m.name} {m.file} {m.tests}"]
     if not mutants:
-        parser.error(f"no mutant has {args.only!r} in its name or file")
+        parser.error(f"no mutant has {args.only!r} in its name, file or tests")
     if args.list:
         print("\n".join(f"{m.file:<38} {m.name}" for m in mutants))
         return 0
@@ -120,6 +120,7 @@ def _tests(
     prints why, where one is red."""
     with tempfile.TemporaryDirectory(prefix="air-mutant-") as scratch:
         own = {"TMPDIR": scratch, "AIR_CACHE": f"{scratch}/cache", "AIR_REQUIRE_DOCKER": "1"}
+        own |= {"AIR_FULL": "1"}  # tests of full matrices are named, too
         own |= {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfEpsxX"]
         command += ["--color=no", "--tb=short", *tests]

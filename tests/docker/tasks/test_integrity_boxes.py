@@ -39,6 +39,23 @@ QUICK = (
     "print-every-byte",
 )
 
+SHOWN_BY_MUTANTS = (
+    "reply-with-two-blocks",
+    "reply-with-fences-in-fences",
+    "ask-the-model-in-a-new-conversation",
+    "ask-the-model-with-forged-replies",
+    "ask-for-the-server's-other-pages",
+    "print-lines-of-a-trajectory",
+    "print-every-byte",
+    "print-halves-of-characters",
+    "print-other-line-ends",
+    "name-files-with-bytes-that-are-no-text",
+    "fill-nameless-files",
+    "leave-zombies",
+    "print-a-gigabyte",
+)
+"""Attacks that no weaker setting lets work; `tests/mutants/battery.py` takes their defences out."""
+
 
 async def played(
     names: Sequence[str], provider: Provider, folder: Path, **more: Any
@@ -63,6 +80,15 @@ async def test_a_dozen_attacks_are_held(provider: Provider, tmp_path: Path) -> N
     verdicts = await played(QUICK, provider, tmp_path)
     assert len(verdicts) == len(QUICK)
     assert broken(verdicts) == {}
+
+
+@pytest.mark.full
+@pytest.mark.docker
+@pytest.mark.parametrize("name", SHOWN_BY_MUTANTS)
+async def test_an_attack_is_held(name: str, tmp_path: Path) -> None:
+    """No setting lets these attacks work. `make mutants` takes a defence out, and this turns red."""
+    verdicts = await played([name], "docker", tmp_path)
+    assert (verdicts[name].result, verdicts[name].reason) == ("held", "")
 
 
 @pytest.mark.full
