@@ -107,7 +107,7 @@ def _train(config: SFTRunConfig) -> None:
         )
     policy.save(config.folder)
     console.print(
-        f"{int(last['examples'])} demonstrations, {config.max_steps} steps, loss {last['loss']:.3f} "
+        f"{int(last['demonstrations'])} demonstrations, {config.max_steps} steps, loss {last['loss']:.3f} "
         f"in {last['seconds']:.0f} s: {config.folder}",
         highlight=False,
         soft_wrap=True,

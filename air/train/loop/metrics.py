@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -9,6 +10,7 @@ from typing import Any
 
 from air.train.loop.rollout import Group, Rollout
 
+logger = logging.getLogger(__name__)
 _TIMES = ("model", "exec", "grading", "queue")
 
 
@@ -63,11 +65,35 @@ def of_step(groups: Sequence[Group]) -> dict[str, Any]:
         "zero_spread_groups": sum(1 for g in groups if not g.has_spread),
         "sampled_tokens": sum(r.sampled_tokens for r in rollouts),
         "multi_branch_episodes": sum(1 for r in good if r.trace.num_branches != 1),
+        "reasoning_branches": reasoning_branches(good),
     }
     values |= of_rollouts(good)
     for name in _TIMES:
         values[f"seconds_{name}"] = sum(r.metric(f"seconds_{name}") or 0.0 for r in good)
     return values
+
+
+def reasoning_branches(rollouts: Sequence[Rollout]) -> int:
+    """Returns how many episodes with reasoning are more than one training sample. In most cases the cause is
+    that later prompts do not repeat the reasoning of earlier replies."""
+    return sum(
+        1
+        for rollout in rollouts
+        if rollout.trace.num_branches > 1
+        and any(getattr(node.message, "reasoning_content", None) for node in rollout.trace.nodes)
+    )
+
+
+def warn_of_branches(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]]) -> None:
+    """Logs a warning if `row` is the first of a run's metrics rows that counts `reasoning_branches`."""
+    if row["reasoning_branches"] and not any(one.get("reasoning_branches") for one in earlier):
+        logger.warning(
+            "%d episodes of step %d became several training samples each, because later prompts do not "
+            "repeat the reasoning of earlier replies (metric `reasoning_branches`); if the renderer can keep "
+            'it, set [orchestrator.renderer] thinking_retention = "all"',
+            row["reasoning_branches"],
+            row["step"],
+        )
 
 
 def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:

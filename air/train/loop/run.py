@@ -27,7 +27,7 @@ from air.sandbox.pool.gpus import Gpu
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig, SourceConfig
 from air.train.loop import group_log, run_folder
-from air.train.loop.metrics import StepRow
+from air.train.loop.metrics import StepRow, warn_of_branches
 from air.train.loop.progress import Progress
 from air.train.loop.rollout import (
     Group,
@@ -300,6 +300,7 @@ class EmbeddedRun:
         return f"resume with: rl @ {self.folder / 'config.json'} --resume"
 
     def _log(self, row: dict[str, Any]) -> None:
+        warn_of_branches(row, self.outcome.rows)
         self.outcome.rows.append(row)
         json_lines.append(self.folder / run_folder.METRICS_FILE, [row])
         self.progress.step(row)

@@ -17,7 +17,7 @@ from tests.unit.train.conftest import conversation, generate
 
 
 def test_exactly_what_would_be_sampled_is_trained(small: Policy) -> None:
-    example = tokenize(small.renderer(), small.tokenizer, conversation(1))
+    (example,) = tokenize(small.renderer(), small.tokenizer, conversation(1)).examples
     trained = [t for t, m in zip(example.token_ids, example.mask, strict=True) if m]
     depth = conversation(1)[1]["content"][-2]
     assert small.tokenizer.decode(trained) == (
@@ -34,18 +34,22 @@ def test_tokens_are_those_of_the_rollout(small: Policy) -> None:
     reply = [*encode(messages[2]["content"]), stop]
     second = renderer.bridge_to_next_turn(prompt, reply, messages[3:4]).token_ids
     expected = [*second, *encode(messages[4]["content"]), stop]
-    example = tokenize(renderer, small.tokenizer, messages)
+    (example,) = tokenize(renderer, small.tokenizer, messages).examples
     assert example.token_ids == expected
     # What follows the last reply is not part of a demonstration.
     longer = [*messages, {"role": "user", "content": "bye"}]
-    assert tokenize(renderer, small.tokenizer, longer) == example
+    assert tokenize(renderer, small.tokenizer, longer).examples == [example]
 
 
 def test_the_policy_learns(
     warm: Policy, small: Policy, warm_metrics: list[dict[str, float]]
 ) -> None:
     renderer = warm.renderer()
-    unseen = [tokenize(renderer, warm.tokenizer, conversation(n)) for n in range(500, 510)]
+    unseen = [
+        example
+        for n in range(500, 510)
+        for example in tokenize(renderer, warm.tokenizer, conversation(n)).examples
+    ]
     assert evaluate(warm, unseen) < 0.3 < evaluate(small, unseen)
     assert [m["step"] for m in warm_metrics] == list(range(1, 61))
     assert warm_metrics[0]["lr"] < warm_metrics[10]["lr"] > warm_metrics[-1]["lr"]
