@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -33,6 +36,16 @@ def cache() -> Path:
     except RuntimeError as error:
         remedy = "set AIR_CACHE to a folder for caches"
         raise MissingError("this user has no home folder", remedy=remedy) from error
+
+
+def command(name: str = "air") -> str:
+    """Returns how a shell in the current folder starts one of the programs `air`, `rl` and `sft` of this
+    Python: its name if the shell's `PATH` has this program, else its path."""
+    program = Path(sys.executable).with_name(name)
+    if not program.is_file() or shutil.which(name) == str(program):
+        return name
+    below = program.is_relative_to(Path.cwd())
+    return shlex.quote(str(program.relative_to(Path.cwd()) if below else program))
 
 
 @contextmanager

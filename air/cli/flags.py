@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,48 @@ def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: s
         default=default,
         help=f"docker: containers; subprocess: process boxes ({note})",
     )
+
+
+def add_tasks(parser: argparse.ArgumentParser, *, default: Sequence[str] | None, note: str) -> None:
+    """Adds the flag `--tasks ID …`, which also takes ids with commas between them."""
+    parser.add_argument(
+        "--tasks",
+        nargs="+",
+        action=_Names,
+        metavar="ID",
+        default=default,
+        help=f"the tasks to play ({note})",
+    )
+
+
+class _Names(argparse.Action):
+    """Stores the names among a flag's values, which are separated by spaces or commas."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        names = [name for value in values for name in value.split(",") if name]
+        if not names:
+            parser.error(f"argument {option_string}: names no task")
+        setattr(namespace, self.dest, names)
+
+
+def add_count(parser: argparse.ArgumentParser, flag: str, default: int, meaning: str) -> None:
+    """Adds a flag for a number of things, which must be 1 or more."""
+    parser.add_argument(
+        flag, type=count, default=default, metavar="N", help=f"{meaning} ({default})"
+    )
+
+
+def count(text: str) -> int:
+    """Reads the value of a flag that must be a whole number, 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {text}")
+    return int(text)
 
 
 def add_task_root(parser: argparse.ArgumentParser, flag: str = "--task-root") -> None:

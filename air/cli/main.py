@@ -1,42 +1,26 @@
 """The entry points of the programs `air`, `rl` and `sft`, which run a command and print errors.
 
-The exit codes are 0 (success), 1 (failure or mismatch), 2 (wrong input from the user) and 130 (interrupted).
+The exit codes are 0 (success), 1 (failure or mismatch), 2 (wrong input from the user), 130 (interrupted) and
+141 (nobody reads the output any more).
 """
 
 from __future__ import annotations
 
-import argparse
 import errno
 import importlib
 import os
 import platform
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 
+from air import paths
+from air.cli.commands import COMMANDS
+from air.cli.output import discard_output
+from air.cli.parser import check_command, parser_of
 from air.errors import AirError, UsageError
-
-COMMANDS = {
-    "quickstart": "air.cli.runs.quickstart",
-    "setup": "air.cli.boxes.setup",
-    "rl": "air.cli.runs.rl",
-    "sft": "air.cli.runs.sft",
-    "eval": "air.cli.runs.eval",
-    "demos": "air.cli.runs.demos",
-    "report": "air.cli.runs.report",
-    "view": "air.cli.episodes.view",
-    "show": "air.cli.episodes.show",
-    "export": "air.cli.episodes.export",
-    "replay": "air.cli.episodes.replay",
-    "shell": "air.cli.episodes.shell",
-    "trajectories": "air.cli.episodes.trajectories",
-    "tasks": "air.cli.tasks",
-    "images": "air.cli.boxes.images",
-    "box": "air.cli.boxes.box",
-    "doctor": "air.cli.boxes.doctor",
-    "gpus": "air.cli.boxes.gpus",
-}
-"""The Python module of each command, with `HELP`, `add_arguments(parser)` and `run(args)` (the exit code)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,29 +50,42 @@ def _run(args: list[str]) -> int:
             f"air runs on Linux, and this is {platform.system()}",
             remedy="use a Linux container or a remote machine",
         )
-    parser = argparse.ArgumentParser(
-        prog="air",
-        description="Train language-model agents to do machine-learning research.",
-        epilog="--debug shows the traceback of an error.",
-    )
-    parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", nargs="?")
     name = args[0] if args else ""
-    if name not in COMMANDS:
-        parser.epilog = "commands:\n" + "\n".join(
-            f"  {c:<13}{importlib.import_module(m).HELP}" for c, m in COMMANDS.items()
-        )
-        parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        parser.parse_args(args)
-        parser.print_help()
-        return 2
-    module = importlib.import_module(COMMANDS[name])
-    inner = argparse.ArgumentParser(prog=f"air {name}", description=module.HELP)
-    module.add_arguments(inner)
+    if name == "--version":
+        print(f"air {version('air-agent')}")
+        return 0
+    if name == "help" and len(args) > 1:
+        args = [args[1], "--help"]
+    elif name in ("help", "-h", "--help", ""):
+        print(_overview())
+        return 0 if name else 2
+    check_command(args[0])
+    module = importlib.import_module(COMMANDS[args[0]])
+    parser = parser_of(args[0])
     if getattr(module, "TAKES_REST", False):
-        known, rest = inner.parse_known_args(args[1:])
+        known, rest = parser.parse_known_args(args[1:])
         known.rest = rest
         return int(module.run(known))
-    return int(module.run(inner.parse_args(args[1:])))
+    return int(module.run(parser.parse_args(args[1:])))
+
+
+def _overview() -> str:
+    """Returns the help of the program `air`: its commands, and what each of them does."""
+    lines = [f"  {c:<13}{importlib.import_module(m).HELP}" for c, m in COMMANDS.items()]
+    run = paths.command()
+    return "\n".join(
+        [
+            f"usage: {run} COMMAND …",
+            "",
+            "Train language-model agents to do machine-learning research.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            f"`{run} help COMMAND` describes a command, with examples. `{run} --version` prints the version.",
+            "--debug, with every command, shows the traceback of an error.",
+        ]
+    )
 
 
 def _spare_loopback_from_proxies() -> None:
@@ -100,7 +97,12 @@ def _spare_loopback_from_proxies() -> None:
 
 def _guarded(work: Callable[[], int], *, debug: bool) -> int:
     try:
-        return work()
+        code = work()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader has ended, as with `| head`
+        discard_output()
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -110,7 +112,8 @@ def _guarded(work: Callable[[], int], *, debug: bool) -> int:
         else:
             from air.view.render.clean import clean  # the message may quote an untrusted file
 
-            print(f"error: {clean(str(error))}", file=sys.stderr)
+            message = clean(str(error)).replace("`air ", f"`{paths.command()} ")
+            print(f"error: {message}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except ModuleNotFoundError as error:
         if debug or error.name is None or error.name.startswith("air"):

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from air.tasks.spec import Provider, TaskSpec
 
 HELP = "list the tasks; check, make or record tasks"
+EXAMPLES = (
+    "air tasks",
+    "air tasks check titanic",
+    "air tasks new my-task",
+)
 MLGYM_HELP = "a checkout of MLGym, for its tasks mlgym:NAME (or set AIR_MLGYM_ROOT)"
 SPLIT_SEED_HELP = "split the data by this seed; compares only the order of the scores"
 PROVIDER_HELP = "the kind of box: docker (default), or process for process boxes"
@@ -236,8 +241,9 @@ def _new(name: str, root: Path) -> int:
     folder = make(name, root)
     shipped = folder.parent.resolve() == paths.shipped("tasks")
     where = "" if shipped else f" --root {shlex.quote(str(folder.parent))}"
-    print(f"made {folder}; play it as it is: air tasks{where} check {name}")
-    print(f"after changes, record the scores of its solvers: air tasks{where} record {name}")
+    air = paths.command()
+    print(f"made {folder}; play it as it is: {air} tasks{where} check {name}")
+    print(f"after changes, record the scores of its solvers: {air} tasks{where} record {name}")
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Literal, Self
 import verifiers.v1 as vf
 from pydantic import Field, field_validator, model_validator
 
-from air import actions
+from air import actions, tasks
 from air.errors import ConfigError, UsageError
 from air.rewards.terms import RewardSettings
 from air.sandbox.contract.kinds import OF_RUNTIME
@@ -39,6 +39,17 @@ class AirTasksetConfig(vf.TasksetConfig):
     def _split(cls, value: object) -> object:
         """Splits a text such as `titanic,digits`, which a flag with one value gives."""
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _tasks_exist(self) -> Self:
+        """Refuses a mistyped task here, because verifiers' own commands print errors of settings as one line.
+        Tasks of other sources, and of folders on another machine, are looked up when the run starts."""
+        if all(root.expanduser().is_dir() for root in self.task_roots):
+            known = tasks.available(self.task_roots)
+            for name in self.tasks:
+                if name not in known and ":" not in name:
+                    raise ValueError(str(tasks.unknown(name, known)))
+        return self
 
 
 class AirHarnessConfig(vf.HarnessConfig):

@@ -270,7 +270,8 @@ def _check_docker(image: str) -> None:
         raise MissingError(
             f"Docker boxes cannot be started: {reason}",
             where="env.agent.runtime.type",
-            remedy="run `air setup`, or play without isolation in process boxes: "
+            remedy=("" if " — " in reason else "run `air setup`, ")
+            + "or play without isolation in process boxes: "
             '`type = "subprocess"` (--orchestrator.train.source.0.env.agent.runtime.type subprocess)',
         )
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from air import paths
 from air.view.index.episode_file import Single
 from air.view.index.facts import number
 from air.view.index.run_discovery import Run, look_up
@@ -73,7 +74,7 @@ def show_run(
     out.print(Text(f"{len(episodes)} of {count} episodes. One of them:", "bright_black"))
     if episodes:
         path = index.file.trajectories / f"{episodes[0].name}.jsonl"
-        out.print(Text(f"  air show {_quoted(path)}", "bright_black"), soft_wrap=True)
+        out.print(Text(f"  {paths.command()} show {_quoted(path)}", "bright_black"), soft_wrap=True)
 
 
 def show_episode(
@@ -93,7 +94,7 @@ def show_episode(
     out.print(_turns(items))
     if items:
         out.print()
-        hint = f"in full: air show {_quoted(single.path)} --step N, or --full for all"
+        hint = f"in full: {paths.command()} show {_quoted(single.path)} --step N, or --full for all"
         out.print(Text(hint, "bright_black"), soft_wrap=True)
 
 

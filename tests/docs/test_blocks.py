@@ -22,7 +22,8 @@ from typing import Any
 
 import pytest
 
-from air.cli.main import COMMANDS, main
+from air.cli.commands import COMMANDS
+from air.cli.main import main
 from air.config import read_toml
 from air.paths import shipped
 from air.tasks.spec import TaskSpec

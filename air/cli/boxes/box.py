@@ -11,10 +11,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from air.cli.output import discard_output, safe
+from air.cli.output import safe
 from air.errors import MissingError, UsageError
 
 HELP = "list boxes, look into one, or remove the boxes of dead runs"
+EXAMPLES = (
+    "air box ls",
+    "air box exec NAME -- ls",
+    "air box gc",
+)
 _POLL_SECONDS = 0.2
 
 
@@ -50,11 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     actions = {"ls": _ls, "gc": _gc, "logs": _logs, "exec": _exec}
-    try:
-        return actions[args.action](args)
-    except BrokenPipeError:
-        discard_output()
-        return 1
+    return actions[args.action](args)
 
 
 def _gc(_: argparse.Namespace) -> int:

@@ -6,9 +6,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from dataclasses import asdict
 
+from air import paths
+
 HELP = "check engine, images, disk, orphans and GPUs; print a remedy for each problem"
+EXAMPLES = (
+    "air doctor",
+    "air doctor --json",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     for finding in doctor.examine():
         findings.append(finding)
         if not args.json:
-            remedy = f"  → {finding.remedy}" if finding.remedy else ""
+            remedy = re.sub("^air ", f"{paths.command()} ", finding.remedy)
+            remedy = f"  → {remedy}" if remedy else ""
             print(f"{finding.state:<5} {finding.check:<16} {finding.seen}{remedy}", flush=True)
     failed = any(finding.state == "fail" for finding in findings)
     if args.json:

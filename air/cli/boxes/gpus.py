@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from air.sandbox.pool.gpus import Gpu
 
 HELP = "list the GPUs, their holders, and the containers that use them"
+EXAMPLES = ("air gpus",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

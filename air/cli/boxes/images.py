@@ -6,6 +6,10 @@ import argparse
 from pathlib import Path
 
 HELP = "build or list the Docker images of the boxes"
+EXAMPLES = (
+    "air images ls",
+    "air images build base",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

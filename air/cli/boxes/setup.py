@@ -1,7 +1,8 @@
 """The command `air setup`: installs (as root) and starts Docker if necessary, and builds the base image.
 
 A running Docker is never reconfigured. Without Docker the command succeeds and prints what process boxes do
-not isolate, but with the environment variable `AIR_REQUIRE_DOCKER=1` it fails with exit code 1.
+not isolate, but it fails with the environment variable `AIR_REQUIRE_DOCKER=1` (exit code 1), or if
+`DOCKER_HOST` names an engine that cannot be used.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from air.errors import AirError, BoxStartError, InfrastructureError, MissingErro
 from air.sandbox.contract.box import NOT_ISOLATED
 
 HELP = "make Docker and the base image ready (once; harmless to repeat)"
+EXAMPLES = ("air setup",)
 _START_SECONDS = 60
 _CAP_SYS_ADMIN = 1 << 21
 
@@ -35,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
         version = ensure_engine()
         images.ensure("base", say=_say)
     except (MissingError, InfrastructureError) as error:
+        if os.environ.get("DOCKER_HOST"):
+            raise
         if os.environ.get("AIR_REQUIRE_DOCKER") == "1":
             print(f"air setup: AIR_REQUIRE_DOCKER=1, and {error}", file=sys.stderr)
             return 1
@@ -72,7 +76,7 @@ def _refuse(error: AirError) -> None:
     `error` comes from an attempt to connect to Docker.
     """
     if os.environ.get("DOCKER_HOST"):
-        raise MissingError(str(error), where="DOCKER_HOST", remedy="correct or unset it")
+        raise error  # it names the engine that the user asked for
     if "permission denied" in str(error):
         raise MissingError(
             "this user may not use Docker",

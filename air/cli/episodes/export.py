@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 HELP = "write a run as one self-contained HTML page"
+EXAMPLES = ("air export outputs/RUN --html run.html",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

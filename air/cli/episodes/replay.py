@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from air.trajectories import Trajectory
 
 HELP = "play recorded episodes again without a model; report the first difference of each"
+EXAMPLES = (
+    "air replay outputs/RUN",
+    "air replay outputs/RUN --rescore --reward delta=best",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

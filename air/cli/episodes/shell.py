@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from air import paths
 from air.cli import flags
 from air.cli.episodes import shell_attach, shell_input
 from air.cli.episodes.loop_thread import Loop
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from air.trajectories import Trajectory
 
 HELP = "play a task by hand and see what a model would see; --attach: look into a running box"
+EXAMPLES = (
+    "air shell titanic",
+    "air shell --from outputs/RUN/trajectories/ID.jsonl --step 2",
+)
 USAGE = """\
 A line is an action: a command, `validate`, `submit`, or a tool of the action format.
 An action of several lines, or one that begins with : or #, goes between two lines of ```.
@@ -285,7 +290,7 @@ class _Shell:
         with boundary(ConfigError, ":save", RuntimeError):  # for `~name` if there is no such user
             path = Path(rest).expanduser() if rest else folder / f"{session.episode.id}.jsonl"
         session.save(path)
-        message = f"saved {path}: replay it with `air replay {path}`"
+        message = f"saved {path}: replay it with `{paths.command()} replay {path}`"
         if session.outside:
             message += "; after :bash, :undo or another --max-turns the replay may differ"
         self._screen.note("save", message, path=str(path))
@@ -375,8 +380,6 @@ def _history() -> Iterator[None]:
     except ImportError:
         yield
         return
-    from air import paths
-
     file = paths.cache() / "shell_history"
     with contextlib.suppress(OSError):  # the shell works without a history file
         readline.read_history_file(file)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from air.cli.output import discard_output
+from air.cli import flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,15 +14,20 @@ if TYPE_CHECKING:
     from air.view.index.episode_file import Single
     from air.view.index.steps import Item
 
+DEFAULT_SORT, DEFAULT_LAST = "newest", 15
 HELP = "show a run, or an episode step by step, in the terminal"
+EXAMPLES = (
+    "air show outputs/RUN --sort reward",
+    "air show outputs/RUN/trajectories/ID.jsonl --step 2",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, help="a run's folder, or a file in its trajectories/")
     parser.add_argument("--task", help="run: only episodes of this task")
-    parser.add_argument("--sort", default="newest", help="run: order of the episodes (newest)")
+    parser.add_argument("--sort", help="run: order of the episodes (newest)")
     parser.add_argument(
-        "--last", type=int, default=15, metavar="N", help="run: most episodes to list (15)"
+        "--last", type=flags.count, metavar="N", help="run: most episodes to list (15)"
     )
     parser.add_argument("--step", type=int, metavar="N", help="episode: only this turn, in full")
     parser.add_argument(
@@ -41,38 +45,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from air.errors import MissingError
 
-    try:
-        if args.path.is_dir():
-            _run(args)
-        elif args.path.is_file():
-            _episode(args)
-        else:
-            remedy = "name a run's folder, or a file in its trajectories/"
-            raise MissingError("no such file or folder", where=str(args.path), remedy=remedy)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the person left the pager
-        discard_output()
+    if args.path.is_dir():
+        _refuse(args, "an episode", "step", "full", "only")
+        _run(args)
+    elif args.path.is_file():
+        _refuse(args, "a run", "task", "sort", "last")
+        _episode(args)
+    else:
+        remedy = "name a run's folder, or a file in its trajectories/"
+        raise MissingError("no such file or folder", where=str(args.path), remedy=remedy)
     return 0
 
 
-def _run(args: argparse.Namespace) -> None:
+def _refuse(args: argparse.Namespace, kind: str, *names: str) -> None:
+    """Raises ConfigError if a flag was given that has a meaning only for `kind`."""
     from air.errors import ConfigError
+
+    if idle := [f"--{name}" for name in names if getattr(args, name)]:
+        raise ConfigError(
+            f"has a meaning only for {kind}, which {args.path} is not", where=", ".join(idle)
+        )
+
+
+def _run(args: argparse.Namespace) -> None:
     from air.view import terminal
     from air.view.index.run_discovery import discover
     from air.view.index.run_index import Filter, RunIndex
     from air.view.index.tables import check_sort
 
-    check_sort(args.sort)
-    if args.last < 1:
-        raise ConfigError(f"must be 1 or more, not {args.last}", where="--last")
+    sort, last = args.sort or DEFAULT_SORT, args.last or DEFAULT_LAST
+    check_sort(sort)
     runs = discover([args.path])
     for run in runs:
         index = RunIndex(run.folder)
         index.file.refresh()
         conditions = Filter(task=args.task)
-        episodes = index.episodes(
-            conditions, sort=args.sort, limit=args.last if len(runs) == 1 else 3
-        )
+        episodes = index.episodes(conditions, sort=sort, limit=last if len(runs) == 1 else 3)
         terminal.show_run(terminal.console(), run, index, episodes, count=index.count(conditions))
         index.file.close()
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from air.trajectories.importers import About
 
 HELP = "export recorded episodes (ATIF, SFT), or import episodes of MLGym and verifiers"
+EXAMPLES = ("air trajectories export outputs/RUN --to sft --out demos.jsonl",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

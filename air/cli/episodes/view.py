@@ -12,6 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HELP = "look at runs in a browser: curves, episodes step by step, groups, two runs compared"
+EXAMPLES = (
+    "air view",
+    "air view outputs/RUN --port 8600",
+)
 PORT = 8501
 PORTS_TRIED = 20
 _SETTINGS = {

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from air.train.loop.rollout import Rollout
 
 HELP = "play tasks with a model folder, a checkpoint, a hub id or an endpoint; print the scores"
+EXAMPLES = (
+    "air eval outputs/RUN/checkpoints/step_30 --tasks titanic",
+    "air eval http://127.0.0.1:8000/v1 --model-name MODEL",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

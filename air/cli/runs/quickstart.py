@@ -14,8 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from air import paths
+from air.cli import flags
 
 HELP = "build a small policy, warm-start it on demonstrations, and train it"
+EXAMPLES = (
+    "air quickstart",
+    "air quickstart --max-steps 10 --run.name first",
+    "air quickstart --prepare",
+)
 TAKES_REST = True
 
 
@@ -24,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fresh", action="store_true", help="redo the demonstrations and the warm start"
     )
-    parser.add_argument("--demos", type=int, default=150, help="demonstrations of each task (150)")
-    parser.add_argument("--sft-steps", type=int, default=220, help="steps of the warm start (220)")
+    flags.add_count(parser, "--demos", 150, "demonstrations of each task")
+    flags.add_count(parser, "--sft-steps", 220, "training steps of the warm start")
     parser.add_argument("--prepare", action="store_true", help="stop before the training")
 
 
@@ -50,14 +56,14 @@ def run(args: argparse.Namespace) -> int:
     if args.prepare:
         print(f"policy: {policy}")
         return 0
-    flags = [
+    settings = [
         "--model.name",
         str(policy),
         "--orchestrator.train.source.0.env.agent.runtime.type",
         runtime,
     ]
     file = paths.shipped("configs") / "quickstart.toml"
-    sources = overrides.parse([f"@{file}", *flags, *args.rest], RunConfig)
+    sources = overrides.parse([f"@{file}", *settings, *args.rest], RunConfig)
     return rl.train(overrides.build(RunConfig, sources).named())
 
 
@@ -91,14 +97,14 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
     texts = [message["content"] for talk in read_examples(data) for message in talk]
     policies.build(folder / "base", texts)
     rise = min(20, sft_steps // 10)
-    flags = ["--model.name", str(folder / "base"), "--data.name", str(data)]
-    flags += ["--output-dir", str(folder), "--run.name", "policy", "--max-steps", str(sft_steps)]
-    flags += ["--scheduler.warmup-steps", str(rise)]
-    flags += ["--scheduler.decay-steps", str(sft_steps - rise)]
+    settings = ["--model.name", str(folder / "base"), "--data.name", str(data)]
+    settings += ["--output-dir", str(folder), "--run.name", "policy", "--max-steps", str(sft_steps)]
+    settings += ["--scheduler.warmup-steps", str(rise)]
+    settings += ["--scheduler.decay-steps", str(sft_steps - rise)]
     sft.train(
         overrides.build(
             SFTRunConfig,
-            overrides.parse([f"@{_config('sft/warmstart.toml')}", *flags], SFTRunConfig),
+            overrides.parse([f"@{_config('sft/warmstart.toml')}", *settings], SFTRunConfig),
         )
     )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from air.trajectories.report import Report, Row, Run
 
 HELP = "compare recorded runs: best attempts, last submissions, performance profiles, AUP"
+EXAMPLES = ("air report outputs/A outputs/B",)
 RATIOS = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0)
 """The factors, relative to the best run's score, for which a performance profile is printed."""
 TITLES = {"best_attempt": "best attempt", "last_submission": "last submission"}

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from air.train.loop.run import EmbeddedRun, Outcome
 
 HELP = "train by a run file: rl @ configs/quickstart.toml"
+EXAMPLES = (
+    "air rl @ configs/quickstart.toml --dry-run",
+    "air rl @ configs/quickstart.toml --max-steps 5 --trainer.optim.lr 1e-4",
+    "air rl @ outputs/RUN/config.json --resume",
+)
 TAKES_REST = True
 
 

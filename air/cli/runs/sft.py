@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from air.train.config.sft_config import SFTRunConfig
 
 HELP = "train on demonstrations by a run file: sft @ configs/sft/warmstart.toml"
+EXAMPLES = (
+    "air sft @ configs/sft/warmstart.toml --model.name MODEL --data.name demos/demos.jsonl",
+)
 TAKES_REST = True
 
 

@@ -24,7 +24,12 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from air.aio import to_the_end
 from air.errors import AirError, BoxDiedError
 from air.sandbox.contract import ownership
-from air.sandbox.docker.engine_errors import engine_missing, no_engine, start_error
+from air.sandbox.docker.engine_errors import (
+    engine_missing,
+    no_engine,
+    refuse_encrypted,
+    start_error,
+)
 
 REMOVE_SECONDS = 30.0
 _ANSWER_SECONDS = 60
@@ -39,15 +44,18 @@ T = TypeVar("T")
 def client() -> docker.APIClient:
     """Returns this process's connection to the container engine at `DOCKER_HOST`. The first call connects.
 
-    Raises MissingError if the first call finds no container engine, BoxStartError if connecting fails
-    otherwise.
+    Raises MissingError if the first call finds no container engine, or one that is reached through TLS or
+    ssh, BoxStartError if connecting fails otherwise.
     """
+    host = os.environ.get("DOCKER_HOST", "")
+    secure = os.environ.get("DOCKER_TLS_VERIFY") or os.environ.get("DOCKER_CERT_PATH")
+    refuse_encrypted(host, tls=bool(host and secure))
     with _LOCK:
         try:
-            return _client(os.getpid(), os.environ.get("DOCKER_HOST", ""))
+            return _client(os.getpid(), host)
         except FOREIGN as error:
             if engine_missing(str(error)):
-                raise no_engine(str(error)) from error
+                raise no_engine(str(error), host) from error
             raise translated(error, doing="connecting to it") from error
 
 

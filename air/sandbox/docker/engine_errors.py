@@ -58,11 +58,29 @@ def engine_missing(text: str) -> str:
     return next((why for sign, why in _NO_ENGINE.items() if re.search(sign, low)), "")
 
 
-def no_engine(text: str) -> MissingError:
-    """Returns the error to raise if the container engine has never answered this process."""
-    return MissingError(
-        f"no Docker engine answers: {engine_missing(text)}", remedy="run `air setup`"
-    )
+def no_engine(text: str, host: str = "") -> MissingError:
+    """Returns the error to raise if the container engine has never answered this process.
+    `host` is the value of `DOCKER_HOST`; empty if it is not set."""
+    message = f"no Docker engine answers: {engine_missing(text)}"
+    if host:
+        remedy = "start the engine there, or correct or unset DOCKER_HOST"
+        return MissingError(message, where=f"DOCKER_HOST={host}", remedy=remedy)
+    return MissingError(message, remedy="run `air setup`")
+
+
+def refuse_encrypted(host: str, *, tls: bool) -> None:
+    """Raises MissingError if connections to the container engine would be encrypted: boxes talk through the
+    bare socket of such a connection. `host` is the value of `DOCKER_HOST`; `tls` says whether Docker's
+    variables ask for TLS."""
+    kind = "ssh" if host.startswith("ssh://") else "TLS" if tls or "https://" in host else ""
+    if kind and not host.startswith("unix://"):
+        raise MissingError(
+            f"boxes cannot use an engine through {kind}",
+            where=f"DOCKER_HOST={host}",
+            remedy="run air on the engine's machine, or forward the engine's socket: "
+            "`ssh -NL /tmp/docker.sock:/var/run/docker.sock HOST`, and set "
+            "DOCKER_HOST=unix:///tmp/docker.sock",
+        )
 
 
 def lacks_python(text: str) -> str | None:

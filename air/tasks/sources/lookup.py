@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,9 +40,16 @@ def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = 
         file = root / task_id / "task.toml"
         if _is_name(task_id) and file.is_file():
             return _read(file)
-    known = ", ".join(available(roots)) or "none"
-    raise MissingError(
-        f"there is no task {task_id!r}; known: {known}", remedy="`air tasks` lists them"
+    raise unknown(task_id, available(roots))
+
+
+def unknown(task_id: str, known: Sequence[str]) -> MissingError:
+    """Returns the error for an id that is not among the `known` ids of tasks."""
+    if similar := difflib.get_close_matches(task_id, known, n=1):
+        return MissingError(f"there is no task {task_id!r}", remedy=f"did you mean {similar[0]!r}?")
+    names = ", ".join(known) or "none"
+    return MissingError(
+        f"there is no task {task_id!r}; known: {names}", remedy="`air tasks` lists them"
     )
 
 

@@ -15,6 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from air import paths
+
 WIDE = 1000
 """Width of final tables, in characters. A narrow terminal wraps such lines, so no number is cut off."""
 _SHOWN_STEPS = 8
@@ -154,17 +156,19 @@ def further(
 ) -> None:
     """Prints commands with which the user can show, replay or evaluate the finished run.
     `shipped` are the ids of those tasks of the run that ship with air; the evaluation command names them."""
-    run = shlex.quote(str(folder))
+    run, air = shlex.quote(str(folder)), paths.command()
     lines = [
         f"\nThe run is in {folder}: config.json metrics.jsonl log.txt trajectories/ checkpoints/"
     ]
     if checkpoint is not None:
         which = f" --tasks {shlex.join(shipped)}" if shipped else ""
-        lines.append(f"  play it:      air eval {shlex.quote(str(checkpoint))}{which}")
-    lines.append(f"  look at it:   air view {run}")
-    lines.append(f"  or here:      air show {run}")
-    lines.append(f"  replay it:    air replay {run}")
+        lines.append(f"  play it:      {air} eval {shlex.quote(str(checkpoint))}{which}")
+    lines.append(f"  look at it:   {air} view {run}")
+    lines.append(f"  or here:      {air} show {run}")
+    lines.append(f"  replay it:    {air} replay {run}")
     if recorded := sorted((folder / "trajectories").glob("*.jsonl")):
-        lines.append(f"  step into it: air shell --from {shlex.quote(str(recorded[-1]))} --step 0")
+        lines.append(
+            f"  step into it: {air} shell --from {shlex.quote(str(recorded[-1]))} --step 0"
+        )
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True, markup=False)

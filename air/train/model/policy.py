@@ -150,6 +150,7 @@ def load(name_or_path: str | Path, *, dtype: str = "float32", device: str = "cpu
     """Loads a model and its tokenizer from a folder, or from the Hugging Face hub (or its cache) by id.
     Raises MissingError if there is no such model, or if the hub cannot be reached. Raises UsageError if the
     model cannot be loaded, or has attention layers that the embedded training engine does not support."""
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     name = str(name_or_path)
@@ -158,7 +159,7 @@ def load(name_or_path: str | Path, *, dtype: str = "float32", device: str = "cpu
         tokenizer = AutoTokenizer.from_pretrained(name)
         with _no_progress_bars():
             model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, dtype))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise _explained(name, error) from error
     kinds = set(getattr(model.config, "layer_types", None) or [FULL_ATTENTION])
     if kinds != {FULL_ATTENTION}:

@@ -17,20 +17,25 @@ class Command:
     name: str
     parser: argparse.ArgumentParser
     help: str
+    examples: tuple[str, ...] = ()
     rest: bool = False
     """Whether keys of the run file may follow as flags."""
 
 
 def commands() -> Iterator[Command]:
     """Every command of `air`, and its subcommands."""
-    from air.cli.main import COMMANDS
+    from air.cli.commands import COMMANDS
 
     for name, module_name in COMMANDS.items():
         module = importlib.import_module(module_name)
         parser = argparse.ArgumentParser(prog=f"air {name}", description=module.HELP)
         module.add_arguments(parser)
         yield Command(
-            f"air {name}", parser, module.HELP, bool(getattr(module, "TAKES_REST", False))
+            f"air {name}",
+            parser,
+            module.HELP,
+            module.EXAMPLES,
+            bool(getattr(module, "TAKES_REST", False)),
         )
         for action in parser._actions:
             if isinstance(action, argparse._SubParsersAction):
@@ -71,7 +76,8 @@ def commands_page() -> str:
         "# Commands",
         "",
         "Every command with its flags. Read from the code of this version. `rl` is short for `air rl` and "
-        "`sft` for `air sft`. `--debug` shows the traceback of an error, with every command.",
+        "`sft` for `air sft`. `--debug` shows the traceback of an error, with every command. "
+        "`air --version` prints the version, and `air help COMMAND` describes a command.",
         "",
         "Exit codes: 0 done; 1 failed or mismatch; 2 bad input; 130 interrupted.",
         "",
@@ -91,4 +97,6 @@ def commands_page() -> str:
             lines += table(("argument", "one of", "default", "meaning"), rows, code=False)
         if command.parser.epilog:
             lines += ["```text", command.parser.epilog, "```", ""]
+        if command.examples:
+            lines += ["Examples:", "", "```text", *command.examples, "```", ""]
     return "\n".join(lines) + "\n"

@@ -59,18 +59,12 @@ async def test_process_boxes_are_listed_and_without_an_engine_nothing_else() -> 
     async with await open_box(SPEC, run="listed") as box:
         code, out, err = await _box("ls")
         (row,) = [line.split() for line in out.splitlines() if line.startswith(box.id)]
-        assert row == [
-            box.id,
-            "process",
-            "running",
-            "listed",
-            "180",
-            "min",
-            "pid",
-            f"{os.getpid()}",
-        ]
+        minutes = row.pop(4)
+        assert minutes in ("179", "180")  # of three hours, on a busy machine
+        assert row == [box.id, "process", "running", "listed", "min", "pid", f"{os.getpid()}"]
     assert code == 0
-    assert err.startswith("containers cannot be listed: no Docker engine answers")
+    assert err.startswith("containers cannot be listed: DOCKER_HOST=")
+    assert "no Docker engine answers" in err
     code, out, _ = await _box("ls")
     assert (code, box.id in out) == (0, False)
 

@@ -10,6 +10,7 @@ from air.sandbox.docker.engine_errors import (
     TransientStartError,
     classify,
     no_engine,
+    refuse_encrypted,
     start_error,
 )
 
@@ -75,3 +76,32 @@ def test_a_runtime_without_controllers_has_a_remedy() -> None:
     assert "let the Docker engine's user have the controllers" in str(
         start_error(500, text, "air-base")
     )
+
+
+@pytest.mark.parametrize(
+    ("host", "tls", "kind"),
+    [
+        ("ssh://me@far", False, "ssh"),
+        ("tcp://far:2376", True, "TLS"),
+        ("https://far:2376", False, "TLS"),
+        ("tcp://far:2375", False, ""),
+        ("unix:///run/docker.sock", True, ""),
+        ("", False, ""),
+    ],
+)
+def test_an_engine_behind_an_encrypted_connection_is_refused_by_name(
+    host: str, tls: bool, kind: str
+) -> None:
+    if not kind:
+        refuse_encrypted(host, tls=tls)
+        return
+    with pytest.raises(MissingError, match=f"DOCKER_HOST={host}: .* through {kind} — .*ssh -NL"):
+        refuse_encrypted(host, tls=tls)
+
+
+def test_no_engine_names_the_docker_host_that_the_user_set() -> None:
+    text = "ConnectionRefusedError(111, 'Connection refused')"
+    assert str(no_engine(text, "tcp://far:1")).startswith(
+        "DOCKER_HOST=tcp://far:1: no Docker engine"
+    )
+    assert str(no_engine(text)).endswith("run `air setup`")

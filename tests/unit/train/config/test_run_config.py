@@ -123,6 +123,7 @@ def test_what_is_wrong_in_a_file_is_one_line(good: Path, more: str, words: list[
         ),
         ([f"{SOURCE}.env.colour", "red"], ["no key", "colour"]),
         ([f"{SOURCE}.env.delt", "best"], ["did you mean `orchestrator.train.source.0.env.delta`?"]),
+        ([f"{SOURCE}.env.taskset.tasks", "titanik"], ["taskset", "did you mean 'titanic'?"]),
         ([f"{SOURCE}.env.taskset.task-root", "x"], ["env.taskset.task_roots`?"]),
         ([f"{SOURCE}.env.agent.harness.formt", "x"], ["harness.format`?"]),
         (["stray"], ["stray", "@ FILE"]),

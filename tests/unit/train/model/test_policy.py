@@ -126,3 +126,11 @@ def test_sliding_windows_are_refused(tmp_path: Path, small: Policy) -> None:
     small.save(tmp_path)
     with pytest.raises(UsageError, match=r"sliding_attention — .*prime-rl"):
         policy.load(tmp_path)
+
+
+def test_cut_weights_are_named_in_one_line(tmp_path: Path) -> None:
+    folder = policy.build(tmp_path / "model", ["a b c"], vocab=300)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(UsageError, match=r"model: cannot be loaded: .* — is the folder complete\?"):
+        policy.load(folder)

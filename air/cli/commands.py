@@ -1,0 +1,25 @@
+"""Lists the commands of the program `air`."""
+
+COMMANDS = {
+    "quickstart": "air.cli.runs.quickstart",
+    "setup": "air.cli.boxes.setup",
+    "rl": "air.cli.runs.rl",
+    "sft": "air.cli.runs.sft",
+    "eval": "air.cli.runs.eval",
+    "demos": "air.cli.runs.demos",
+    "report": "air.cli.runs.report",
+    "view": "air.cli.episodes.view",
+    "show": "air.cli.episodes.show",
+    "export": "air.cli.episodes.export",
+    "replay": "air.cli.episodes.replay",
+    "shell": "air.cli.episodes.shell",
+    "trajectories": "air.cli.episodes.trajectories",
+    "tasks": "air.cli.tasks",
+    "images": "air.cli.boxes.images",
+    "box": "air.cli.boxes.box",
+    "doctor": "air.cli.boxes.doctor",
+    "gpus": "air.cli.boxes.gpus",
+    "completion": "air.cli.completion",
+}
+"""The Python module of each command, with `HELP`, `EXAMPLES` (command lines), `add_arguments(parser)` and
+`run(args)` (the exit code)."""

@@ -1,0 +1,58 @@
+"""Makes the parser of each command's arguments; the parser reports wrong arguments as one line of air."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+from typing import Any, NoReturn
+
+from air import paths
+from air.cli.commands import COMMANDS
+from air.errors import UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises UsageError, with a remedy, where argparse prints its usage and exits."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ").split()
+        similar: list[str] = []
+        if message.startswith("unrecognized arguments: ") and unknown:
+            message = f"there is no flag or place for {' '.join(unknown)}"
+            similar = difflib.get_close_matches(unknown[0].partition("=")[0], _flags(self), n=1)
+        remedy = f"did you mean {similar[0]}?" if similar else f"see `{self.prog} --help`"
+        raise UsageError(message, where=self.prog, remedy=remedy)
+
+
+def _flags(parser: argparse.ArgumentParser) -> list[str]:
+    """Returns the flags of a parser and of its subcommands."""
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            flags += [flag for inner in action.choices.values() for flag in _flags(inner)]
+    return flags
+
+
+def parser_of(name: str) -> Parser:
+    """Returns the parser of the command `air NAME`. Its help ends with examples of the command."""
+    module = importlib.import_module(COMMANDS[name])
+    parser = Parser(prog=f"air {name}", description=module.HELP)
+    module.add_arguments(parser)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    run = paths.command()
+    lines = [f"  {line.replace('air ', f'{run} ', 1)}" for line in module.EXAMPLES]
+    examples = "\n".join(["examples:", *lines])
+    parser.epilog = f"{parser.epilog}\n\n{examples}" if parser.epilog else examples
+    return parser
+
+
+def check_command(name: str) -> None:
+    """Raises UsageError if there is no command `air NAME`."""
+    if name not in COMMANDS:
+        similar = difflib.get_close_matches(name, COMMANDS, n=1)
+        remedy = f"did you mean `air {similar[0]}`?" if similar else "`air --help` lists them"
+        raise UsageError(f"there is no command {name!r}", where="air", remedy=remedy)

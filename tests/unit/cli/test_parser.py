@@ -1,0 +1,89 @@
+"""Help, version, completion, and the commands that commands print."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from air import paths
+from air.cli.commands import COMMANDS
+from air.cli.completion import script
+from air.cli.main import main
+from air.cli.parser import parser_of
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_examples_that_its_parser_reads(name: str) -> None:
+    parser = parser_of(name)
+    assert "examples:" in parser.format_help()
+    for flag in parser._actions:
+        assert flag.help or isinstance(flag, argparse._SubParsersAction), flag
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("air ")
+    assert main(["help"]) == 0
+    assert "quickstart" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:  # as argparse ends after --help
+        main(["help", "show"])
+    assert ended.value.code == 0
+    assert "--sort" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (["shwo"], "air: there is no command 'shwo' — did you mean `{air} show`?"),
+        (["help", "nothing"], "air: there is no command 'nothing' — `{air} --help` lists them"),
+        (["show", "x", "--srot"], "air show: there is no flag or place for --srot — did you mean --sort?"),
+        (["tasks", "check", "--al"], "air tasks: there is no flag or place for --al — did you mean --all?"),
+    ],
+)  # fmt: skip
+def test_a_mistyped_command_or_flag_is_one_line(
+    args: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(args) == 2
+    assert capsys.readouterr().err == f"error: {line.format(air=paths.command())}\n"
+
+
+def test_printed_commands_start_this_python_s_air(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert paths.command() == str(folder / "air")
+    monkeypatch.chdir(folder.parent)
+    assert paths.command("rl") == f"{folder.name}/rl"
+    monkeypatch.setenv("PATH", str(folder))
+    assert paths.command() == "air"
+
+
+@pytest.mark.parametrize(
+    ("words", "choice"),
+    [(["air", "sh"], "shell"), (["air", "show", "--so"], "--sort"), (["rl", "--dry"], "--dry-run"),
+     (["air", "tasks", "check", "--a"], "--all"), (["air", "help", "doc"], "doctor")],
+)  # fmt: skip
+def test_bash_completes_commands_and_flags(words: list[str], choice: str) -> None:
+    quoted = " ".join(words)
+    asks = f'COMP_WORDS=({quoted}) COMP_CWORD={len(words) - 1}; _air; echo "${{COMPREPLY[@]}}"'
+    argv = ["bash", "-c", f"{script('bash')}\n{asks}"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert choice in done.stdout.split()
+
+
+def test_a_reader_that_ends_ends_the_command_silently() -> None:
+    code = "import sys; from air.cli.main import main; sys.exit(main(['help']))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 141
