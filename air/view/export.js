@@ -1,5 +1,41 @@
 "use strict";
 (() => {
+  const save = (name, url) => {
+    const link = document.createElement("a");
+    link.download = name;
+    link.href = url;
+    link.click();
+  };
+  const picture = (svg, done) => {
+    const copy = svg.cloneNode(true), box = svg.viewBox.baseVal, scale = 3;
+    copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    copy.setAttribute("width", box.width * scale);
+    copy.setAttribute("height", box.height * scale);
+    const from = svg.querySelectorAll("text, .rule"), to = copy.querySelectorAll("text, .rule");
+    from.forEach((each, i) => {
+      const style = getComputedStyle(each);
+      for (const name of ["fill", "stroke", "font-size", "font-family"])
+        to[i].style.setProperty(name, style.getPropertyValue(name));
+    });
+    const image = new Image();
+    image.onload = () => {
+      const canvas = document.createElement("canvas"), draw = canvas.getContext("2d");
+      canvas.width = box.width * scale;
+      canvas.height = box.height * scale;
+      draw.fillStyle = getComputedStyle(document.body).backgroundColor;
+      draw.fillRect(0, 0, canvas.width, canvas.height);
+      draw.drawImage(image, 0, 0);
+      done(canvas.toDataURL("image/png"));
+    };
+    image.src = "data:image/svg+xml," + encodeURIComponent(new XMLSerializer().serializeToString(copy));
+  };
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-save]");
+    if (!button) return;
+    const { name, csv } = button.parentElement.dataset;
+    if (button.dataset.save === "csv") save(name + ".csv", "data:text/csv," + encodeURIComponent(csv));
+    else picture(button.closest(".chart").querySelector("svg"), (url) => save(name + ".png", url));
+  });
   const table = document.getElementById("episodes");
   if (!table) return;
   const body = table.tBodies[0], rows = [...body.rows];

@@ -1,7 +1,7 @@
 """Exports a training run as one HTML page that works without a server, a network or other files.
 
 All recorded text is escaped. The page's content security policy also allows only the page's own script (by
-its hash) and styles, so even unescaped text could not run, load or send anything.
+its hash), styles and images within the page, so even unescaped text could not run, load or send anything.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from air.errors import UsageError
-from air.view.index.run_discovery import Run, look_up
+from air.view.index.run_discovery import Run
 from air.view.index.run_index import Episode, RunIndex
 from air.view.index.steps import items
-from air.view.render import markup, metric_series, svg
+from air.view.render import charts, markup, metric_series, overview, svg
+from air.view.render.charts import Chart
 from air.view.render.markup import chip, figure, line, seconds, text
 
 MOST_TURNS = 300
 """The page shows at most this number of turns of an episode, and then states how many more there are."""
+_WIDE = {"advantage", "step", "last", "test", "turns", "errors", "seconds", "episode"}
+"""The columns of the table of episodes that a narrow screen leaves out."""
 _HEADS = (
     "task",
     "reward",
@@ -62,8 +65,9 @@ def page(run: Run, index: RunIndex, episodes: Sequence[Episode]) -> Iterator[str
     styles = markup.CSS.read_text(encoding="utf-8") + (folder / "export.css").read_text("utf-8")
     yield _head(run.name, styles, script)
     yield from _figures(run, index)
-    yield _table(episodes, index.count())
-    yield "<h2>episodes, turn by turn</h2>"
+    if episodes:
+        yield _table(episodes, index.count())
+        yield "<h2>episodes, turn by turn</h2>"
     for number, episode in enumerate(episodes):
         yield _episode(index, episode, f"e{number}")
     yield f"</div><script>{script}</script></body></html>\n"
@@ -72,7 +76,7 @@ def page(run: Run, index: RunIndex, episodes: Sequence[Episode]) -> Iterator[str
 def _head(title: str, styles: str, script: str) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
     return (
@@ -85,28 +89,14 @@ def _head(title: str, styles: str, script: str) -> str:
 
 
 def _figures(run: Run, index: RunIndex) -> Iterator[str]:
-    metrics, totals, config = index.metrics(), index.totals(), run.config()
-    first, last = metric_series.quarters(metrics, "reward")
-    lost = (totals["failed"] or 0) + (totals["unfinished"] or 0)
-    steps = f"{metrics[-1]['step']}/{look_up(config, 'max_steps') or '–'}" if metrics else "–"
-    yield markup.tiles(
-        [
-            ("model", str(look_up(config, "model", "name") or "–").rsplit("/", 1)[-1], ""),
-            ("steps", steps, ""),
-            (
-                "episodes",
-                str(totals["episodes"]),
-                f"{lost} failed or unfinished" if lost else "all ended well",
-            ),
-            ("reward, last ¼", figure(last, "+.3f"), f"first ¼ {figure(first, '+.3f')}"),
-            ("reward, all", figure(totals["reward"], "+.3f"), "mean over episodes"),
-        ]
-    )
-    if metrics:
-        reward = {"reward": metric_series.series(metrics, "reward")}
-        yield '<div class="two">'
-        yield f"<div><h2>reward</h2>{svg.curves(reward)}</div>"
-        yield f"<div><h2>reward by task</h2>{svg.curves(metric_series.task_series(metrics))}</div></div>"
+    metrics, totals = index.metrics(), index.totals()
+    yield markup.tiles(overview.tiles(run, metrics, totals, index.models()))
+    yield '<div class="two">'
+    for chart in charts.main(metrics):
+        yield f"<div><h2>{line(chart.title, 80)}</h2>{svg.curves(chart)}</div>"
+    yield "</div>"
+    if not totals["episodes"]:
+        return
     yield "<h2>tasks</h2>"
     yield markup.tasks(index.by_task())
     yield "<h2>where the episodes' time went</h2>"
@@ -116,7 +106,7 @@ def _figures(run: Run, index: RunIndex) -> Iterator[str]:
 def _table(episodes: Sequence[Episode], of: int) -> str:
     names = sorted({one.facts.task for one in episodes if one.facts.task})
     options = "".join(f'<option value="{text(name)}">{line(name, 80)}</option>' for name in names)
-    heads = "".join(f"<th>{name}</th>" for name in _HEADS)
+    heads = "".join(f"<th{_wide(name)}>{name}</th>" for name in _HEADS)
     rows = "".join(_row(one, f"e{number}") for number, one in enumerate(episodes))
     heading = f"{len(episodes)} of {of} episodes" if len(episodes) < of else f"{of} episodes"
     return (
@@ -126,6 +116,10 @@ def _table(episodes: Sequence[Episode], of: int) -> str:
         '<span class="note">click a head to sort, a row to open</span></div>'
         f'<table id="episodes"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
     )
+
+
+def _wide(name: str) -> str:
+    return ' class="wide"' if name in _WIDE else ""
 
 
 def _row(one: Episode, name: str) -> str:
@@ -142,8 +136,8 @@ def _row(one: Episode, name: str) -> str:
         (one.name, line(one.name, 60)),
     ]
     row = "".join(
-        f'<td data-value="{"" if value is None else text(str(value))}">{cell}</td>'
-        for value, cell in cells
+        f'<td{_wide(name)} data-value="{"" if value is None else text(str(value))}">{cell}</td>'
+        for name, (value, cell) in zip(_HEADS, cells, strict=True)
     )
     data = f'data-open="{name}" data-task="{text(facts.task or "")}" data-errors="{facts.errors}"'
     return f"<tr {data}>{row}</tr>"
@@ -163,7 +157,9 @@ def _episode(index: RunIndex, one: Episode, name: str) -> str:
     rest = facts.items - MOST_TURNS
     more = f'<div class="note">{rest} turns more</div>' if rest > 0 else ""
     scores = [(p.item + 1, p.score) for p in index.curve(one) if p.score is not None]
-    curve = svg.curves({"score": scores}, smoothed=False, step=True) if len(scores) > 1 else ""
+    label = facts.metric or "score"
+    chart = Chart(f"score {one.name}", {"score": scores}, x="turn", y=label, exact=True)
+    curve = svg.curves(chart, step=True) if len(scores) > 1 else ""
     times = markup.split({key: getattr(facts, f"seconds_{key}") for key in metric_series.TIMES})
     return (
         f'<details class="episode" id="{name}"><summary><b>{line(facts.task or "?", 60)}</b> '

@@ -16,10 +16,11 @@ from rich.text import Text
 from air import paths
 from air.view.index.episode_file import Single
 from air.view.index.facts import number
-from air.view.index.run_discovery import Run, look_up
+from air.view.index.run_discovery import Run
 from air.view.index.run_index import Episode, RunIndex
 from air.view.index.steps import Item, diff_of, outputs, reasoning, thought
-from air.view.render import metric_series
+from air.view.render import charts, metric_series, overview
+from air.view.render.charts import MEAN, Chart
 from air.view.render.clean import clean, cut, one_line
 from air.view.render.markup import FAULT_LABEL, figure, seconds
 
@@ -50,22 +51,20 @@ def show_run(
 
     `count` is the number of all episodes that meet the user's filter; the table may have fewer.
     """
-    metrics, totals, config = index.metrics(), index.totals(), run.config()
-    steps = (
-        f"{metrics[-1]['step']}/{look_up(config, 'max_steps') or '–'} steps, " if metrics else ""
-    )
-    model = one_line(str(look_up(config, "model", "name") or ""), 60)
-    lost = (totals["failed"] or 0) + (totals["unfinished"] or 0)
-    losses = f", {lost} failed or unfinished" if lost else ""
+    metrics, totals = index.metrics(), index.totals()
     out.print(Text(one_line(str(run.folder), 200), "bold"))
-    out.print(Text(f"{steps}{totals['episodes']} episodes{losses}  {model}"))
-    if rewards := [value for _, value in metric_series.series(metrics, "reward")]:
-        first, last = metric_series.quarters(metrics, "reward")
-        line = Text(f"reward {figure(first, '+.3f')} → {figure(last, '+.3f')}  ")
-        out.print(line + Text(spark(rewards), "cyan"))
-    out.print(_times(metric_series.times(totals)))
+    for name, value, remark in overview.tiles(run, metrics, totals, index.models()):
+        out.print(_tile(name, value, remark), soft_wrap=True)
+    for chart in charts.main(metrics):
+        for curve in chart.curves:
+            out.print(_curve(chart, curve))
+    if totals["episodes"]:
+        out.print(_times(metric_series.times(totals)))
     for name, problems in index.problems()[:3]:
-        out.print(Text(f"{one_line(name, 80)}.jsonl: {problems} lines could not be read", "red"))
+        file = f"{one_line(name, 80).removeprefix('/')}.jsonl"
+        out.print(Text(f"{file}: {problems} lines could not be read", "red"))
+    if not totals["episodes"]:
+        return
     out.print()
     out.print(_tasks(index))
     out.print()
@@ -123,6 +122,22 @@ def show_item(out: Console, item: Item, *, everything: bool) -> None:
     for graded in item.validates:
         _graded(out, graded)
     out.print()
+
+
+def _tile(name: str, value: str, remark: str) -> Text:
+    line = Text(f"{one_line(name, 30):<15} ", "bright_black")
+    line.append(one_line(value, 60), "bold")
+    return line.append(f"  {one_line(remark, 80)}", "bright_black")
+
+
+def _curve(chart: Chart, name: str) -> Text:
+    """Returns a line with a small curve, smoothed as in the other views, and its last value."""
+    points = chart.strong(name)
+    label = chart.title if len(chart.curves) == 1 else f"{chart.y}, {name}"
+    line = Text(f"{one_line(label, 40):<15} ", "bright_black")
+    line.append(spark([value for _, value in points]), "cyan")
+    line.append(f" {figure(points[-1][1])}")
+    return line.append(f"  {MEAN}" if chart.smoothed else "", "bright_black")
 
 
 def spark(values: Sequence[float], width: int = 60) -> str:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from air.errors import AirError
 from air.view.app import url_state
-from air.view.app.pages import compare, episode, episodes, groups, run, runs
+from air.view.app.pages import compare, episode, episodes, groups, results, run, runs
 from air.view.index.run_discovery import Run, discover
 from air.view.index.run_index import RunIndex
 from air.view.render.markup import CSS, text
@@ -24,6 +24,7 @@ SHOW = {
     "Episodes": episodes.show,
     "Episode": episode.show,
     "Groups": groups.show,
+    "Results": results.show,
     "Compare": compare.show,
 }
 
@@ -61,7 +62,7 @@ def _bar(all_runs: Sequence[Run]) -> Run:
     at = names.index(name) if name in names else 0
     if name and name not in names:
         st.html(f'<div class="air error">no run {text(name)} here</div>')
-    left, middle, right = st.columns([3, 6, 1.4], vertical_alignment="center")
+    left, middle, right = st.columns([3, 7, 1.2], vertical_alignment="center")
     left.selectbox(
         "Run",
         names,
@@ -72,16 +73,15 @@ def _bar(all_runs: Sequence[Run]) -> Run:
             run=st.session_state["run-widget"], episode=None, item=None, group=None, first=None
         ),
     )
-    if url_state.PAGE_WIDGET not in st.session_state:
-        st.session_state[url_state.PAGE_WIDGET] = url_state.page()
-    middle.segmented_control(
-        "Page",
-        url_state.PAGES,
-        key=url_state.PAGE_WIDGET,
-        required=True,
-        label_visibility="collapsed",
-        on_change=lambda: url_state.go(page=st.session_state[url_state.PAGE_WIDGET]),
-    )
+    with middle.container(horizontal=True, gap="xxsmall"):
+        for page in url_state.PAGES:  # buttons: a radio group would take the arrow keys
+            st.button(
+                page,
+                key=f"page-{page}",
+                type="primary" if page == url_state.page() else "secondary",
+                on_click=url_state.go,
+                kwargs={"page": page},
+            )
     if "live" not in st.session_state:
         st.session_state["live"] = time.time() - all_runs[at].changed() < LIVE_FOR
     right.toggle("Live", key="live", help="reads what the run adds every two seconds")

@@ -12,40 +12,54 @@ import altair as alt
 import pandas  # noqa: F401  altair uses it; half imported by another tab's thread, it breaks a chart
 
 from air.view.index.facts import Place
+from air.view.render.charts import EACH, MEAN, Chart
 from air.view.render.clean import one_line
-from air.view.render.metric_series import TIMES, smooth
+from air.view.render.metric_series import TIMES
 
-Points = Sequence[tuple[int, float]]
 TIME_COLOURS = ["#4c7dea", "#2fa874", "#e0962f", "#9aa3b2"]
-HEIGHT = 210
+HEIGHT = 240
 _ORDER = alt.EncodingSortField("order", op="min", order="ascending")
 """The setting with which a chart keeps its curves in the given order instead of sorting them by name."""
 
 
-def lines(curves: Mapping[str, Points], *, height: int = HEIGHT, smoothed: bool = True) -> Any:
-    """Returns a line chart of points (step, value) by curve name, `height` pixels high.
+def lines(chart: Chart, *, height: int = HEIGHT) -> Any:
+    """Returns a line chart, `height` pixels high, with straight lines between the points.
 
-    `smoothed` draws long curves faint, with their running mean on top.
+    A long curve is drawn thin, with its running mean as a thick line. A legend explains that, unless the
+    chart is lower than `HEIGHT`.
     """
-    long = smoothed and max((len(points) for points in curves.values()), default=0) > 8
-    strong = {name: smooth(points) if long else points for name, points in curves.items()}
-    legend = alt.Legend(orient="top", labelLimit=340) if len(curves) > 1 else None
-    x = alt.X("step:Q", title=None, axis=alt.Axis(tickMinStep=1, grid=False, format="d"))
-    label = alt.Axis(format="~g", tickCount=4)
-    base = alt.Chart(_data(strong)).encode(
-        x=x,
-        y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=label),
-        color=alt.Color("name:N", title=None, sort=_ORDER, legend=legend),
-        tooltip=["name:N", "step:Q", alt.Tooltip("value:Q", format=".4~g", title="value")],
+    several, explained = len(chart.curves) > 1, chart.smoothed and height >= HEIGHT
+    values = alt.Axis(format="~g", tickCount=4)
+    curves = alt.Legend(orient="top", labelLimit=340) if several else None
+    base = alt.Chart(_data(chart)).encode(
+        x=alt.X(
+            "step:Q",
+            title=chart.x,
+            scale=alt.Scale(nice=False, zero=False),
+            axis=alt.Axis(tickMinStep=1, grid=False, format="d"),
+        ),
+        y=alt.Y("value:Q", title=chart.y or None, scale=alt.Scale(zero=False), axis=values),
+        color=alt.Color("name:N", title=None, sort=_ORDER, legend=curves),
+        tooltip=[
+            "name:N",
+            alt.Tooltip("step:Q", title=chart.x),
+            alt.Tooltip("value:Q", format=".4~g", title=chart.y or "value"),
+            alt.Tooltip("kind:N", title="shown"),
+        ],
     )
-    dots = base.mark_circle(size=12 if long else 36, opacity=1)
-    chart = base.mark_line(strokeWidth=2, interpolate="monotone") + dots
-    if long:
-        faint = alt.Chart(_data(curves)).mark_line(strokeWidth=1, opacity=0.22)
-        colour = alt.Color("name:N", sort=_ORDER, legend=None)
-        chart = faint.encode(x=x, y="value:Q", color=colour) + chart
-        chart = chart.resolve_legend(color="independent").resolve_scale(color="shared")
-    return chart.properties(height=height)
+    drawn = base.mark_line(interpolate="linear", **({} if chart.smoothed else {"strokeWidth": 2}))
+    if chart.smoothed:
+        kinds = [EACH, MEAN]
+        legend = alt.Legend(orient="top", symbolType="stroke") if explained else None
+        common: dict[str, Any] = {"title": None, "sort": kinds, "legend": legend}
+        width, opacity = (alt.Scale(domain=kinds, range=r) for r in ([1, 2.5], [0.35, 1]))
+        drawn = drawn.encode(
+            strokeWidth=alt.StrokeWidth("kind:N", scale=width, **common),
+            strokeOpacity=alt.StrokeOpacity("kind:N", scale=opacity, **common),
+        )
+    strong = base.transform_filter(alt.datum.strong)
+    dots = strong.mark_circle(size=12 if chart.smoothed else 36, opacity=1)
+    return alt.layer(drawn, dots).properties(height=height)
 
 
 def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> Any:
@@ -59,7 +73,9 @@ def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> An
         alt.Chart(alt.Data(values=data))
         .mark_bar()
         .encode(
-            x=alt.X("step:O", title=None, axis=alt.Axis(labelOverlap=True, labelAngle=0)),
+            x=alt.X(
+                "step:O", title="training step", axis=alt.Axis(labelOverlap=True, labelAngle=0)
+            ),
             y=alt.Y("value:Q", title="seconds"),
             color=alt.Color(
                 "name:N",
@@ -140,11 +156,20 @@ def _sign() -> Any:
     )
 
 
-def _data(curves: Mapping[str, Points]) -> Any:
-    return alt.Data(
-        values=[
-            {"name": one_line(name, 80), "order": order, "step": step, "value": value}
-            for order, (name, points) in enumerate(curves.items())
-            for step, value in points
+def _data(chart: Chart) -> Any:
+    rows = []
+    for order, (name, points) in enumerate(chart.curves.items()):
+        kinds = {EACH: points} | ({MEAN: chart.strong(name)} if chart.smoothed else {})
+        rows += [
+            {
+                "name": one_line(name, 80),
+                "order": order,
+                "kind": kind,
+                "strong": kind == list(kinds)[-1],
+                "step": step,
+                "value": value,
+            }
+            for kind, shown in kinds.items()
+            for step, value in shown
         ]
-    )
+    return alt.Data(values=rows)

@@ -12,8 +12,7 @@ import streamlit as st
 
 from air.view.index.run_index import RunIndex
 
-PAGES = ("Runs", "Run", "Episodes", "Episode", "Groups", "Compare")
-PAGE_WIDGET = "page-widget"
+PAGES = ("Runs", "Run", "Episodes", "Episode", "Groups", "Results", "Compare")
 
 
 def get(name: str, default: str = "") -> str:
@@ -34,8 +33,6 @@ def go(**parts: Any) -> None:
             st.query_params.pop(name, None)
         else:
             st.query_params[name] = str(value)
-    if "page" in parts:
-        st.session_state[PAGE_WIDGET] = parts["page"]
 
 
 def page() -> str:

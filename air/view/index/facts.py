@@ -206,6 +206,12 @@ def integer(value: object) -> int | None:
     return value if abs(value) < 2**63 else None
 
 
+def whole(value: object) -> int | None:
+    """Returns a number without a fraction, such as 3 or 3.0, as an integer, or None for everything else."""
+    as_float = number(value)
+    return integer(int(as_float)) if as_float is not None and as_float.is_integer() else None
+
+
 def text(value: object) -> str | None:
     """Returns `value` as text that SQLite can hold, or None if it is not a string."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None

@@ -18,15 +18,13 @@ from typing import Any
 
 from air.errors import MissingError
 from air.json_lines import Mark, Tail, changed
-from air.view.index.facts import Facts, integer, number, read_lines, text
+from air.view.index.facts import Facts, integer, number, read_lines, text, whole
+from air.view.index.run_discovery import LOGS, NOT_TRAJECTORIES
 from air.view.index.tables import FACTS, PLACES, file_of, opened, translated
 
 BATCH_FILES = 200
 """Number of trajectory files that are read in one transaction of the index's database."""
 SUFFIX = ".jsonl"
-LOGS = ("metrics", "groups")
-NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
-"""Names (without `.jsonl`) of files that can be in the same folder as trajectories but are none."""
 Progress = Callable[[int, int], None]
 """Receives the number of files read so far and the number of all changed files."""
 
@@ -210,7 +208,7 @@ class IndexFile:
     def _read_log(self, kind: str, path: Path) -> None:
         tail, file, problems = self._opened_tail(f"/{kind}", path)
         for line in tail:
-            step = integer(line.data.get("step")) if line.data else None
+            step = whole(line.data.get("step")) if line.data else None
             if line.data is None or step is None:
                 problems += 1
                 continue

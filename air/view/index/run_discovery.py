@@ -11,6 +11,12 @@ from typing import Any
 from air.errors import MissingError
 from air.json_lines import parsed
 
+LOGS = ("metrics", "groups")
+NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
+"""Names (without `.jsonl`) of files that can be in the same folder as trajectories but are none."""
+_PATHS = ("/", "~", "./", "../", "outputs/")
+"""The beginnings of settings that are paths; the id of a model in a hub has none of them."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -29,8 +35,11 @@ class Run:
 
     def recorded(self) -> int:
         """Returns the number of the run's trajectory files."""
-        folder = self.folder / "trajectories"
-        return sum(1 for _ in (folder if folder.is_dir() else self.folder).glob("*.jsonl"))
+        inner = self.folder / "trajectories"
+        if inner.is_dir():
+            return sum(1 for _ in inner.glob("*.jsonl"))
+        files = self.folder.glob("*.jsonl")
+        return sum(1 for file in files if file.stem not in NOT_TRAJECTORIES)
 
     def changed(self) -> float:
         """Returns the time of the run's last change, in seconds since the epoch; 0 if its folder is gone."""
@@ -69,12 +78,21 @@ def discover(paths: Sequence[Path]) -> list[Run]:
             )
         folders += run_folders
     unique = list(dict.fromkeys(folder.resolve() for folder in folders))
-    short = [folder.name for folder in unique]
-    runs = [
-        Run(folder.name if short.count(folder.name) == 1 else str(folder), folder)
-        for folder in unique
-    ]
+    names = _names(unique)
+    runs = [Run(name, folder) for name, folder in zip(names, unique, strict=True)]
     return sorted(runs, key=Run.changed, reverse=True)
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """Returns for each folder the shortest end of its path, in whole names, that no other folder has."""
+    names = []
+    for folder in folders:
+        parts = folder.parts
+        ends = ["/".join(parts[-count:]) for count in range(1, len(parts))]
+        others = [f"/{other}" for other in map(str, folders) if other != str(folder)]
+        free = (end for end in ends if not any(other.endswith(f"/{end}") for other in others))
+        names.append(next(free, str(folder)))
+    return names
 
 
 def look_up(config: Mapping[str, Any], *path: str) -> Any:
@@ -97,6 +115,31 @@ def flat(config: object, prefix: str = "") -> dict[str, str]:
     for key, value in pairs:
         values |= flat(value, f"{prefix}.{key}" if prefix else key)
     return values
+
+
+def differences(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Returns the keys of two flat configs whose values differ, and those that differ only in a folder.
+
+    Only in a folder differ the folders of the results, and paths with the same last name, such as two copies
+    of one model. The runs' names are no difference.
+    """
+    keys = [key for key in {**one, **other} if one.get(key) != other.get(key) and key != "run.name"]
+    paths = [key for key in keys if _same_but_folder(key, one.get(key), other.get(key))]
+    return [key for key in keys if key not in paths], paths
+
+
+def _same_but_folder(key: str, one: str | None, other: str | None) -> bool:
+    if key.rpartition(".")[2] in ("output_dir", "record_dir"):
+        return True
+    first, second = (_last_names(json.loads(value or "null")) for value in (one, other))
+    return first is not None and first == second
+
+
+def _last_names(value: object) -> list[str] | None:
+    """Returns the last names of a path or of a list of paths, or None if the value is something else."""
+    paths = value if isinstance(value, list) else [value]
+    names = [Path(path).name for path in paths if isinstance(path, str) and path.startswith(_PATHS)]
+    return names if names and len(names) == len(paths) else None
 
 
 def _begins_like_a_trajectory(path: Path) -> bool:

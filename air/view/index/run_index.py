@@ -87,6 +87,11 @@ class RunIndex:
         query = "SELECT DISTINCT task FROM episodes WHERE task IS NOT NULL ORDER BY task"
         return [row[0] for row in self.file.ask(query)]
 
+    def models(self) -> list[str]:
+        """Returns the names of the models that played the run's episodes, sorted."""
+        query = "SELECT DISTINCT model FROM episodes WHERE model IS NOT NULL ORDER BY model"
+        return [row[0] for row in self.file.ask(query)]
+
     def totals(self) -> dict[str, Any]:
         """Returns numbers about all episodes together.
 
@@ -114,6 +119,23 @@ class RunIndex:
             "FROM episodes WHERE task IS NOT NULL GROUP BY task ORDER BY task"
         )
         return [dict(row) for row in self.file.ask(query)]
+
+    def scores(self, column: str, *, last_quarter: bool) -> list[dict[str, Any]]:
+        """Returns model, task, metric, direction, baseline and `value` of each episode without an error.
+
+        `column` is the field of `Facts` that is the value: score, best, test or reward. `last_quarter`
+        leaves out the episodes of earlier training steps; a run that trains no model has none.
+        """
+        if column not in ("score", "best", "test", "reward"):
+            raise ValueError(f"no such score: {column}")
+        steps = [row["step"] for row in self.metrics()] if last_quarter else []
+        since = sorted(steps)[-max(1, len(steps) // 4)] if steps else None
+        query = (
+            "SELECT e.model, e.task, e.metric, e.direction, e.baseline, "
+            f"e.{column} AS value FROM {JOINED} WHERE e.how = 'well' AND e.task IS NOT NULL "
+            "AND (? IS NULL OR m.step >= ?) ORDER BY e.started"
+        )
+        return [dict(row) for row in self.file.ask(query, [since, since])]
 
     def problems(self) -> list[tuple[str, int]]:
         """Returns pairs (file name without suffix, number of unreadable lines) for files with such lines."""

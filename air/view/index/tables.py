@@ -15,7 +15,7 @@ from air import paths
 from air.errors import ConfigError, InfrastructureError, MissingError, UsageError
 from air.view.index.facts import Facts, Place
 
-VERSION = 1
+VERSION = 2
 """Version of the tables' layout. The index file's name contains it, so another version has its own file."""
 FACTS = list(Facts.__dataclass_fields__)
 PLACES = list(Place.__dataclass_fields__)

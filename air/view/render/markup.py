@@ -6,7 +6,7 @@ Tags and classes come only from this module, and there are no links.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape as _escape
 from pathlib import Path
 from typing import Any
@@ -235,12 +235,22 @@ def _rest(one: Item) -> str:
     )
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> str:
-    """Returns the HTML of a table; its first `left` columns are left-aligned, the others right-aligned."""
-    head = "".join(f"<th{_side(i, left)}>{line(name, 60)}</th>" for i, name in enumerate(heads))
+def table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    left: int = 1,
+    wide: Collection[str] = (),
+) -> str:
+    """Returns the HTML of a table; its first `left` columns are left-aligned, the others right-aligned.
+
+    `wide` has the heads of columns that a narrow screen leaves out.
+    """
+    sides = [_side(number < left, name in wide) for number, name in enumerate(heads)]
+    head = "".join(f"<th{side}>{line(n, 60)}</th>" for side, n in zip(sides, heads, strict=True))
     body = "".join(
         "<tr>"
-        + "".join(f"<td{_side(i, left)}>{line(_cell(v), 120)}</td>" for i, v in enumerate(row))
+        + "".join(f"<td{s}>{line(_cell(v), 120)}</td>" for s, v in zip(sides, row, strict=True))
         + "</tr>"
         for row in rows
     )
@@ -249,8 +259,9 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, left: int =
     )
 
 
-def _side(column: int, left: int) -> str:
-    return "" if column < left else ' class="num"'
+def _side(left: bool, wide: bool) -> str:
+    names = " ".join(([] if left else ["num"]) + (["wide"] if wide else []))
+    return f' class="{names}"' if names else ""
 
 
 def _cell(value: object) -> str:
@@ -272,7 +283,7 @@ def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
         )
         for row in rows
     ]
-    return table(heads, cells, left=2)
+    return table(heads, cells, left=2, wide=("metric", "episodes", "baseline"))
 
 
 def opening(start: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 from air.view.index.facts import number
 
 Row = Mapping[str, Any]
-SMOOTH = 5
 TIMES = ("model", "exec", "grading", "queue")
 """The activities on which an episode spends its time; `exec` means commands in the box."""
 
@@ -17,14 +16,6 @@ TIMES = ("model", "exec", "grading", "queue")
 def series(rows: Sequence[Row], name: str) -> list[tuple[int, float]]:
     """Returns the pairs (step, value) of the metric `name` in lines of `metrics.jsonl` that have it."""
     return [(int(row["step"]), v) for row in rows if (v := number(row.get(name))) is not None]
-
-
-def smooth(points: Sequence[tuple[int, float]], width: int = SMOOTH) -> list[tuple[int, float]]:
-    """Replaces each value of a curve (points of step, value) by the mean of the last `width` values."""
-    values = [value for _, value in points]
-    return [
-        (step, fmean(values[max(0, i + 1 - width) : i + 1])) for i, (step, _) in enumerate(points)
-    ]
 
 
 def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None]:

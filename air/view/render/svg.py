@@ -3,62 +3,78 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 
+from air.view.render.charts import EACH, MEAN, Chart, Points, as_csv, file_name
 from air.view.render.markup import figure, line
-from air.view.render.metric_series import smooth
 
-Points = Sequence[tuple[float, float]]
-WIDTH, HEIGHT = 560, 170
-LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 20
+WIDTH, HEIGHT = 560, 190
+LEFT, RIGHT, TOP, BOTTOM = 60, 8, 8, 34
 COLOURS = ("#2f6fde", "#e0862f", "#2fa874", "#b259c9", "#d9534a", "#17a2b8", "#8a6d3b", "#7a8499")
 
 
-def curves(
-    points_by_name: Mapping[str, Points], *, smoothed: bool = True, step: bool = False
-) -> str:
-    """Returns the HTML of a chart of points (x, y) by curve name, as SVG with a legend.
+def curves(chart: Chart, *, step: bool = False) -> str:
+    """Returns the HTML of a line chart: its legend, an SVG, and buttons that save it as PNG and CSV.
 
-    `smoothed` draws long curves faint with their running mean on top; `step` draws stairs between points.
+    A long curve is drawn thin, with its running mean as a thick line; `step` draws stairs between points.
     """
-    points = [point for values in points_by_name.values() for point in values]
+    points = [point for values in chart.curves.values() for point in values]
     if not points:
         return '<div class="note">nothing to draw</div>'
     x_ticks = _ticks(min(x for x, _ in points), max(x for x, _ in points), 6, whole=True)
     y_ticks = _ticks(min(y for _, y in points), max(y for _, y in points), 4)
     box = (x_ticks[0], x_ticks[-1], y_ticks[0], y_ticks[-1])
-    elements = [_axis(x_ticks, y_ticks, box)]
-    for number, (name, values) in enumerate(points_by_name.items()):
+    elements = [_axis(x_ticks, y_ticks, box), _labels(chart)]
+    for number, (name, values) in enumerate(chart.curves.items()):
         colour = COLOURS[number % len(COLOURS)]
-        long = smoothed and len(values) > 8
-        if long:
-            elements.append(
-                _path(values, box, colour, 'stroke-width="1" opacity=".25"', step=False)
-            )
-        whole = [(int(x), y) for x, y in values]
-        strong: Points = smooth(whole) if long else values
+        strong = chart.strong(name)
+        if chart.smoothed:
+            thin = 'stroke-width="1" opacity=".35"'
+            elements.append(_path(values, box, colour, thin, step=False))
         elements.append(_path(strong, box, colour, 'stroke-width="2"', step=step))
+        size = 2 if chart.smoothed else 3
         elements += [
-            f'<circle cx="{_x(x, box):.1f}" cy="{_y(y, box):.1f}" r="{2 if long else 3}" fill="{colour}">'
+            f'<circle cx="{_x(x, box):.1f}" cy="{_y(y, box):.1f}" r="{size}" fill="{colour}">'
             f"<title>{line(name, 60)} {x:g}: {figure(y)}</title></circle>"
             for x, y in strong
         ]
     svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(elements)}</svg>'
-    return f"<div>{_legend(list(points_by_name))}{svg}</div>"
-
-
-def _legend(names: Sequence[str]) -> str:
-    if len(names) < 2:
-        return ""
-    labels = (
-        f'<span><i class="dot" style="background:{COLOURS[i % len(COLOURS)]}"></i>{line(name, 80)}</span> '
-        for i, name in enumerate(names)
+    save = (
+        f'<div class="save" data-name="{file_name(chart)}" data-csv="{escape(as_csv(chart))}">'
+        '<button data-save="png">PNG</button><button data-save="csv">CSV</button></div>'
     )
+    legend = _legend(list(chart.curves), smoothed=chart.smoothed)
+    return f'<div class="chart"><div class="chart-head">{legend}{save}</div>{svg}</div>'
+
+
+def _legend(names: Sequence[str], *, smoothed: bool) -> str:
+    shown = names if len(names) > 1 else ()
+    labels = [
+        f'<span><i class="dot" style="background:{COLOURS[i % len(COLOURS)]}"></i>{line(name, 80)}</span> '
+        for i, name in enumerate(shown)
+    ]
+    if smoothed:
+        labels.append(
+            f'<span><i class="thin"></i>{EACH}</span> <span><i class="thick"></i>{MEAN}</span>'
+        )
     return f'<div class="note">{"".join(labels)}</div>'
 
 
-def _axis(x_ticks: Points | Sequence[float], y_ticks: Sequence[float], box: _Box) -> str:
+def _labels(chart: Chart) -> str:
+    """Returns the SVG of the labels of the two axes."""
+    middle = TOP + (HEIGHT - TOP - BOTTOM) / 2
+    y = (
+        f'<text x="12" y="{middle:.0f}" text-anchor="middle" transform="rotate(-90 12 {middle:.0f})">'
+        f"{line(chart.y, 40)}</text>"
+    )
+    x = (LEFT + WIDTH - RIGHT) / 2
+    return f'<text x="{x:.0f}" y="{HEIGHT - 4}" text-anchor="middle">{line(chart.x, 40)}</text>' + (
+        y if chart.y else ""
+    )
+
+
+def _axis(x_ticks: Sequence[float], y_ticks: Sequence[float], box: _Box) -> str:
     parts = []
     for y in y_ticks:
         at = _y(y, box)
@@ -68,7 +84,7 @@ def _axis(x_ticks: Points | Sequence[float], y_ticks: Sequence[float], box: _Box
         )
     for x in x_ticks:
         parts.append(
-            f'<text x="{_x(float(x), box):.1f}" y="{HEIGHT - 5}" text-anchor="middle">{x:g}</text>'  # type: ignore[arg-type]
+            f'<text x="{_x(x, box):.1f}" y="{HEIGHT - 20}" text-anchor="middle">{x:g}</text>'
         )
     return "".join(parts)
 

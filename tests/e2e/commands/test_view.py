@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -28,6 +29,7 @@ from air.testing import replies
 from tests.e2e.commands.test_commands import command
 from tests.e2e.conftest import attempt, played_by, research
 from tests.unit.view import hostile
+from tests.unit.view.test_markup import warm_start
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
@@ -62,10 +64,11 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: 
 
 @pytest.fixture(scope="module")
 def outputs(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`outputs/` with the trained run `r` and one whose agent is hostile."""
+    """`outputs/` with the trained run `r`, one of `sft`, and one whose agent is hostile."""
     folder = tmp_path_factory.mktemp("view")
     shutil.copytree(trained / "outputs" / RUN, folder / "outputs" / RUN)
     hostile.run(folder / "outputs")
+    warm_start(folder / "outputs")
     with ThreadPoolExecutor(1) as thread:  # Playwright keeps an event loop running in this one
         where = folder / "outputs" / "scripted" / "trajectories"
         thread.submit(lambda: asyncio.run(scripted(where))).result()
@@ -83,9 +86,14 @@ async def scripted(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def viewer(outputs: Path) -> Iterator[str]:
-    """The address of `air view outputs`."""
-    with serving(outputs) as (url, _):
+    """The address of `air view outputs`, which Ctrl-C ends after the tests."""
+    with serving(outputs) as (url, process):
         yield url
+        process.send_signal(signal.SIGINT)
+        out = process.communicate(timeout=120)[0]
+    assert process.returncode in (0, 130), out
+    assert f"4 runs at {url}" in out
+    assert "Traceback" not in out
 
 
 @contextmanager
@@ -225,12 +233,20 @@ def test_a_run_opens_with_its_curves_and_figures(page: Page, viewer: str, output
     expect(page.get_by_text("where the episodes' time went")).to_be_visible()
     for name in ("model", "exec", "grading", "queue"):
         assert page.locator(".split .legend").get_by_text(name).count() == 1
-    page.get_by_role("radio", name="Runs").click()
-    expect(page.get_by_text("3 runs")).to_be_visible()
-    settled(page)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="CSV").first.click()
+    rows = saved.value.path().read_text().splitlines()
+    assert rows[:2] == ["curve,training step,reward", f"reward,1,{metrics[0]['reward']!r}"]
+    bar(page, "Runs")
+    expect(page.get_by_text("4 runs")).to_be_visible()
     counted = dict(zip(cells(page, "run"), cells(page, "episodes"), strict=True))
     assert counted[RUN] == "16"
     assert counted["scripted"] == "3"  # not trained: its trajectories are counted
+    kinds = dict(zip(cells(page, "run"), cells(page, "kind"), strict=True))
+    assert kinds == {RUN: "rl", "warm": "sft", "hostile": "rl", "scripted": "eval"}
+    bar(page, "Results")
+    row = page.locator("table tr").filter(has_text="scripted")
+    expect(row.locator("td").last).to_have_text(re.compile(r"^0\.\d+ ± 0(\.\d+)? \(3\)$"))
 
 
 def test_episodes_are_filtered_and_opened(page: Page, viewer: str, outputs: Path) -> None:
@@ -291,6 +307,11 @@ def test_an_episode_is_walked_by_jumps(page: Page, viewer: str, outputs: Path) -
         page.keyboard.press(key)
         expect(here.locator(".n")).to_have_text(str(turn))
     expect(page.get_by_role("button", name="Error ›")).to_be_disabled()
+    page.get_by_role("button", name="Episode", exact=True).click()
+    settled(page)
+    for key, turn in [("ArrowLeft", 1), ("ArrowRight", 2)]:  # after a click on the bar, too
+        page.keyboard.press(key)
+        expect(here.locator(".n")).to_have_text(str(turn))
     expect(here.locator(".chip.red")).to_contain_text("exit 3")
     output = here.locator(".output pre").first.inner_text()
     assert output.startswith("100% done")  # a bar's last state, without its colours
@@ -352,36 +373,67 @@ def test_a_run_is_seen_live_and_compared(page: Page, viewer: str, outputs: Path)
     expect(page.locator("[data-testid=stVegaLiteChart]").first).to_be_visible()
 
 
-@pytest.mark.parametrize("name", ["Runs", "Run", "Episodes", "Episode", "Groups", "Compare"])
-def test_nothing_of_a_hostile_agent_runs_or_is_fetched(name: str, page: Page, viewer: str) -> None:
-    more = {"episode": "aa", "item": 2} if name == "Episode" else {}
-    show(page, viewer, name, run="hostile", **more)
+def test_nothing_of_a_hostile_agent_runs_or_is_fetched(page: Page, viewer: str) -> None:
+    show(page, viewer, "Episode", run="hostile", episode="aa", item=2)
+    action = page.locator(".step.here pre.action")
+    expect(action).to_contain_text("<script>document.title='owned'")
+    expect(action).to_contain_text("100%|##########| done")
+    check_hostile(page)
+    for name in ("Runs", "Run", "Episodes", "Groups", "Results", "Compare"):
+        bar(page, name)
+        check_hostile(page)
+
+
+def bar(page: Page, name: str) -> None:
+    """Goes to a page of the viewer by its button in the bar."""
+    page.get_by_role("button", name=name, exact=True).click()
+    page.wait_for_url(f"**page={name}*")
+    settled(page)
+
+
+def check_hostile(page: Page) -> None:
     page.wait_for_timeout(500)
     assert "owned" not in page.title()
-    assert (
-        page.locator(
-            "[onerror], .air script, .air img, .air a, [data-testid=stApp] a[href*=evil]"
-        ).count()
-        == 0
-    )
-    assert page.locator(".katex").count() == 0
+    wrong = "[onerror], .air script, .air img, .air a, [data-testid=stApp] a[href*=evil], .katex"
+    assert page.locator(wrong).count() == 0
     assert page.get_by_text("Traceback").count() == 0
-    if name == "Episode":
-        expect(page.locator(".step.here pre.action")).to_contain_text(
-            "<script>document.title='owned'"
-        )
-        expect(page.locator(".step.here pre.action")).to_contain_text("100%|##########| done")
 
 
 def test_an_exported_page_works_alone(page: Page, outputs: Path, tmp_path: Path) -> None:
-    for run in (RUN, "hostile"):
+    for run in (RUN, "warm", "hostile"):
         file = tmp_path / f"{run}.html"
         done = command("air", "export", outputs / run, "--html", file, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         page.goto(file.as_uri())
-        assert page.locator(".episode").count() == (16 if run == RUN else 2)
+        counts = {RUN: 16, "warm": 0, "hostile": 2}
+        assert page.locator(".episode").count() == counts[run]
         assert "owned" not in page.title()
-        check_export(page, errors=2 if run == "hostile" else None)
+        if run == "warm":
+            check_saving(page)
+        else:
+            check_export(page, errors=2 if run == "hostile" else None)
+        check_phone(page)
+
+
+def check_saving(page: Page) -> None:
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="CSV").first.click()
+    rows = saved.value.path().read_text().splitlines()
+    assert rows[:2] == ["curve,training step,nats a token", "loss,1,6.0"]
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="PNG").first.click()
+    assert saved.value.suggested_filename == "loss.png"
+    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
+
+
+def check_phone(page: Page) -> None:
+    """On a narrow screen, with everything opened, nothing is wider than the screen."""
+    size = page.viewport_size
+    assert size is not None
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.set_viewport_size(size)
 
 
 def check_export(page: Page, errors: int | None) -> None:
@@ -407,17 +459,11 @@ def check_export(page: Page, errors: int | None) -> None:
     expect(opened.locator("pre.action, .thought pre").first).to_be_visible()
 
 
-def test_the_server_is_on_loopback_alone_and_ends_with_ctrl_c(outputs: Path) -> None:
-    with serving(outputs / RUN) as (url, process):
-        port = int(url.rsplit(":", 1)[1])
-        with socket.socket() as probe:
-            probe.settimeout(5)
-            assert probe.connect_ex((address_of_this_machine(), port)) != 0
-        process.send_signal(signal.SIGINT)
-        out = process.communicate(timeout=120)[0]
-    assert process.returncode in (0, 130), out
-    assert f"1 runs at {url}" in out
-    assert "Traceback" not in out
+def test_the_server_is_on_loopback_alone(viewer: str) -> None:
+    port = int(viewer.rsplit(":", 1)[1])
+    with socket.socket() as probe:
+        probe.settimeout(5)
+        assert probe.connect_ex((address_of_this_machine(), port)) != 0
 
 
 def address_of_this_machine() -> str:

@@ -98,6 +98,12 @@ def test_episodes_are_found_filtered_and_sorted(folder: Path) -> None:
     assert totals["seconds_model"] == 6.0
     assert [row["task"] for row in index.by_task()] == ["a", "b"]
     assert index.by_task()[0]["best"] == 0.9
+    assert index.models() == ["mo"]
+    last = index.scores("best", last_quarter=True)
+    assert {(one["model"], one["task"], one["value"]) for one in last} == {
+        ("mo", "a", 0.6),
+        ("mo", "a", 0.9),
+    }
 
 
 def test_a_turn_and_its_validates_are_one_item_and_jumps_find_them(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,15 +11,17 @@ import pytest
 
 from air.cli.main import main
 from air.view import export
-from air.view.index.run_discovery import Run, discover, flat
+from air.view.index.run_discovery import Run, differences, discover, flat
 from air.view.index.run_index import RunIndex
 from air.view.index.steps import Item, items, outputs, reasoning, thought
-from air.view.render import markup, metric_series, svg
+from air.view.render import charts, markup, metric_series, overview, results, svg
+from air.view.render.charts import Chart
 from tests.unit.view import hostile
 
 TAGS = {
     "b",
     "body",
+    "button",
     "circle",
     "code",
     "details",
@@ -211,7 +214,6 @@ def test_figures_are_means_over_the_right_steps() -> None:
     rows = [{"step": i, "reward": float(i), "x": "no"} for i in range(1, 9)]
     assert metric_series.quarters(rows, "reward") == (1.5, 7.5)
     assert metric_series.quarters(rows, "x") == (None, None)
-    assert metric_series.smooth([(1, 1.0), (2, 3.0), (3, 5.0)], 2) == [(1, 1.0), (2, 2.0), (3, 4.0)]
     assert metric_series.names(rows) == ["reward"]
     assert flat({"a": {"b": 1}, "c": [{"d": None}], "e": [1]}) == {
         "a.b": "1",
@@ -222,7 +224,7 @@ def test_figures_are_means_over_the_right_steps() -> None:
 
 @pytest.mark.parametrize("points", [[(1, 5.0)], [(1, 0.0), (2, 0.0)], [(1, 1e-9), (900, -1e12)]])
 def test_a_curve_stays_inside_its_frame(points: list[tuple[float, float]]) -> None:
-    drawn = svg.curves({"<x>": points})
+    drawn = svg.curves(Chart("t", {"<x>": points}))
     places = [float(v) for v in re.findall(r'c[xy]="([-\d.]+)"', drawn)]
     assert places
     assert all(0 <= place <= svg.WIDTH for place in places)
@@ -234,5 +236,114 @@ def test_runs_are_found_in_folders_and_by_name(folder: Path) -> None:
     (other / "trajectories").mkdir(parents=True)
     assert [run.folder for run in discover([folder])] == [folder]
     names = {run.name for run in discover([folder.parent, other.parent])}
-    assert names == {str(folder), str(other)}
+    assert names == {f"{folder.parent.name}/hostile", "more/hostile"}
     assert [run.folder.name for run in discover([folder / "trajectories"])] == ["trajectories"]
+
+
+def test_settings_that_differ_only_in_a_folder_stand_apart() -> None:
+    one = {
+        "run.name": "a",
+        "output_dir": "/x/outputs",
+        "model.name": "/x/warm",
+        "seed": 1,
+        "env": {"taskset": {"task_roots": ["/x/tasks"]}, "hub": "Qwen/Q", "data": "/x/a.jsonl"},
+    }
+    other = {
+        "run.name": "b",
+        "output_dir": "outputs2",
+        "model.name": "outputs/warm",
+        "seed": 2,
+        "env": {"taskset": {"task_roots": ["/y/tasks"]}, "hub": "Other/Q", "data": "/y/b.jsonl"},
+    }
+    keys, paths = differences(flat(one), flat(other))
+    assert keys == ["seed", "env.hub", "env.data"]
+    assert paths == ["output_dir", "model.name", "env.taskset.task_roots"]
+
+
+def test_every_view_smooths_a_long_curve_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"step": i, "reward": float(i % 2)} for i in range(1, 31)]
+    (chart,) = charts.main(rows)[:1]
+    assert chart.strong("reward")[:3] == [(1, 1.0), (2, 0.5), (3, 2 / 3)]
+    assert chart.strong("reward")[-1] == (30, 0.4)
+    assert charts.EACH in svg.curves(chart)
+    assert charts.MEAN in svg.curves(chart)
+    few = Chart("few", {"reward": rows_of(rows[:5])}, y="reward")
+    assert list(few.strong("reward")) == rows_of(rows[:5])
+    assert charts.MEAN not in svg.curves(few)
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["show", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert f" 0.4  {charts.MEAN}" in out
+    assert charts.as_csv(few).splitlines()[:2] == ["curve,training step,reward", "reward,1,1.0"]
+
+
+def rows_of(rows: list[dict[str, float]]) -> list[tuple[int, float]]:
+    return metric_series.series(rows, "reward")
+
+
+def test_a_run_of_sft_is_shown_with_loss_tokens_and_learning_rate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = warm_start(tmp_path)
+    (run,) = discover([folder])
+    index = RunIndex(folder)
+    index.file.refresh()
+    assert index.problems() == []
+    assert (overview.kind(run, index.metrics()), run.recorded()) == ("sft", 0)
+    assert [chart.title for chart in charts.main(index.metrics())] == ["loss", "learning rate"]
+    assert main(["show", str(folder)]) == 0
+    out = capsys.readouterr().out
+    for words in ("warm  sft", "steps           12", "of 24,000 read", "held-out loss", "0.001"):
+        assert words in out
+    assert "episodes" not in out
+    page = "".join(export.page(run, index, []))
+    assert "<h2>learning rate</h2>" in page
+    assert "all ended well" not in page
+
+
+def test_models_and_tasks_are_a_table_with_standard_errors() -> None:
+    def played(task: str, value: float | None, baseline: float = 0.5) -> dict[str, object]:
+        facts = {"task": task, "metric": "m", "direction": "higher", "baseline": baseline}
+        return facts | {"model": "/runs/a/checkpoints/step_4", "value": value}
+
+    table = results.results(
+        {
+            "one": [played("t", 0.5), played("t", 0.7), played("t", None), played("u", None)],
+            "two": [played("t", 0.25, baseline=0.6)],
+        }
+    )
+    heads, rows = results.rows(table)
+    assert heads == ["run", "model", "t · m ↑", "u · m ↑"]
+    assert rows == [
+        ["baseline", "", "0.5", "0.5"],
+        ["one", "a step_4", "0.6 ± 0.1 (2 of 3)", "– (1)"],
+        ["two", "a step_4", "0.25 (1)", ""],
+    ]
+    assert table.changed == {"t"}
+    csv = results.as_csv(table, "reward").splitlines()
+    assert csv[0] == "run,model,task,metric,n,scored,mean reward,stderr"
+    assert csv[-1] == "two,/runs/a/checkpoints/step_4,t,m ↑,1,1,0.25,"
+
+
+def warm_start(folder: Path) -> Path:
+    """Writes the run `warm`, as `sft` writes its files: steps are numbers with a fraction of 0."""
+    root = folder / "warm"
+    root.mkdir()
+    (root / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    rows = [
+        {
+            "step": float(step),
+            "loss": 6.0 / step,
+            "lr": 0.001,
+            "grad_norm": 1.0,
+            "tokens": 500.0,
+            "train_tokens": 2000.0,
+            "seconds": 0.5,
+        }
+        for step in range(1, 13)
+    ]
+    rows[-1]["val_loss"] = 0.7
+    (root / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return root

@@ -7,11 +7,12 @@ from typing import Any
 
 import streamlit as st
 
-from air.view.app import plots, url_state
+from air.view.app import url_state
 from air.view.app.pages import widgets
-from air.view.index.run_discovery import Run, flat
+from air.view.index.run_discovery import Run, differences, flat
 from air.view.index.run_index import RunIndex
 from air.view.render import markup, metric_series
+from air.view.render.charts import Chart
 from air.view.render.markup import figure
 
 
@@ -35,7 +36,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
             "Metric", both, index=both.index("reward") if "reward" in both else 0
         )
         curves = {name: metric_series.series(rows, metric) for name, rows in metrics.items()}
-        st.altair_chart(plots.lines(curves, height=280))
+        widgets.chart(Chart(metric, curves), height=280)
     left, right = st.columns(2)
     with left:
         widgets.heading("tasks")
@@ -85,11 +86,14 @@ def _tasks(pair: Mapping[str, RunIndex]) -> str:
 
 def _differences(one: Run, other: Run) -> str:
     first, second = flat(one.config()), flat(other.config())
-    keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
-    if not keys:
-        return '<div class="air note">none</div>'
+    keys, paths = differences(first, second)
     rows = [(key, first.get(key, "–"), second.get(key, "–")) for key in keys]
-    return markup.table(("setting", one.name, other.name), rows, left=3)
+    names = ("setting", one.name, other.name)
+    table = markup.table(names, rows, left=3) if keys else '<div class="air note">none</div>'
+    if not paths:
+        return table
+    also = f"differ only in the folder: {', '.join(paths)}"
+    return f'{table}<div class="air note">{markup.text(also)}</div>'
 
 
 def _quarters(metrics: Mapping[str, Sequence[Mapping[str, Any]]], names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The page with a table of all runs, and the reward curves of the most recent ones."""
+"""The page with a table of all runs, and the reward or loss curves of the most recent ones."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ from typing import Any
 
 import streamlit as st
 
-from air.view.app import plots, url_state
+from air.view.app import url_state
 from air.view.app.pages import widgets
-from air.view.index.run_discovery import Run, look_up
+from air.view.index.run_discovery import Run
 from air.view.index.run_index import RunIndex
-from air.view.render import metric_series
+from air.view.render import metric_series, overview
+from air.view.render.charts import MEAN, Chart
 
 MOST_CURVES = 8
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     """Renders the page with the table of all runs (`runs`)."""
-    del index
+    del run, index
 
-    rows, curves = [], {}
+    rows, rewards, losses = [], {}, {}
     for one in runs:
         log = url_state.index_of(str(one.folder))
         log.file.refresh_logs()
         metrics = log.metrics()
-        rows.append(_row(one, metrics))
+        if overview.kind(one, metrics) == "eval":
+            log.file.refresh()  # what an evaluation played and scored is only in its episodes
+        rows.append(_row(one, log, metrics))
         if points := metric_series.series(metrics, "reward"):
-            curves[one.name] = points
+            rewards[one.name] = points
+        elif points := metric_series.series(metrics, "loss"):
+            losses[one.name] = points
     columns = {name: [row[name] for row in rows] for name in rows[0]}
 
     def pick(number: int) -> None:
@@ -36,37 +41,47 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
         st.session_state["run-widget"] = runs[number].name
 
     widgets.heading(f"{len(runs)} runs")
-    widgets.grid(
-        columns,
-        "runs-grid",
-        pick,
-        config={
-            "reward": st.column_config.LineChartColumn("reward by step", width="medium"),
-            "first ¼": st.column_config.NumberColumn(format="%.3f"),
-            "last ¼": st.column_config.NumberColumn(format="%.3f"),
-            "changed": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm"),
-        },
-    )
-    if curves:
+    widgets.grid(columns, "runs-grid", pick, config=_CONFIG)
+    for title, label, curves in (("reward", "reward", rewards), ("loss", "nats a token", losses)):
         latest = dict(list(curves.items())[:MOST_CURVES])
-        widgets.heading(
-            "reward" + (f", the latest {MOST_CURVES}" if len(curves) > len(latest) else "")
-        )
-        st.altair_chart(plots.lines(latest, height=320))
+        title += f", the latest {MOST_CURVES}" if len(curves) > len(latest) else ""
+        if latest:
+            widgets.chart(Chart(title, latest, y=label), height=320)
 
 
-def _row(run: Run, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    config = run.config()
-    first, last = metric_series.quarters(metrics, "reward")
-    tasks = {task for row in metrics for task in (row.get("tasks") or {})}
+def _row(run: Run, index: RunIndex, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    kind = overview.kind(run, metrics)
+    name = "loss" if kind == "sft" else "reward"
+    first, last = metric_series.quarters(metrics, name)
+    curve = Chart(name, {name: metric_series.series(metrics, name)})
+    tasks = {task for row in metrics for task in (row.get("tasks") or {})} or set(index.tasks())
+    played = sum(int(row.get("episodes") or 0) for row in metrics) or run.recorded()
     return {
         "run": run.name,
-        "model": str(look_up(config, "model", "name") or "–"),
+        "kind": kind,
+        "model": overview.model(run, metrics, index.models()),
         "tasks": ", ".join(sorted(tasks)) or "–",
-        "steps": f"{metrics[-1]['step'] if metrics else 0}/{look_up(config, 'max_steps') or '–'}",
-        "episodes": sum(int(row.get("episodes") or 0) for row in metrics) or run.recorded(),
+        "steps": overview.steps(run, metrics),
+        "episodes": played,
         "first ¼": first,
-        "last ¼": last,
-        "reward": [value for _, value in metric_series.series(metrics, "reward")],
+        "last ¼": index.totals()["reward"] if kind == "eval" else last,
+        "curve": [value for _, value in curve.strong(name)],
         "changed": datetime.fromtimestamp(run.changed()),
     }
+
+
+_CONFIG = {
+    "kind": st.column_config.TextColumn(
+        width=60, help="rl: reward by training; sft: loss by training; eval: episodes alone"
+    ),
+    "curve": st.column_config.LineChartColumn(
+        "reward, or loss, by step",
+        width="medium",
+        help=f"a long curve shows the {MEAN}",
+    ),
+    "first ¼": st.column_config.NumberColumn(format="%.3f", help="mean reward, or loss"),
+    "last ¼": st.column_config.NumberColumn(
+        format="%.3f", help="mean reward, or loss; of an evaluation, over all episodes"
+    ),
+    "changed": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm"),
+}

@@ -7,7 +7,9 @@ from typing import Any
 
 import streamlit as st
 
-from air.view.render import markup
+from air.view.app import plots
+from air.view.render import charts, markup
+from air.view.render.charts import Chart
 
 
 def heading(words: str) -> None:
@@ -18,6 +20,24 @@ def heading(words: str) -> None:
 def note(words: str) -> None:
     """Shows `words` as a remark in small print."""
     st.html(f'<div class="air note">{markup.text(words)}</div>')
+
+
+def chart(content: Chart, *, height: int = plots.HEIGHT) -> None:
+    """Shows a line chart with its title, and a button that saves its numbers as CSV."""
+    with st.container(
+        horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
+    ):
+        heading(content.title)
+        st.download_button(
+            "CSV",
+            charts.as_csv(content),
+            f"{charts.file_name(content)}.csv",
+            "text/csv",
+            key=f"csv-{content.title}",
+            on_click="ignore",
+            type="tertiary",
+        )
+    st.altair_chart(plots.lines(content, height=height))
 
 
 def grid(

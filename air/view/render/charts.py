@@ -1,0 +1,112 @@
+"""Chooses the charts of a run from the lines of its `metrics.jsonl`, the same for every view.
+
+It also smooths curves, the same way for every view, and writes a chart's numbers as CSV.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from air.view.render.clean import one_line
+from air.view.render.metric_series import names, series, task_series
+
+Row = Mapping[str, Any]
+Points = Sequence[tuple[float, float]]
+SMOOTH = 5
+"""A smoothed curve shows at each step the mean of the last `SMOOTH` values."""
+SMOOTHED_FROM = 9
+"""The curves of a chart are smoothed if one of them has at least this number of points."""
+EACH, MEAN = "each step", f"mean of the last {SMOOTH} steps"
+"""The legend of a chart with smoothed curves: thin lines are `EACH`, thick lines `MEAN`."""
+_SMALL = (
+    "train/entropy",
+    "train/mismatch_kl",
+    "train/grad_norm",
+    "train/loss",
+    "well_formed",
+    "turns",
+    "grad_norm",
+    "tokens",
+    "train_tokens",
+)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A line chart: its title, its points (x, y) by curve name, and the labels of its axes."""
+
+    title: str
+    curves: Mapping[str, Points]
+    x: str = "training step"
+    y: str = ""
+    exact: bool = False
+    """Whether the values are no noisy measurements, so that they are never smoothed."""
+
+    @property
+    def smoothed(self) -> bool:
+        """Whether the chart's curves are smoothed, so that a view needs a legend for that."""
+        longest = max((len(points) for points in self.curves.values()), default=0)
+        return longest >= SMOOTHED_FROM and not self.exact
+
+    def strong(self, name: str) -> Points:
+        """Returns the points of the curve `name` that a view draws as a thick line."""
+        return smooth(self.curves[name]) if self.smoothed else self.curves[name]
+
+
+def main(rows: Sequence[Row]) -> list[Chart]:
+    """Returns the main charts of a run: rewards, or the loss and learning rate of a run of `sft`."""
+    if series(rows, "reward"):
+        return [
+            Chart("reward", {"reward": series(rows, "reward")}, y="reward"),
+            Chart("reward by task", task_series(rows), y="reward"),
+        ]
+    losses = {"loss": series(rows, "loss"), "held-out loss": series(rows, "val_loss")}
+    charts = [
+        Chart(
+            "loss", {name: points for name, points in losses.items() if points}, y="nats a token"
+        ),
+        Chart(
+            "learning rate", {"learning rate": series(rows, "lr")}, y="learning rate", exact=True
+        ),
+    ]
+    return [chart for chart in charts if any(chart.curves.values())]
+
+
+def small(rows: Sequence[Row]) -> list[Chart]:
+    """Returns the smaller charts of a run: its reward terms, if there are several, and how training goes."""
+    terms = [name for name in names(rows) if name.startswith("reward/")]
+    nonzero = [name for name in terms if any(value for _, value in series(rows, name))]
+    extra = nonzero if len(nonzero) > 1 else []  # one term alone is the reward itself
+    charts = [Chart(name, {name: series(rows, name)}) for name in (*extra, *_SMALL)]
+    return [chart for chart in charts if chart.curves[chart.title]]
+
+
+def smooth(points: Points) -> list[tuple[float, float]]:
+    """Replaces each value of a curve by the mean of the last `SMOOTH` values."""
+    values = [value for _, value in points]
+    return [(x, fmean(values[max(0, i + 1 - SMOOTH) : i + 1])) for i, (x, _) in enumerate(points)]
+
+
+def as_csv(chart: Chart) -> str:
+    """Returns the numbers of a chart, not smoothed, as CSV with the columns curve, x and y."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["curve", chart.x, chart.y or chart.title])
+    for name, points in chart.curves.items():
+        writer.writerows((_cell(one_line(name, 80)), f"{x:g}", repr(y)) for x, y in points)
+    return file.getvalue()
+
+
+def file_name(chart: Chart) -> str:
+    """Returns a name, without suffix, for a file with a chart."""
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in chart.title)[:60]
+
+
+def _cell(name: str) -> str:
+    """Returns a name that no spreadsheet takes for a formula."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name

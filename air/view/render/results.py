@@ -1,0 +1,100 @@
+"""Builds the table of models × tasks: the mean score of each model of several runs on each task."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any
+
+from air.view.render.clean import one_line
+from air.view.render.markup import figure
+from air.view.render.overview import short
+
+SCORES = {
+    "last validate": "score",
+    "best validate": "best",
+    "test split": "test",
+    "reward": "reward",
+}
+"""The numbers that the table can show: what users read, and the field of `Facts`."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The values of one model on one task. Episodes without a value are in `n` alone."""
+
+    n: int
+    scored: int
+    mean: float | None
+    stderr: float | None
+    """The values' standard deviation divided by the square root of their number; None for fewer than two."""
+
+    def __str__(self) -> str:
+        if self.mean is None:
+            return f"– ({self.n})"
+        error = "" if self.stderr is None else f" ± {figure(self.stderr, '.2g')}"
+        count = str(self.n) if self.scored == self.n else f"{self.scored} of {self.n}"
+        return f"{figure(self.mean)}{error} ({count})"
+
+
+@dataclass
+class Results:
+    """The cells by (run, model) and task, and what the episodes recorded about the tasks."""
+
+    cells: dict[tuple[str, str], dict[str, Cell]] = field(default_factory=dict)
+    tasks: dict[str, tuple[str, float | None]] = field(default_factory=dict)
+    """The label (metric and direction) and the baseline of each task, by id."""
+    changed: set[str] = field(default_factory=set)
+    """The tasks whose metric, direction or baseline differs between episodes: do not compare them."""
+
+
+def results(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Results:
+    """Returns the table for the episodes of some runs by name; see `RunIndex.scores`."""
+    table = Results()
+    values: dict[tuple[str, str], dict[str, list[float | None]]] = {}
+    for run, episodes in runs.items():
+        for one in episodes:
+            arrow = "↓" if one["direction"] == "lower" else "↑"
+            facts = (f"{one['metric'] or 'score'} {arrow}", one["baseline"])
+            if table.tasks.setdefault(one["task"], facts) != facts:
+                table.changed.add(one["task"])
+            model = values.setdefault((run, one["model"] or "–"), {})
+            model.setdefault(one["task"], []).append(one["value"])
+    for key, by_task in values.items():
+        table.cells[key] = {task: cell(found) for task, found in by_task.items()}
+    return table
+
+
+def cell(values: Sequence[float | None]) -> Cell:
+    """Returns the cell of these values, one for each episode; None for an episode without a value."""
+    scored = [value for value in values if value is not None]
+    error = stdev(scored) / math.sqrt(len(scored)) if len(scored) > 1 else None
+    return Cell(len(values), len(scored), fmean(scored) if scored else None, error)
+
+
+def rows(table: Results) -> tuple[list[str], list[list[str]]]:
+    """Returns the heads and the rows of the table as text, first the tasks' baselines."""
+    tasks = sorted(table.tasks)
+    heads = ["run", "model", *(f"{task} · {table.tasks[task][0]}" for task in tasks)]
+    baseline = ["baseline", "", *(figure(table.tasks[task][1]) for task in tasks)]
+    body = [
+        [run, short(model), *(str(cells[task]) if task in cells else "" for task in tasks)]
+        for (run, model), cells in table.cells.items()
+    ]
+    return heads, [baseline, *body]
+
+
+def as_csv(table: Results, value: str) -> str:
+    """Returns the table as CSV, one line for each cell; `value` names the numbers (see `SCORES`)."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["run", "model", "task", "metric", "n", "scored", f"mean {value}", "stderr"])
+    for (run, model), cells in table.cells.items():
+        for task, one in cells.items():
+            names = (one_line(name, 200) for name in (run, model, task, table.tasks[task][0]))
+            writer.writerow([*names, one.n, one.scored, one.mean, one.stderr])
+    return file.getvalue()
