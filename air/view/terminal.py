@@ -21,10 +21,12 @@ from air.view.index.run_index import Episode, RunIndex
 from air.view.index.steps import Item, diff_of, outputs, reasoning, thought
 from air.view.render import charts, metric_series, overview
 from air.view.render.charts import MEAN, Chart
-from air.view.render.clean import clean, cut, one_line
+from air.view.render.clean import clean, cut, one_line, preview
 from air.view.render.markup import FAULT_LABEL, figure, seconds
 
 PIPED_WIDTH = 160
+_WHOLE_IDS = 120
+"""A console with at least this number of columns has room for whole ids of episodes."""
 SHOWN_CHARACTERS = 12_000
 """A longer text (in characters) is printed without its middle, unless the user asks for everything."""
 SHOWN_DIFF = 3_000
@@ -68,7 +70,7 @@ def show_run(
     out.print()
     out.print(_tasks(index))
     out.print()
-    out.print(_episodes(episodes))
+    out.print(_episodes(episodes, out.width))
     out.print()
     out.print(Text(f"{len(episodes)} of {count} episodes. One of them:", "bright_black"))
     if episodes:
@@ -234,14 +236,15 @@ def _tasks(index: RunIndex) -> Table:
     return table
 
 
-def _episodes(episodes: Sequence[Episode]) -> Table:
+def _episodes(episodes: Sequence[Episode], out_width: int) -> Table:
     right = [(name, "right") for name in ("reward", "best", "last", "turns", "errors", "time")]
     table = _table(("episode", "left"), ("task", "left"), *right, ("end", "wide"))
+    width = 32 if out_width >= _WHOLE_IDS else 8  # an id is cut before a task's name
     for one in episodes:
         facts = one.facts
         table.add_row(
-            Text(one_line(one.name, 32)),
-            Text(one_line(facts.task or "?", 30)),
+            Text(one_line(one.name, width)),
+            Text(one_line(facts.task or "?", 40)),
             figure(facts.reward, "+.3f"),
             figure(facts.best),
             figure(facts.score),
@@ -271,7 +274,7 @@ def _turns(items: Sequence[Item]) -> Table:
         delta = number(graded.get("delta"))
         colour = "green" if (delta or 0) > 0 else "red" if (delta or 0) < 0 else ""
         action = step.get("action")
-        text = one_line(action, 300) if isinstance(action, str) else _no_action(step)
+        text = preview(action, 300) if isinstance(action, str) else _no_action(step)
         table.add_row(
             _number(item),
             Text(text, "red" if item.bad else ""),
@@ -287,7 +290,7 @@ def _no_action(step: Mapping[str, Any]) -> str:
     if not step:
         return "validate"
     said = step.get("reply") or (reasoning(step) and f"reasoning only: {reasoning(step)}")
-    return one_line(f"no action ({step.get('problem') or 'format'}): {said}", 300)
+    return preview(f"no action ({step.get('problem') or 'format'}): {said}", 300)
 
 
 def _number(item: Item) -> str:

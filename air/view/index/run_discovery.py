@@ -1,4 +1,4 @@
-"""Finds the folders of training runs on disk and reads their `config.json`."""
+"""Finds the folders of training runs on disk and reads their settings."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ class Run:
     folder: Path
 
     def config(self) -> dict[str, Any]:
-        """Returns the content of the run's `config.json`, or an empty dict if it cannot be read."""
-        try:
-            return parsed((self.folder / "config.json").read_bytes()) or {}
-        except OSError:
-            return {}
+        """Returns the settings of the run, or of an evaluation; an empty dict if they cannot be read."""
+        for name in ("config.json", "evaluation.json"):
+            try:
+                return parsed((self.folder / name).read_bytes()) or {}
+            except OSError:
+                continue
+        return {}
 
     def recorded(self) -> int:
         """Returns the number of the run's trajectory files."""

@@ -8,6 +8,7 @@ text, are replaced by their names. The time grows linearly with the text's lengt
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _ESCAPES = re.compile(
     r"(?P<erase>\x1b\[[0-2]?K)"
@@ -20,6 +21,8 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
+_ALIKE = 8
+"""Texts with this number of equal first characters begin alike."""
 _MOVES = re.compile("[\r\b]|\x1b\\[[0-2]?K")
 _NAMES = {
     "\u202e": "<RLO>",
@@ -43,6 +46,28 @@ def one_line(text: str, width: int) -> str:
     """Returns the cleaned text as one line of at most `width` characters, with single spaces."""
     text = " ".join(clean(text[: 8 * width]).split())
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def preview(text: str, width: int) -> str:
+    """Returns the cleaned text as one line of at most `width` characters, with ` ⏎ ` between its lines."""
+    lines = (" ".join(line.split()) for line in clean(text[: 8 * width]).split("\n"))
+    text = " ⏎ ".join(line for line in lines if line)
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def differing(texts: Sequence[str]) -> list[str]:
+    """Returns previews that are to stand beside each other without the beginnings that they share.
+
+    A text loses what it shares with all texts that begin like it, back to its last space.
+    """
+    short = []
+    for text in texts:
+        alike = {other for other in texts if other[:_ALIKE] == text[:_ALIKE]}
+        pairs = enumerate(zip(min(alike), max(alike), strict=False))
+        shared = next((at for at, (one, other) in pairs if one != other), len(min(alike)))
+        start = text.rfind(" ", 0, shared) + 1 if len(alike) > 1 else 0
+        short.append(f"…{text[start:]}" if start >= _ALIKE // 2 and text[start:] else text)
+    return short
 
 
 def cut(text: str, limit: int) -> tuple[str, int]:

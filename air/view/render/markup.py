@@ -14,6 +14,7 @@ from typing import Any
 from air.view.index.facts import number
 from air.view.index.steps import Item, diff_of, outputs, reasoning, thought
 from air.view.render.clean import clean, clean_cut, cut, one_line
+from air.view.render.clean import preview as clean_preview
 
 FAULT_LABEL = "for people, never shown to the agent: the grader failed on this artefact, twice"
 
@@ -21,6 +22,7 @@ CSS = Path(__file__).with_name("style.css")
 """The style sheet of this HTML, for light and dark mode."""
 SHOWN_CHARACTERS = 20_000
 """The largest number of characters that are shown of one text. A longer text is shown without its middle."""
+_PREVIEW = 160
 OPEN_LINES = 14
 """A command's output with at most this number of lines is expanded. A longer one opens after a click."""
 
@@ -89,26 +91,35 @@ def split(times: Mapping[str, float | None]) -> str:
     return f'<div class="air split"><div class="bar">{bars}</div><div class="legend">{legend}</div></div>'
 
 
-def item(one: Item, *, is_open: bool = False, here: bool = False) -> str:
+def item(
+    one: Item, *, is_open: bool = False, here: bool = False, preview: str | None = None
+) -> str:
     """Returns the HTML of one turn with its validates (gradings).
 
     It is expanded if `is_open`, otherwise after a click; `here` marks it as the turn that the user has
-    chosen.
+    chosen. `preview` is the line that stands for the turn; None: `preview_of` the turn.
     """
     classes = " ".join(["air", "step", *(["bad"] if one.bad else []), *(["here"] if here else [])])
     parts = [_said(one), _diff(one), *(_grade(line) for line in one.validates), _rest(one)]
     state = " open" if is_open else ""
     return (
-        f'<details class="{classes}"{state}><summary>{_summary(one)}</summary>'
+        f'<details class="{classes}"{state}><summary>{_summary(one, preview)}</summary>'
         f'<div class="body">{"".join(parts)}</div></details>'
     )
 
 
-def _summary(one: Item) -> str:
+def preview_of(one: Item) -> str:
+    """Returns a turn's action, or its reply if it has none, as one line of cleaned text."""
     step = one.step or {}
     what = step.get("action")
     if what is None:
         what = (step.get("reply") or reasoning(step)) if one.step else "validate"
+    return clean_preview(what if isinstance(what, str) else json.dumps(what), _PREVIEW)
+
+
+def _summary(one: Item, preview: str | None) -> str:
+    step = one.step or {}
+    what = preview_of(one) if preview is None else preview
     chips = []
     code = step.get("code")
     if code not in (None, 0):
@@ -123,7 +134,7 @@ def _summary(one: Item) -> str:
     if took:
         chips.append(chip(seconds(took), "quiet"))
     turn = figure(number(step.get("turn", one.number + 1)), ".0f")
-    return f'<span class="n">{turn}</span><code>{line(what, 160)}</code>{"".join(chips)}'
+    return f'<span class="n">{turn}</span><code>{_escape(what)}</code>{"".join(chips)}'
 
 
 def _score_chip(graded: Mapping[str, Any]) -> str:

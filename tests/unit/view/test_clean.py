@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from air.view.render.clean import clean, clean_cut, cut, one_line
+from air.view.render.clean import clean, clean_cut, cut, differing, one_line, preview
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,20 @@ def test_of_a_very_long_text_both_ends_stay() -> None:
     assert shown.startswith("BEGIN")
     assert shown.endswith("END")
     assert f"[… {len(text) - 300} characters left out …]" in shown
+
+
+def test_a_preview_keeps_the_lines_of_an_action() -> None:
+    assert preview("cd src\n\n  make  all\nvalidate\n", 99) == "cd src ⏎ make all ⏎ validate"
+    assert preview("one\ntwo", 6) == "one ⏎…"
+    assert preview("\x1b[31mred\x1b[0m\nx", 99) == "red ⏎ x"
+
+
+def test_previews_beside_each_other_show_what_differs() -> None:
+    tries = [f'echo "method={m} level=4" > config ⏎ validate' for m in (1, 2)]
+    assert differing([*tries, "rm -f submission.csv"]) == [
+        '…"method=1 level=4" > config ⏎ validate',
+        '…"method=2 level=4" > config ⏎ validate',
+        "rm -f submission.csv",
+    ]
+    assert differing(["validate", "validate"]) == ["validate", "validate"]
+    assert differing(["train --lr 1", "train --lr 1 --more"]) == ["…1", "…1 --more"]

@@ -120,7 +120,7 @@ def _columns(episodes: Sequence[Episode]) -> dict[str, list[Any]]:
 
 
 _CONFIG = {
-    "task": st.column_config.TextColumn(width="small"),
+    "task": st.column_config.TextColumn(width="medium"),
     "reward": st.column_config.NumberColumn(format="%+.3f", width=70),
     "scores": st.column_config.LineChartColumn("scores", width="small"),
     "score": st.column_config.NumberColumn(format="%.4g", width=70),
@@ -134,5 +134,5 @@ _CONFIG = {
     "started": st.column_config.DatetimeColumn(format="MM-DD HH:mm:ss", width="small"),
     "step": st.column_config.NumberColumn(width=56),
     "advantage": st.column_config.NumberColumn(format="%+.3f", width=80),
-    "episode": st.column_config.TextColumn(width="medium"),
+    "episode": st.column_config.TextColumn(width="small"),
 }

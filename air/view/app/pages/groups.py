@@ -12,8 +12,9 @@ from air.view.app.pages import widgets
 from air.view.index.facts import number
 from air.view.index.run_discovery import Run
 from air.view.index.run_index import Episode, RunIndex
-from air.view.index.steps import items
+from air.view.index.steps import Item, items
 from air.view.render import markup
+from air.view.render.clean import differing
 from air.view.render.markup import chip, figure, text
 
 PAGE = 200
@@ -71,13 +72,14 @@ def _beside(index: RunIndex, group: Mapping[str, Any], members: Mapping[str, Epi
     entries = group["episodes"]
     widgets.heading(f"step {group['step']} · group {group['group']} · {group.get('task')}")
     widest = max((abs(number(one.get("advantage")) or 0) for one in entries), default=0) or 1
+    turns = _previews(index, members)
     for start in range(0, len(entries), BESIDE):
         for column, one in zip(
             st.columns(BESIDE, gap="small"), entries[start : start + BESIDE], strict=False
         ):
             with column:
                 episode = members.get(str(one.get("episode")))
-                st.html(_member(index, one, episode, widest))
+                st.html(_member(one, episode, turns, widest))
                 if episode is not None:
                     st.button(
                         "Open episode",
@@ -87,7 +89,26 @@ def _beside(index: RunIndex, group: Mapping[str, Any], members: Mapping[str, Epi
                     )
 
 
-def _member(index: RunIndex, one: Mapping[str, Any], episode: Episode | None, widest: float) -> str:
+Turns = Mapping[str, Sequence[tuple[Item, str]]]
+"""The first turns of each episode, by its name, with the line that stands for each turn."""
+
+
+def _previews(index: RunIndex, members: Mapping[str, Episode]) -> Turns:
+    """Returns the turns of a group's episodes; the lines of the same turn show what differs."""
+    turns = {}
+    for name, episode in members.items():
+        places = index.places(episode, 0, TURNS)
+        turns[name] = items(places, index.load(episode, places))
+    lines: dict[str, list[tuple[Item, str]]] = {name: [] for name in turns}
+    for at in range(TURNS):
+        same = {name: own[at] for name, own in turns.items() if at < len(own)}
+        short = differing([markup.preview_of(one) for one in same.values()])
+        for (name, one), preview in zip(same.items(), short, strict=True):
+            lines[name].append((one, preview))
+    return lines
+
+
+def _member(one: Mapping[str, Any], episode: Episode | None, turns: Turns, widest: float) -> str:
     advantage = number(one.get("advantage"))
     share = 50 * abs(advantage or 0) / widest
     side = "up" if (advantage or 0) > 0 else "down"
@@ -96,8 +117,8 @@ def _member(index: RunIndex, one: Mapping[str, Any], episode: Episode | None, wi
     if episode is not None:
         facts = episode.facts
         chips += [chip(f"best {figure(facts.best)}"), chip(facts.why or facts.how, "quiet")]
-        places = index.places(episode, 0, TURNS)
-        body = "".join(markup.item(each) for each in items(places, index.load(episode, places)))
+        shown = turns[str(one.get("episode"))]
+        body = "".join(markup.item(each, preview=preview) for each, preview in shown)
         if (left := facts.items - TURNS) > 0:
             body += f'<div class="note">{left} turns more</div>'
     error = one.get("error")
